@@ -13,18 +13,18 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
 if TYPE_CHECKING:
-    from edgeinfer.engine.batching.batcher import BatchAnswer as BatchAnswer
-    from edgeinfer.engine.batching.stream import BatchStream as BatchStream
-    from edgeinfer.engine.batching.stream import Prompt as Prompt
     from edgeinfer.engine.facts import Facts as Facts
     from edgeinfer.engine.facts import Load as Load
-    from edgeinfer.engine.live import Live as Live
-    from edgeinfer.engine.live import Mark as Mark
+    from edgeinfer.engine.kv.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
-    from edgeinfer.engine.logprobs import TokenLogprobs as TokenLogprobs
-    from edgeinfer.engine.prompt_rows import PromptRows as PromptRows
-    from edgeinfer.engine.sampling import SamplingSettings as SamplingSettings
+    from edgeinfer.engine.requests.logprobs import TokenLogprobs as TokenLogprobs
+    from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
+    from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
+    from edgeinfer.engine.scheduler.live import Live as Live
+    from edgeinfer.engine.scheduler.live import Mark as Mark
+    from edgeinfer.engine.scheduler.stream import BatchStream as BatchStream
+    from edgeinfer.engine.scheduler.stream import Prompt as Prompt
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.engine.stats import Stats as Stats
     from edgeinfer.engine.stream import TextStream as TextStream
@@ -94,21 +94,21 @@ __all__ = [
 def _home(name: str) -> str:
     """The module that defines a public name."""
     homes = {
-        "BatchAnswer": "engine.batching.batcher",
-        "BatchStream": "engine.batching.stream",
+        "BatchAnswer": "engine.scheduler.batcher",
+        "BatchStream": "engine.scheduler.stream",
         "LLM": "engine.llm",
         "Facts": "engine.facts",
-        "Live": "engine.live",
+        "Live": "engine.scheduler.live",
         "Load": "engine.facts",
-        "Mark": "engine.live",
+        "Mark": "engine.scheduler.live",
         "Message": "models.text",
-        "Prompt": "engine.batching.stream",
-        "PromptRows": "engine.prompt_rows",
-        "SamplingSettings": "engine.sampling",
+        "Prompt": "engine.scheduler.stream",
+        "PromptRows": "engine.kv.prompt_rows",
+        "SamplingSettings": "engine.requests.sampling",
         "Session": "engine.session",
         "Stats": "engine.stats",
         "TextStream": "engine.stream",
-        "TokenLogprobs": "engine.logprobs",
+        "TokenLogprobs": "engine.requests.logprobs",
         "ToolCall": "models.text.tools",
         "load": "engine.loading",
     }

@@ -8,6 +8,10 @@ as long as many kernels. Shows nothing, measures no time itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much is done and how much there is."""
 
 COMPILING = "compiling for this CPU, once"
 """What is reported while kernels are compiled that no run before left in the cache."""
@@ -42,3 +46,7 @@ def seconds_left(what: str, done: int, total: int, elapsed_s: float) -> float | 
     if not done or not share or elapsed_s < LEAST_S:
         return None
     return elapsed_s * (1 - share) / share
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """A Progress that shows nothing."""

@@ -108,3 +108,20 @@ def _removed(entry: os.DirEntry[str]) -> bool:
             os.unlink(entry.path)
         return True
     return False
+
+
+def write_whole(path: Path, text: str) -> bool:
+    """Write a file; False where the disk, or the folder, does not take it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = temporary_file(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError:
+        return False
+    return True

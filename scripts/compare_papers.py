@@ -1,8 +1,8 @@
 """The situations of APEX's and HeteGen's evaluations on imagined machines, beside what the papers report.
 
 Run: `python scripts/compare_papers.py [--long]`. Needs no hardware and no model file: shapes are written down here,
-machines are those of `edgeinfer/scheduling/machines`, times come from the planner's costs and the simulator. Prints
-tables and every assumption. Nothing is fitted to the papers' figures; where they differ, the table says so.
+machines are those of `edgeinfer/scheduling/machine/catalogue`, times come from the planner's costs and the simulator.
+Prints tables and every assumption. Nothing is fitted to the papers' figures; where they differ, the table says so.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgeinfer.graph.cost import Heads
-from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, Group
+from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.graph import run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import Schedule, accelerator_only, asymmetric, overlap
-from edgeinfer.scheduling.batch.workload import Outcome, Workload, run_workload
-from edgeinfer.scheduling.budgets import Budgets, Caching
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
-from edgeinfer.scheduling.planner import Task, plan
-from edgeinfer.scheduling.profile import CPU, Curve, Profile
+from edgeinfer.scheduling.batch.workload import Workload, WorkloadOutcome, run_workload
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
+from edgeinfer.scheduling.machine.catalogue import machine_profile
+from edgeinfer.scheduling.machine.profile import CPU, Curve, Profile
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.planner import PlanningTask, plan
+from edgeinfer.scheduling.placement.step_time import step_time
 from edgeinfer.scheduling.simulate.executor import pass_seconds
-from edgeinfer.scheduling.step_time import step_time
-from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
 F16_BYTES = 2.0
 APEX = "APEX (arXiv 2506.03296)"
@@ -57,11 +57,11 @@ class Shape:
         sides += [("attn_v", kv_width, self.width), ("attn_output", self.width, self.heads * 128)]
         sides += [("ffn_gate", self.ffn, self.width)] if self.gated else []
         sides += [("ffn_up", self.ffn, self.width), ("ffn_down", self.width, self.ffn)]
-        products = tuple(Product(kind, "F16", F16_BYTES, rows, columns) for kind, rows, columns in sides)
+        products = tuple(MatMulWork(kind, "F16", F16_BYTES, rows, columns) for kind, rows, columns in sides)
         elements = 6 * self.width + 2 * self.ffn + 3 * kv_width
-        layer = StageShape(products, Heads(self.heads, self.kv_heads, 128, 128), elements, len(products) + 8)
+        layer = StageShape(products, AttentionHeads(self.heads, self.kv_heads, 128, 128), elements, len(products) + 8)
         head = StageShape(
-            (Product("output", "F16", F16_BYTES, self.vocabulary, self.width),), None, 2 * self.width, 3, True
+            (MatMulWork("output", "F16", F16_BYTES, self.vocabulary, self.width),), None, 2 * self.width, 3, True
         )
         stages = [StageWork(f"blk.{number}", layer, ()) for number in range(self.layers)]
         return ModelWork(self.name, (*stages, StageWork("head", head, ())), self.width)
@@ -79,7 +79,7 @@ HYBRIDS: tuple[tuple[str, tuple[Schedule, ...]], ...] = (
 )
 
 
-def best_of(costs: BatchCosts, n: int, lengths: tuple[int, int], among: tuple[Schedule, ...]) -> Outcome:
+def best_of(costs: BatchCosts, n: int, lengths: tuple[int, int], among: tuple[Schedule, ...]) -> WorkloadOutcome:
     """The better of setting memory aside for whole outputs and for half of them."""
     found = [run_workload(costs, Workload(n, *lengths, reserved), among) for reserved in (1.0, 0.5)]
     return max(found, key=lambda each: each.tok_s)
@@ -128,10 +128,10 @@ def steady_table(machine: str, shape: Shape) -> None:
     for share, length in ((1.0, 512), (1.0, 1024), (1.0, 2048), (0.5, 1024), (0.25, 1024)):
         profile = with_cpu(machine_profile(machine), share)
         costs = BatchCosts(profile, shape.work)
-        resident = Group(costs.device_tokens // length, costs.device_tokens // length * length)
+        resident = SequenceGroup(costs.device_tokens // length, costs.device_tokens // length * length)
         only = accelerator_only(costs, resident)
         for n in (32, costs.host_tokens // length):
-            offloaded = Group(n, n * length)
+            offloaded = SequenceGroup(n, n * length)
             halves, whole = asymmetric(costs, resident, offloaded), overlap(costs, resident, offloaded)
             run_halves = run_asymmetric(costs, resident, offloaded.part(halves.n_offloaded), halves.behind)
             run_whole = run_overlap(costs, resident, offloaded, 2 * (costs.n_layers + 1))
@@ -150,7 +150,7 @@ def shared(shape: StageShape, home: str, shares: list[tuple[str, str, float]]) -
             total += share
             stop = product.n_rows if total > 1 - 1e-9 else round(product.n_rows * total)
             if stop > start:
-                parts.append(Part(device, start, stop, "streamed" if held == "streamed" else "own"))
+                parts.append(RowRange(device, start, stop, "streamed" if held == "streamed" else "own"))
             start = stop
         products.append(tuple(parts))
     return StagePlacement(home, tuple(products), home if shape.attention is not None else None)
@@ -196,7 +196,7 @@ def planned(profile: Profile, work: ModelWork, resident: float, step: Pass) -> P
     device, caching = profile.accelerators[0], Caching(N_PROMPT + N_NEW)
     vram = resident * work.weight_bytes + caching.n_context * work.kv_bytes_per_token()
     budgets = Budgets(profile.cpu.memory_bytes * 0.9, {device.name: vram})
-    return plan(Task(profile, work, step, caching, budgets)).placement
+    return plan(PlanningTask(profile, work, step, caching, budgets)).placement
 
 
 def hetegen_table(shape: Shape, cpu_share: float) -> None:

@@ -73,7 +73,7 @@ def installed(name: str) -> str:
 
 def opened(model: Path | None, synthetic: str | None, n_context: int, stack: ExitStack) -> tuple[str, Model]:
     """The name of the model and the model. Raises EdgeInferError."""
-    from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+    from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
     from edgeinfer.errors import BadSetting
     from edgeinfer.models.load import open_model
     from edgeinfer.models.quants import FORMATS
@@ -85,7 +85,7 @@ def opened(model: Path | None, synthetic: str | None, n_context: int, stack: Exi
     if form not in known:
         raise BadSetting(f"{synthetic} names no format; give one of {', '.join(known)} after the colon")
     return f"zeros of a {name} shape in {form}", stack.enter_context(
-        synthetic_model(Shape(*SHAPES[name], n_context=n_context), form)
+        synthetic_model(ModelShape(*SHAPES[name], n_context=n_context), form)
     )
 
 

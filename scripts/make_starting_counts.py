@@ -1,4 +1,4 @@
-"""Make the counts that drafting starts with: how often claims of each kind were right, on texts of many kinds.
+"""Make the counts that drafting starts with: how often candidates of each bucket were accepted, on texts of many kinds.
 
 Run from the repository root: `python scripts/make_starting_counts.py MODEL.gguf [--out FILE]`. The model answers
 questions
@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.speculation.chances import STARTING_COUNTS, compact
+from edgeinfer.engine.speculation.acceptance import STARTING_COUNTS, compact
 from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, MODES, ModelDrafts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,10 +124,10 @@ def main() -> None:
             led = list(conversations())
             answer(options.model, led[::2], sampled, ())  # the first half becomes the history of the second
             drafts = answer(options.model, led[1::2], sampled, (ROOT / "docs",))
-        arrays |= compact(drafts.chances[sampled], mode)
+        arrays |= compact(drafts.acceptance[sampled], mode)
         print(f"{mode}: {len(led)} conversations")
-    voices, claims = np.array(list(drafts.claims)), np.array(list(drafts.claims.values()))
-    np.savez_compressed(options.out, version=LAYOUT_VERSION, voices=voices, claims=claims, **arrays)
+    draft_sources, buckets = np.array(list(drafts.buckets)), np.array(list(drafts.buckets.values()))
+    np.savez_compressed(options.out, version=LAYOUT_VERSION, draft_sources=draft_sources, buckets=buckets, **arrays)
     print(f"{options.out}: {options.out.stat().st_size} bytes, {drafts.layout}")
 
 

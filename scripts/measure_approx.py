@@ -16,7 +16,7 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.engine.texts import own_texts
+from edgeinfer.engine.requests.texts import own_texts
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import vocabulary_of

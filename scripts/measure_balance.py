@@ -29,8 +29,8 @@ from edgeinfer.backends.base import Crew, DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import Model, open_model
 

@@ -201,9 +201,9 @@ def main() -> None:
 
         run_child(given.child, given.model, given.result)
         return
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    model = str(Store().find(given.model).path)
+    model = str(ModelStore().find(given.model).path)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         for what in given.what:

@@ -31,12 +31,12 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming import lane as streamed
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import Reading, Stored
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.idle import idle_share
-from edgeinfer.engine.residency import known_disk, residency_of
+from edgeinfer.backends.stored import OffloadedWeights, WeightReads
+from edgeinfer.engine.measure.idle import idle_share
+from edgeinfer.engine.offload.residency import known_disk, residency_of
 from edgeinfer.errors import BadBundle
 from edgeinfer.graph.step import Batch, Step
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.settings import load_settings
 
@@ -113,7 +113,7 @@ def opened(model: Model, bundles: Path | None, share: float, policy: Policy | No
         held = sum(contents.bundles[number].padded_bytes for number in found.pinned)
         slot = max(bundle.padded_bytes for bundle in contents.experts)
         places = found.pinned, held, found.window_bytes, found.n_readers, found.n_experts * slot
-        limits = replace(limits, stored=Stored(bundles, identity, *places))
+        limits = replace(limits, stored=OffloadedWeights(bundles, identity, *places))
 
         class Cache(ExpertCache):
             def __init__(self, *arguments: object) -> None:
@@ -134,20 +134,20 @@ class Found:
 
     logits: list[NDArray[np.float32]]
     seconds: list[float]
-    reading: Reading
+    reading: WeightReads
     chosen: list[list[list[int]]]
 
 
 def run(lane: Lane, tokens: list[int]) -> Found:
     """Feed tokens one by one."""
-    logits, seconds, before, chosen = [], [], Reading(), []
+    logits, seconds, before, chosen = [], [], WeightReads(), []
     for position, token in enumerate(tokens):
         if position == WARM and isinstance(lane, StreamedLane):
             before = lane.reading
         started = time.perf_counter()
         logits.append(lane.run(step_of(token, position)).copy())
         seconds.append(time.perf_counter() - started)
-    after = lane.reading if isinstance(lane, StreamedLane) else Reading()
+    after = lane.reading if isinstance(lane, StreamedLane) else WeightReads()
     negative = replace(
         before,
         n_bytes=-before.n_bytes,

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Device, DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.models.store import STARTER_SOURCE, Store
+from edgeinfer.models.store import STARTER_SOURCE, ModelStore
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.settings import KVKind
 
@@ -297,7 +297,7 @@ def departure_table(found: dict[str, list[Departure]], answers: Answers) -> str:
 
 def model_path(name: str | None) -> Path:
     """A path, or the file of a model of the store; the starter model by default."""
-    store = Store()
+    store = ModelStore()
     return (store.pull(STARTER_SOURCE) if name is None else store.find(name)).path
 
 

@@ -18,26 +18,26 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import Opening
-from edgeinfer.app.bench.ours import Passes
+from edgeinfer.app.bench.messages import BenchOpening
+from edgeinfer.app.bench.ours import SequencePasses
 from edgeinfer.app.bench.subject import random_tokens
 from edgeinfer.app.machine_profile import measured_profile
-from edgeinfer.backends.base import no_progress
-from edgeinfer.engine.idle import idle_share
-from edgeinfer.engine.lanes.choosing import choose
-from edgeinfer.engine.lanes.opening import FORMATS
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.measure.idle import idle_share
+from edgeinfer.engine.multi.choosing import choose
+from edgeinfer.engine.multi.opening import FORMATS
+from edgeinfer.engine.offload.residency import Holding, planned_weights
 from edgeinfer.engine.probing.combination import alone_profiles, combined_profile
-from edgeinfer.engine.residency import Holding, planned_weights
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
-from edgeinfer.scheduling.budgets import Caching, budgets_of
-from edgeinfer.scheduling.placement import Placement, all_on
-from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.profile_toml import read_profile
-from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
-from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.machine.profile_toml import read_profile
+from edgeinfer.scheduling.machine.topology import available_bytes, read_topology, usable_cores
+from edgeinfer.scheduling.placement.budgets import Caching, budgets_of
+from edgeinfer.scheduling.placement.placement import Placement, all_on
+from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.steps import no_progress
 
 PROMPT, GEN, VERIFIED, VERIFIES = 512, 128, 8, 24
 CONTEXT, PASS_TOKENS = 1024, 256
@@ -131,8 +131,10 @@ def measure(case: Case, device: str, schedule: str) -> dict[str, float]:
 
     Decoding comes first: in a cache that grows at its end, rows of a prompt that was cut off again would lie before it.
     """
-    ours = Opening(device, str(case.path), len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes)
-    passes = Passes(ours)
+    ours = BenchOpening(
+        device, str(case.path), len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes
+    )
+    passes = SequencePasses(ours)
     try:
         tokens = random_tokens(0, PROMPT, passes.n_vocab)
         for token in tokens[:16]:

@@ -26,25 +26,26 @@ from unittest.mock import patch
 import numpy as np
 from sparse_model import SparseShape, write_sparse
 
-from edgeinfer.backends.base import DeviceOptions, Lane, Limits, no_progress
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import Reading, Stored
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.firing import seen
-from edgeinfer.engine.neuron_order import order_of
-from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
-from edgeinfer.engine.residency import known_disk, residency_of
+from edgeinfer.backends.stored import OffloadedWeights, WeightReads
+from edgeinfer.engine.offload.firing import seen
+from edgeinfer.engine.offload.neuron_order import order_of
+from edgeinfer.engine.offload.neuron_watch import firing_limits, watch_firing
+from edgeinfer.engine.offload.residency import known_disk, residency_of
 from edgeinfer.graph.step import PAGE, Batch, Step
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.scheduling.firing import Firing
-from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.residency import USUAL
-from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.machine.profile import Curve, Disk
+from edgeinfer.scheduling.offload.firing import Firing
+from edgeinfer.scheduling.offload.residency import USUAL
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.steps import no_progress
 
 CONTEXT, PROMPT_TOKENS = 512, 64
 SHAPE = SparseShape(2048, 8, 8192, 32, 8, 8192)
@@ -58,7 +59,7 @@ class Found:
 
     tokens: list[int]
     token_s: float
-    reading: Reading
+    reading: WeightReads
     n_tokens: int
 
     @property
@@ -90,16 +91,16 @@ def answer(lane: Lane, n_tokens: int) -> Found:
     return Found(tokens, seconds / n_tokens, difference(after, before), n_tokens)
 
 
-def reading_of(lane: Lane) -> Reading:
-    return lane.reading if isinstance(lane, StreamedLane) else Reading()
+def reading_of(lane: Lane) -> WeightReads:
+    return lane.reading if isinstance(lane, StreamedLane) else WeightReads()
 
 
-def difference(after: Reading, before: Reading) -> Reading:
+def difference(after: WeightReads, before: WeightReads) -> WeightReads:
     """What was read between; sizes that were not."""
     names = ("n_bytes", "waited_s", "n_wanted", "n_found", "n_neurons_read", "neuron_dense_bytes")
     names += ("neuron_token_bytes", "neuron_pass_bytes", "neuron_read_bytes")
     sizes = {size: count - before.sizes.get(size, 0) for size, count in after.sizes.items()}
-    return Reading(sizes=sizes, **{name: getattr(after, name) - getattr(before, name) for name in names})
+    return WeightReads(sizes=sizes, **{name: getattr(after, name) - getattr(before, name) for name in names})
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def disk_of(fewest_bytes: bool) -> Disk | None:
 
 def stored(
     model: Model, device: CpuDevice, folder: Path, way: str, share: float, firing: Firing, disk: Disk | None
-) -> Stored:
+) -> OffloadedWeights:
     held_in, identity = contents.contents_of(model.spec, model.file.tensors), fingerprint(model.file)
     is_ordered = way.endswith("ordered")
     path = folder / f"{'dense' if way == 'dense' else 'ordered' if is_ordered else 'neurons'}.bundles"
@@ -142,7 +143,7 @@ def stored(
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
-    return Stored(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
+    return OffloadedWeights(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
 
 
 def orders_of(model: Model, held_in: contents.Contents) -> Orders:

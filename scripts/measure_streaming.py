@@ -28,10 +28,10 @@ import numpy as np
 from memory_cap import MemoryCap
 
 from edgeinfer.backends.cpu.bundles.source import open_source
-from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.idle import idle_share
+from edgeinfer.engine.measure.idle import idle_share
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.bundle_places import bundle_path
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 
 PROMPT = "The history of the steam engine begins"

@@ -16,7 +16,7 @@ from pathlib import Path
 import cairosvg
 
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.models.store import STARTER_NAME, Store
+from edgeinfer.models.store import STARTER_NAME, ModelStore
 
 WIDE, SMALL = (110, 34), (40, 12)
 QUESTIONS = (
@@ -98,7 +98,7 @@ async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots")
     folder.mkdir(parents=True, exist_ok=True)
-    model = Store().find(STARTER_NAME).path
+    model = ModelStore().find(STARTER_NAME).path
     for theme, size, suffix in (
         ("textual-dark", WIDE, ""),
         ("textual-light", WIDE, "-light"),

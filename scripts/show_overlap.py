@@ -16,18 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.capabilities import Tally
-from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.lanes import AUTO
-from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
-from edgeinfer.engine.lanes.overlap.opening import accelerator_of, open_overlap
-from edgeinfer.engine.lanes.timeline import Span, Timeline
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.multi import AUTO
+from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
+from edgeinfer.engine.multi.overlap.opening import accelerator_of, open_overlap
+from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
+from edgeinfer.engine.run.capabilities import Tally
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.batch.schedules import SCHEDULES, Schedule
-from edgeinfer.scheduling.profile import CPU
+from edgeinfer.scheduling.machine.profile import CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_cache
         executor.pretend(sequence, n_cached)
     executor.use(schedule)
     executor.tallies.clear()
-    n_joins, n_made, began, spans = executor.n_joins, 0, time.perf_counter(), list[Span]()
+    n_joins, n_made, began, spans = executor.n_joins, 0, time.perf_counter(), list[DeviceSpan]()
     ready = set(sequences)
     while n_made < n_tokens * n_sequences:
         logits = executor.advance([one(sequence, executor.n_cached(sequence), tokens[sequence]) for sequence in ready])
@@ -96,7 +96,7 @@ def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_cache
             tokens[sequence] = int(rows[-1].argmax())
         n_made += len(logits)
         spans += executor.timeline.spans
-    timeline = Timeline(tuple(spans), began, time.perf_counter())
+    timeline = StepTimeline(tuple(spans), began, time.perf_counter())
     found = Found(
         n_made / (timeline.ended - began), executor.n_joins - n_joins, shares(timeline), dict(executor.tallies)
     )
@@ -111,7 +111,7 @@ def one(sequence: int, n_cached: int, token: int) -> Batch:
     return Batch(token_, owner, position, parent, np.zeros(1, np.int32))
 
 
-def shares(timeline: Timeline) -> tuple[float, float, float]:
+def shares(timeline: StepTimeline) -> tuple[float, float, float]:
     """Of a time, what the accelerator worked, what the CPU worked, and what of the less busy one's both did."""
     whole = timeline.ended - timeline.began
     busy = {device: timeline.busy_s(device) / whole for device in timeline.devices}

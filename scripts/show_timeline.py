@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.lanes.timeline import Timeline
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.multi.timeline import StepTimeline
+from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.topology import read_topology
 
 N_CONTEXT = 1024
 
@@ -39,7 +40,7 @@ def main() -> None:
         with open_model(given.model, N_CONTEXT) as model:
             limits = limits_for(N_CONTEXT)
             arguments = (model.spec, model.file, "timeline", limits, given.device, options)
-            with Executor.open(*arguments, schedule=given.schedule) as executor:
+            with open_executor(*arguments, schedule=given.schedule) as executor:
                 for notice in executor.notices:
                     print(notice)
                 timelines = [step(executor, given.tokens) for _ in range(given.steps)]
@@ -48,7 +49,7 @@ def main() -> None:
     show(timelines, given.spans)
 
 
-def step(executor: Executor, n_tokens: int) -> Timeline:
+def step(executor: Executor, n_tokens: int) -> StepTimeline:
     """One step of a new sequence after a few tokens."""
     if executor.shared is None:
         raise SystemExit(f"one device has the whole model: {executor.device}; try --schedule hetegen")
@@ -62,7 +63,7 @@ def step(executor: Executor, n_tokens: int) -> Timeline:
     return executor.shared.timeline
 
 
-def show(timelines: list[Timeline], n_spans: int) -> None:
+def show(timelines: list[StepTimeline], n_spans: int) -> None:
     """The spans of the last step, and the medians of all but the first."""
     last = timelines[-1]
     print(f"{'from us':>9} {'to us':>9}  device, stages")

@@ -130,8 +130,8 @@ def no_lm_studio(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty EDGEINFER_HOME, no EDGEINFER_ variables of the user, and a machine neither hot nor unplugged."""
-    from edgeinfer.engine import power
-    from edgeinfer.scheduling.governor import Condition
+    from edgeinfer.engine.measure import power
+    from edgeinfer.scheduling.workers.governor import Condition
 
     monkeypatch.setattr(power, "read_condition", Condition)
     for name in [name for name in os.environ if name.startswith("EDGEINFER_") and name != "EDGEINFER_TEST_DATA"]:
@@ -145,9 +145,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def starter_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The starter model of this machine's store, pulled if it is not there; skips offline. Mark users `model`."""
     from edgeinfer.errors import DownloadFailed, ModelNotFound
-    from edgeinfer.models.store import STARTER_SOURCE, Store
+    from edgeinfer.models.store import STARTER_SOURCE, ModelStore
 
-    store = Store()
+    store = ModelStore()
     with FileLock(tmp_path_factory.getbasetemp().parent / "starter.lock"):  # another worker may be pulling it
         try:
             return store.find(STARTER_SOURCE).path

@@ -11,8 +11,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.models.load import open_model
+from edgeinfer.steps import no_progress
 
 SHARED, COPIED = "onnx-folder-shared", "onnx-folder-copied"
 """Graphs that write into the memory of the past, and graphs that write past and present anew."""

@@ -1,6 +1,6 @@
 """The prompts of a batch: one a line, a question as it is or a JSON object with options of its own.
 
-In: lines of text. Out: `Entry`s, or why a line cannot be used, with its number. Knows no models.
+In: lines of text. Out: `BatchEntry`s, or why a line cannot be used, with its number. Knows no models.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.batching.stream import Prompt
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.stream import Prompt
 
 CONTENTS = ("prompt", "messages", "text")
 """A question, a conversation, or a text to continue as it is."""
@@ -33,7 +33,7 @@ KEYS = (*CONTENTS, "id", "system", "stop", *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BatchEntry:
     """A line of a batch: its number from 0 on, its name (the number, if it has none), and what it asks."""
 
     index: int
@@ -41,12 +41,12 @@ class Entry:
     prompt: Prompt
 
 
-def read_entries(lines: Iterable[str], system: str | None) -> list[Entry]:
+def read_entries(lines: Iterable[str], system: str | None) -> list[BatchEntry]:
     """All lines that are not blank. `system`: instructions of questions without their own.
 
     Raises BadSetting for the first line that cannot be used, with its number.
     """
-    entries: list[Entry] = []
+    entries: list[BatchEntry] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -56,11 +56,11 @@ def read_entries(lines: Iterable[str], system: str | None) -> list[Entry]:
     return entries
 
 
-def _entry(index: int, line: str, system: str | None) -> Entry:
-    from edgeinfer.engine.batching.stream import Prompt
+def _entry(index: int, line: str, system: str | None) -> BatchEntry:
+    from edgeinfer.engine.scheduler.stream import Prompt
 
     if not line.lstrip().startswith("{"):
-        return Entry(index, index, Prompt(_question(line.strip(), system)))
+        return BatchEntry(index, index, Prompt(_question(line.strip(), system)))
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as reason:
@@ -73,7 +73,7 @@ def _entry(index: int, line: str, system: str | None) -> Entry:
     name = found.get("id", index)
     if not isinstance(name, str | int):
         raise BadSetting(f"id must be a text or a whole number, not {name!r}")
-    return Entry(index, name, Prompt(_content(found, system), _options(found)))
+    return BatchEntry(index, name, Prompt(_content(found, system), _options(found)))
 
 
 def _content(found: Mapping[str, object], system: str | None) -> str | list[Mapping[str, object]]:

@@ -18,12 +18,12 @@ from edgeinfer.settings import Settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeinfer.engine.batching.replicas import Cores, Replicas
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.scheduler.replicas import Cores, Replicas
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BatchSettings:
     """Answers in the making at a time, replicas if a person chose, memory of an accelerator if not all of it."""
 
     parallel: int
@@ -31,15 +31,15 @@ class Wanted:
     vram_bytes: int | None = None
 
 
-def open_replicas(settings: Settings, wanted: Wanted) -> Replicas:
+def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
     """Choose the model and load it, once or on several teams of cores. Raises EdgeInferError."""
     _check_schedule(settings)
     return open_chosen(settings, lambda path: _opened(settings, path, wanted))
 
 
-def _opened(settings: Settings, path: Path, wanted: Wanted) -> Replicas:
+def _opened(settings: Settings, path: Path, wanted: BatchSettings) -> Replicas:
     """The model at a path, once or on several teams of cores."""
-    from edgeinfer.engine.batching.replicas import Replicas
+    from edgeinfer.engine.scheduler.replicas import Replicas
 
     teams = _teams(settings, path, wanted)
     each = -(-wanted.parallel // max(1, len(teams)))
@@ -48,21 +48,21 @@ def _opened(settings: Settings, path: Path, wanted: Wanted) -> Replicas:
 
 def _check_schedule(settings: Settings) -> None:
     from edgeinfer.scheduling.batch.schedules import NAMES
-    from edgeinfer.scheduling.schedules import SCHEDULES
+    from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
     names = (*SCHEDULES, *NAMES)
     if settings.machine.schedule not in names:
         raise UnknownKey(f"no schedule is called {settings.machine.schedule!r}; edgeinfer has: {', '.join(names)}")
 
 
-def _teams(settings: Settings, path: Path, wanted: Wanted) -> tuple[Cores, ...]:
+def _teams(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
     """The cores of each replica; () for one model that is loaded as any other."""
     from edgeinfer.app.machine_profile import kept_profile
-    from edgeinfer.engine.batching.replicas import even_teams, planned_teams
-    from edgeinfer.engine.limits import context_of
+    from edgeinfer.engine.run.limits import context_of
+    from edgeinfer.engine.scheduler.replicas import even_teams, planned_teams
     from edgeinfer.models.load import open_model
-    from edgeinfer.scheduling.topology import read_topology
-    from edgeinfer.scheduling.work import work_of
+    from edgeinfer.scheduling.cost.work import work_of
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     machine, n_replicas = settings.machine, wanted.n_replicas
     if machine.isolate and len(machine.device) > 1:
@@ -93,8 +93,8 @@ def _teams(settings: Settings, path: Path, wanted: Wanted) -> tuple[Cores, ...]:
 
 def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
     """A model with room for the contexts of so many answers, or of as many as fit."""
-    from edgeinfer.engine.evaluators import SequenceSharing
     from edgeinfer.engine.loading import load
+    from edgeinfer.engine.run.evaluators import SequenceSharing
 
     machine = settings.machine
     parallel = beside_all_weights(settings, path, parallel)
@@ -128,8 +128,8 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
 
 def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
-    from edgeinfer.engine.limits import context_of, limits_for
-    from edgeinfer.engine.residency import Holding, room_for
+    from edgeinfer.engine.offload.residency import Holding, room_for
+    from edgeinfer.engine.run.limits import context_of, limits_for
     from edgeinfer.models.load import open_model
 
     machine, n_context = settings.machine, settings.generation.ctx

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from edgeinfer.app.batch_input import Entry
+from edgeinfer.app.batch_input import BatchEntry
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.batching.batcher import BatchAnswer
+    from edgeinfer.engine.scheduler.batcher import BatchAnswer
 
 ENDED = ("stop", "length")
 """Answers that are not made again."""
@@ -27,7 +27,7 @@ RECORD = b'{"index": '
 """What each line begins with."""
 
 
-def record(entry: Entry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
+def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
     """An answer as a JSON object; keys may be added, never renamed. `digest`: of what was asked.
 
     `approx`: the threshold of an approximate model, which others have no key for.
@@ -50,7 +50,7 @@ def record(entry: Entry, answer: BatchAnswer, approx: float | None = None) -> di
     }
 
 
-def digest(entry: Entry) -> str:
+def digest(entry: BatchEntry) -> str:
     """Tells prompts and their own options apart."""
     asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
@@ -74,7 +74,7 @@ def write_line(stream: TextIO, line: Mapping[str, object]) -> None:
         ) from None
 
 
-def answered(path: Path, entries: list[Entry]) -> set[int]:
+def answered(path: Path, entries: list[BatchEntry]) -> set[int]:
     """Indices of entries that a file of this batch has answers of; what a crash left of its last line is cut off.
 
     Raises EdgeInferError for a file of something else, which stays as it is.
@@ -100,7 +100,7 @@ def answered(path: Path, entries: list[Entry]) -> set[int]:
         ) from None
 
 
-def _index(line: str, entries: list[Entry]) -> int | None:
+def _index(line: str, entries: list[BatchEntry]) -> int | None:
     """The entry that a line answers; None where it was cancelled or failed. Raises ValueError for another batch's."""
     found = json.loads(line)
     index = found["index"]

@@ -19,7 +19,7 @@ def read_checked(name: str, text: str, called: str = "") -> object:
         _require([str(part).partition(":")[0] for part in value], ("auto", *DEVICES.keys()), "a device", called or name)
     elif name == "schedule":
         from edgeinfer.scheduling.batch.schedules import NAMES
-        from edgeinfer.scheduling.schedules import SCHEDULES
+        from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
         _require([str(value)], tuple(dict.fromkeys((*SCHEDULES, *NAMES))), "a schedule", called or name)
     return value

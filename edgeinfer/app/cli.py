@@ -17,7 +17,7 @@ import typer
 
 import edgeinfer
 from edgeinfer.app.command import Command, Run
-from edgeinfer.app.misuse import HELP_NAMES, Group, Line
+from edgeinfer.app.misuse import HELP_NAMES, CommandGroup, Line
 from edgeinfer.app.shell_words import joined_at_colons
 from edgeinfer.errors import BadFlag, EdgeInferError
 from edgeinfer.interrupts import INTERRUPTED, interrupt_commands
@@ -86,7 +86,7 @@ def guarded(run: Run) -> Run:
 
 def _group(help_text: str) -> typer.Typer:
     return typer.Typer(
-        cls=Group,
+        cls=CommandGroup,
         help=help_text,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.conversation import Messages
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.conversation import Messages
+    from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.stats import Stats
 
 SHARE = 0.5
@@ -123,7 +123,7 @@ class SummaryStream(Protocol):
 S = TypeVar("S", bound=SummaryStream, covariant=True)
 
 
-class Answering(Protocol[S]):
+class AnsweringSession(Protocol[S]):
     """A session of the engine."""
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> S: ...
@@ -133,7 +133,7 @@ class Compaction(Generic[S]):
     """Runs a plan over a session; the summary is there once all its streams have ended by themselves."""
 
     def __init__(
-        self, session: Answering[S], plan: CompactionPlan, count: Count, n_context: int, options: Options
+        self, session: AnsweringSession[S], plan: CompactionPlan, count: Count, n_context: int, options: Options
     ) -> None:
         self._session, self._plan, self._count, self._n_context = session, plan, count, n_context
         self._options: Options = {**options, "max_tokens": plan.n_summary}

@@ -40,20 +40,20 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class PathFragment:
     """The beginning of an @path: where in its line it starts (the @), and the path so far."""
 
     begin: int
     path: str
 
 
-def fragment_at(line: str) -> Fragment | None:
+def fragment_at(line: str) -> PathFragment | None:
     """The @path that the end of a line is within, None where there is none."""
     found = _OPEN_MENTION.search(line)
     if found is None:
         return None
     quoted, bare = found.groups()
-    return Fragment(found.start(), quoted if quoted is not None else bare)
+    return PathFragment(found.start(), quoted if quoted is not None else bare)
 
 
 def complete_path(path: str, base: Path) -> list[Completion]:

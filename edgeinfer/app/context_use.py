@@ -14,8 +14,8 @@ from edgeinfer.app.counting import counted
 from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.conversation import Fitted, Messages
     from edgeinfer.engine.facts import Facts
+    from edgeinfer.engine.requests.conversation import Fitted, Messages
 
 NAMED = 3
 """Files are named where there are fewer."""

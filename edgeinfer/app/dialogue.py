@@ -14,7 +14,7 @@ from itertools import pairwise
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.conversation import SUMMARY, told_of, with_attachments
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
-from edgeinfer.engine.request import Options
+from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
@@ -22,7 +22,7 @@ from edgeinfer.errors import EdgeInferError
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DialogueTurn:
     """What the user said, what was answered, and how often another answer was asked for."""
 
     question: str
@@ -50,7 +50,7 @@ class Dialogue:
         self._model = model
         self.options = options
         self._system = system if chat is None else chat.system
-        self.turns: list[Turn] = [] if chat is None else turns_of(chat)
+        self.turns: list[DialogueTurn] = [] if chat is None else turns_of(chat)
         self._summary = "" if chat is None else summary_of(chat)
         self.unsaved = ""
 
@@ -77,7 +77,7 @@ class Dialogue:
 
     def keep(self, question: str, stream: TextStream) -> None:
         """Count an answer to a new question, whole or partial."""
-        self.turns.append(Turn(question, stream.text, stream.stats))
+        self.turns.append(DialogueTurn(question, stream.text, stream.stats))
         with self._writing() as chat:
             if chat is not None:
                 _, answer = chat.ask(question, (), self._model)
@@ -98,7 +98,7 @@ class Dialogue:
         if self._chat is not None:
             self._chat = self._chat.successor()
 
-    def _answer(self, question: str, before: list[Turn], n_retries: int) -> TextStream:
+    def _answer(self, question: str, before: list[DialogueTurn], n_retries: int) -> TextStream:
         told = "\n\n".join(filter(None, (self.system, self._summary)))
         messages = [{"role": "system", "content": told}] if told else []
         for turn in before:
@@ -119,11 +119,11 @@ class Dialogue:
             self.unsaved = str(error)
 
 
-def turns_of(chat: Chat) -> list[Turn]:
+def turns_of(chat: Chat) -> list[DialogueTurn]:
     """The turns of the branch that is shown: questions with their answers."""
     said = [message for message in told_of(chat.branch) if message.role != "summary"]
     return [
-        Turn(with_attachments(question.text, question.attachments), answer.text, None)
+        DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None)
         for question, answer in pairwise(said)
         if (question.role, answer.role) == ("user", "assistant")
     ]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.counting import counted
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.stored import Reading
+    from edgeinfer.backends.stored import WeightReads
 
 
-def read_since(before: Reading, now: Reading) -> Reading:
+def read_since(before: WeightReads, now: WeightReads) -> WeightReads:
     """What was read between two moments."""
-    from edgeinfer.backends.stored import Reading
+    from edgeinfer.backends.stored import WeightReads
 
     counts = {size: count - before.sizes.get(size, 0) for size, count in sorted(now.sizes.items())}
-    return Reading(
+    return WeightReads(
         now.n_bytes - before.n_bytes,
         now.waited_s - before.waited_s,
         now.n_passes - before.n_passes,
@@ -39,12 +39,12 @@ def read_since(before: Reading, now: Reading) -> Reading:
     )
 
 
-def skipped_share(reading: Reading) -> float | None:
+def skipped_share(reading: WeightReads) -> float | None:
     """The share of activations that were cut at a threshold, so that nothing was done for them; None without one."""
     return 1 - reading.n_kept / reading.n_activations if reading.n_activations else None
 
 
-def skipped_lines(reading: Reading, threshold: float | None) -> list[str]:
+def skipped_lines(reading: WeightReads, threshold: float | None) -> list[str]:
     """The same for people."""
     share = skipped_share(reading)
     if share is None or threshold is None:
@@ -52,7 +52,7 @@ def skipped_lines(reading: Reading, threshold: float | None) -> list[str]:
     return [f"approx {threshold:g}: {100 * share:.1f} % of neurons left out"]
 
 
-def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None:
+def reading_record(reading: WeightReads, seconds: float) -> dict[str, object] | None:
     """What was read in so many seconds, None for nothing. Reads go on between passes, so bytes per pass are a mean."""
     if not reading.n_passes:
         return None
@@ -71,7 +71,7 @@ def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None
     }
 
 
-def _neurons(reading: Reading) -> dict[str, object] | None:
+def _neurons(reading: WeightReads) -> dict[str, object] | None:
     """What each technique left to read of layers with zeros in their activations, None where there are none: bytes.
 
     All neurons, in every pass; those that fire for each token by itself; for some token of a pass; of these, what was
@@ -89,12 +89,12 @@ def _neurons(reading: Reading) -> dict[str, object] | None:
     }
 
 
-def _missing_bytes(reading: Reading) -> int:
+def _missing_bytes(reading: WeightReads) -> int:
     """Bytes of the neurons that had to be read."""
     return round(reading.neuron_pass_bytes * reading.n_neurons_read / max(1, reading.n_wanted))
 
 
-def reading_lines(reading: Reading, seconds: float) -> list[str]:
+def reading_lines(reading: WeightReads, seconds: float) -> list[str]:
     """The same for people."""
     if not reading.n_passes:
         return []
@@ -129,7 +129,7 @@ def reading_lines(reading: Reading, seconds: float) -> list[str]:
     return lines
 
 
-def _classes(reading: Reading) -> dict[int, int]:
+def _classes(reading: WeightReads) -> dict[int, int]:
     """Reads by their size, that of the largest of those within a factor of two."""
     found: dict[int, int] = {}
     for size in sorted(reading.sizes, reverse=True):

@@ -19,7 +19,7 @@ Origin = Literal["mention", "added", "pasted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class MessageDraft:
     """A text and what goes along with it."""
 
     text: str

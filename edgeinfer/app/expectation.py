@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.experience import Adjustment
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.measure.experience import Adjustment
     from edgeinfer.engine.stats import Stats
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
 
 MADE_MIN = 32
 """Fewer tokens of an answer tell nothing of what a prediction is worth."""
@@ -51,7 +51,7 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
 
 def note_experience(llm: LLM, stats: Stats) -> None:
     """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
-    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.engine.measure.profiles import ProfileStore
 
     found = _predicted(llm, stats) if llm.policy.idle_work else None
     if found is None:
@@ -69,9 +69,9 @@ def note_experience(llm: LLM, stats: Stats) -> None:
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The profile, and seconds of reading the prompt and of making the answer one token at a time."""
     from edgeinfer.app.machine_profile import kept_profile
-    from edgeinfer.engine.staffing import teams_of
-    from edgeinfer.scheduling.predict import Predictor
-    from edgeinfer.scheduling.profile import CPU
+    from edgeinfer.engine.run.staffing import teams_of
+    from edgeinfer.scheduling.machine.profile import CPU
+    from edgeinfer.scheduling.predict.predict import Predictor
 
     if llm.device != llm.facts.device:
         return None  # two devices gave the answer
@@ -94,11 +94,11 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
 
 def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The same for other devices and for several, if they were measured."""
-    from edgeinfer.engine.evaluators import is_own
     from edgeinfer.engine.probing.combination import kept_combination
-    from edgeinfer.scheduling.placement import all_on
-    from edgeinfer.scheduling.predict import Predictor
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.engine.run.evaluators import is_own
+    from edgeinfer.scheduling.machine.topology import read_topology
+    from edgeinfer.scheduling.placement.placement import all_on
+    from edgeinfer.scheduling.predict.predict import Predictor
 
     names, topology = llm.facts.device.split("+"), read_topology()
     if not is_own(",".join(names)):
@@ -125,7 +125,7 @@ def adjustment_of(profile: Profile, *, streams: bool = False, is_first: bool = T
 
     `is_first`: for the first answer of a model that has just been loaded, as `run` gives it.
     """
-    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.engine.measure.profiles import ProfileStore
 
     return ProfileStore().experience(profile.fingerprint, streams=streams).adjustment(is_first=is_first)
 
@@ -151,8 +151,8 @@ def expectation_lines(
 def _missing(device: str, cores: Sequence[int]) -> str:
     """Why nothing is predicted for a device, or for several with a plus between them, and the command that helps."""
     from edgeinfer.app.machine_profile import are_measurable, kept_profile
-    from edgeinfer.scheduling.profile import CPU
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.profile import CPU
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     if device == CPU and kept_profile() is not None:
         return "the disk that weights come from was not measured; edgeinfer probe does that"
@@ -181,7 +181,7 @@ def timeline_lines(llm: LLM) -> list[str]:
 
 def worker_lines(affinity: Sequence[Sequence[int]]) -> list[str]:
     """Which cores workers may run on, as the system says, and the nodes of those cores where there are several."""
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     if not affinity:
         return []

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Progress
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.probing.racing.afterwards import Compared
+    from edgeinfer.steps import Progress
 
 LEAVE = "; Ctrl-C leaves"
 
@@ -35,7 +35,7 @@ def look_once(
     `progress` is told how far that is, and `found` what came of the comparison.
     """
     from edgeinfer.app.machine_profile import kept_profile
-    from edgeinfer.scheduling.profile import CPU
+    from edgeinfer.scheduling.machine.profile import CPU
 
     if not llm.policy.idle_work or not looks_after_answers():
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
-    from edgeinfer.scheduling.plan import Plan, Speeds
+    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
     from edgeinfer.settings import KVKind, Settings
 
 
@@ -28,17 +28,18 @@ def plan_for(
     kv: KVKind = "f16",
     n_workers: int | None = None,
     ram_bytes: int | None = None,
-    speeds: Speeds | None = None,
+    speeds: MeasuredSpeeds | None = None,
     approx: float | None = None,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the memory found available.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
-    from edgeinfer.engine.executor import AUTO_DEVICE
-    from edgeinfer.engine.limits import context_of, limits_for, limits_with_states, memory_need
+    from edgeinfer.engine.run.executor import AUTO_DEVICE
+    from edgeinfer.engine.run.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.models.load import spec_of
-    from edgeinfer.scheduling import plan, topology
+    from edgeinfer.scheduling.machine import topology
+    from edgeinfer.scheduling.predict import plan
 
     key = AUTO_DEVICE if device == "auto" else device
     spec = spec_of(metadata, tensors, n_context, approx)
@@ -46,7 +47,7 @@ def plan_for(
     limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
-    return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
+    return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.MeasuredSpeeds())
 
 
 def approve_quietly(header: Header, nbytes: int) -> None:
@@ -65,7 +66,8 @@ def check_fits(
     for its disk with the bundle file that it needs.
     """
     from edgeinfer.errors import EdgeInferError
-    from edgeinfer.scheduling import memory, topology
+    from edgeinfer.scheduling.cost import memory
+    from edgeinfer.scheduling.machine import topology
 
     available = topology.available_bytes() + freed_bytes
     try:
@@ -95,7 +97,7 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     part because of a model that is closed soon would stay so.
     """
     from edgeinfer.errors import DoesNotFit, UnsupportedModel
-    from edgeinfer.scheduling import memory
+    from edgeinfer.scheduling.cost import memory
 
     header, machine = require_model_file(path), settings.machine
     if header is None:
@@ -110,9 +112,9 @@ def require_room_beside(path: Path, settings: Settings) -> None:
 
 def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
     """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
-    from edgeinfer.engine.bundle_room import require_room_after_download
-    from edgeinfer.engine.limits import limits_for, memory_for_model
-    from edgeinfer.engine.residency import Holding, known_disk, planned_weights, told
+    from edgeinfer.engine.offload.bundle_room import require_room_after_download
+    from edgeinfer.engine.offload.residency import Holding, known_disk, planned_weights, told
+    from edgeinfer.engine.run.limits import limits_for, memory_for_model
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None

@@ -16,8 +16,8 @@ MEMORY_FOLDER = Path("/dev/shm")
 def remove_all_leftovers() -> None:
     """Look through edgeinfer's folders once; nothing fails where one of them cannot be read or written."""
     from edgeinfer.engine.running import running
+    from edgeinfer.file_lock import remove_stale_locks
     from edgeinfer.models.bundle_places import bundles_folder
-    from edgeinfer.models.download.lock import remove_stale_locks
     from edgeinfer.models.folders import default_root
     from edgeinfer.temporary import remove_leftovers
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from edgeinfer.backends.base import Progress
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.steps import Progress
 
 
 def kept_profile() -> Profile | None:
     """The profile that was measured on this machine, if there is one."""
-    from edgeinfer.engine.probing.machine import fingerprint_of
-    from edgeinfer.engine.profiles import ProfileStore
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.engine.measure.machine import fingerprint_of
+    from edgeinfer.engine.measure.profiles import ProfileStore
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     return ProfileStore().find(fingerprint_of(read_topology()))
 
@@ -33,14 +33,14 @@ def measured_profile(
     progress: Progress | None = None,
 ) -> Profile:
     """Measure this machine now. `formats`: of weights, instead of (short) or besides the usual ones."""
-    from edgeinfer.backends.base import no_progress
-    from edgeinfer.engine.probing.probe import Wanted, probe
+    from edgeinfer.engine.probing.probe import ProbeRequest, probe
     from edgeinfer.models.store import default_root
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
+    from edgeinfer.steps import no_progress
 
     topology = read_topology()
     chosen = cores if cores is not None else topology.workers()
-    wanted = Wanted(short, formats, chosen[:threads] if threads else chosen)
+    wanted = ProbeRequest(short, formats, chosen[:threads] if threads else chosen)
     return probe(topology, wanted, default_root(), progress or no_progress)
 
 
@@ -53,9 +53,9 @@ def devices_profile(
     again: bool = False,
 ) -> Profile:
     """This machine as these devices share it; measured `again`, or now where that was not done before."""
-    from edgeinfer.backends.base import no_progress
     from edgeinfer.engine.probing.combination import combined_profile
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
+    from edgeinfer.steps import no_progress
 
     topology = read_topology()
     chosen = cores or topology.workers()
@@ -66,9 +66,9 @@ def devices_alone(
     names: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None, progress: Progress | None = None
 ) -> Mapping[str, Profile]:
     """This machine as each of these devices has it to itself, the cpu too; measured now where that was not done."""
-    from edgeinfer.backends.base import no_progress
     from edgeinfer.engine.probing.combination import alone_profiles
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
+    from edgeinfer.steps import no_progress
 
     topology = read_topology()
     return alone_profiles(names, topology, cores or topology.workers(), formats, progress or no_progress)
@@ -76,9 +76,9 @@ def devices_alone(
 
 def kept_devices(names: tuple[str, ...], cores: tuple[int, ...] | None) -> Path | None:
     """Where the profile of these devices on so many cores is kept, if it is."""
+    from edgeinfer.engine.measure.profiles import ProfileStore
     from edgeinfer.engine.probing.combination import kept_combination
-    from edgeinfer.engine.profiles import ProfileStore
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     topology = read_topology()
     found = kept_combination(names, topology, cores or topology.workers())
@@ -94,8 +94,8 @@ def are_measurable(devices: Sequence[str]) -> bool:
 
 def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None = None) -> Profile:
     """The profile that was kept; where there is none, what a short probe measures now, kept if nobody disturbed it."""
-    from edgeinfer.engine.profiles import ProfileStore
-    from edgeinfer.scheduling.profile import QUIET_SHARE
+    from edgeinfer.engine.measure.profiles import ProfileStore
+    from edgeinfer.scheduling.machine.profile import QUIET_SHARE
 
     found = kept_profile()
     if found is None:

@@ -53,7 +53,7 @@ def flag_bytes(text: str) -> int:
         return size_in_bytes(text, 0)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands under names. An unknown name is told with the nearest one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

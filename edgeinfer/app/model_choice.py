@@ -18,7 +18,7 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
-    from edgeinfer.models.store import LocalModel, Store
+    from edgeinfer.models.store import LocalModel, ModelStore
 
 Opened = TypeVar("Opened")
 
@@ -29,10 +29,10 @@ def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: Openin
     A remembered model that is damaged is said to be so and forgotten; the one before it is opened instead.
     Raises as `choose_model` and `load`.
     """
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
     remove_all_leftovers()
-    store, shown = Store(), face or TerminalFace()
+    store, shown = ModelStore(), face or TerminalFace()
     model = choose_model(settings, store, face=shown, fetching=lambda: _compile_ahead(settings))
     while True:
         shown.chosen(model.name, model.nbytes)
@@ -50,7 +50,7 @@ def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: Openin
 
 def choose_model(
     settings: Settings,
-    store: Store | None = None,
+    store: ModelStore | None = None,
     *,
     face: OpeningFace | None = None,
     fetching: Callable[[], None] = lambda: None,
@@ -60,9 +60,9 @@ def choose_model(
     `face`: what shows a pull; None: the terminal. `fetching` is called when the starter model begins to be fetched.
     Raises ModelNotFound, DownloadFailed, DoesNotFit.
     """
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    store, shown = store or Store(), face or TerminalFace()
+    store, shown = store or ModelStore(), face or TerminalFace()
     if settings.model.model is not None:
         return _find_or_pull(store, settings.model.model, shown)
     found, gone = _last_used(store)
@@ -83,7 +83,7 @@ def _compile_ahead(settings: Settings) -> None:
         compile_ahead(settings.machine.kv, STARTER_TYPES)
 
 
-def _last_used(store: Store) -> tuple[LocalModel | None, list[str]]:
+def _last_used(store: ModelStore) -> tuple[LocalModel | None, list[str]]:
     """The model used last that is still there, and the names of later ones that are not."""
     gone: list[str] = []
     for name in store.remembered():
@@ -94,7 +94,7 @@ def _last_used(store: Store) -> tuple[LocalModel | None, list[str]]:
     return None, gone
 
 
-def _remembered_as(model: LocalModel, store: Store) -> str:
+def _remembered_as(model: LocalModel, store: ModelStore) -> str:
     """The name of a model of the store, the path of another."""
     is_listed = any(known.path == model.path for known in store.models())
     return model.name if is_listed else str(model.path)
@@ -115,7 +115,7 @@ def choose_file(settings: Settings, command: str, instead: str) -> LocalModel:
     return found
 
 
-def pull_model(store: Store, source: str, *, force: bool = False, face: OpeningFace | None = None) -> LocalModel:
+def pull_model(store: ModelStore, source: str, *, force: bool = False, face: OpeningFace | None = None) -> LocalModel:
     """Pull `source`; a model that does not fit is fetched only if the face approves, or with `force`.
 
     Where another process is pulling it already, that pull is waited for, shown on the face.
@@ -133,7 +133,7 @@ def pull_model(store: Store, source: str, *, force: bool = False, face: OpeningF
         )
 
 
-def _starter(store: Store, face: OpeningFace, fetching: Callable[[], None]) -> LocalModel:
+def _starter(store: ModelStore, face: OpeningFace, fetching: Callable[[], None]) -> LocalModel:
     """The starter model, under whatever source it came here."""
     from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
@@ -144,7 +144,7 @@ def _starter(store: Store, face: OpeningFace, fetching: Callable[[], None]) -> L
 
 
 def _pull_starter(
-    store: Store, face: OpeningFace, name: str, source: str, fetching: Callable[[], None] = lambda: None
+    store: ModelStore, face: OpeningFace, name: str, source: str, fetching: Callable[[], None] = lambda: None
 ) -> LocalModel:
     """Pull a model that nobody named, once the face agrees; its size is known before its first byte.
 
@@ -169,7 +169,7 @@ def _pull_starter(
         )
 
 
-def _find_or_pull(store: Store, wanted: str, face: OpeningFace | None) -> LocalModel:
+def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> LocalModel:
     """The model called `wanted`; pulled when it is a source with a scheme that is not here yet."""
     from edgeinfer.models.sources import is_source, parse_source
     from edgeinfer.models.sources.path import SCHEME

@@ -19,9 +19,9 @@ from edgeinfer.settings import Settings, declared_options, load_settings, repeat
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.afterwards import Compared
-    from edgeinfer.engine.racing.choosing import Race
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.probing.racing.afterwards import Compared
+    from edgeinfer.engine.probing.racing.choosing import Race
+    from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.stats import Stats
 
 
@@ -55,7 +55,7 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
 def _check_schedule(settings: Settings) -> None:
     """Raises UnknownKey."""
     from edgeinfer.errors import UnknownKey
-    from edgeinfer.scheduling.schedules import SCHEDULES
+    from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
     wanted = settings.machine.schedule
     if wanted not in SCHEDULES:
@@ -116,7 +116,7 @@ def weights_bytes(ram: str | None) -> int | None:
     if ram is None:
         return None
     from edgeinfer.app.fit import size_in_bytes
-    from edgeinfer.scheduling.topology import available_bytes
+    from edgeinfer.scheduling.machine.topology import available_bytes
 
     return size_in_bytes(ram, available_bytes())
 
@@ -150,7 +150,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
     from edgeinfer.app.expectation import note_experience
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
-    from edgeinfer.scheduling.plan import Speeds
+    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
     facts = llm.facts
     if llm.device != facts.device or facts.approx is not None:
@@ -162,15 +162,15 @@ def record_speed(llm: LLM, stats: Stats) -> None:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
         prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
-        measured = Speeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
+        measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
         SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
 
 
 def _note_device(llm: LLM, stats: Stats) -> None:
     """Compare a short answer with what another device was found to do; a choice that looks wrong is made again."""
-    from edgeinfer.engine.racing.child import N_CONTEXT
-    from edgeinfer.engine.racing.choosing import note_speed
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.engine.probing.racing.child import N_CONTEXT
+    from edgeinfer.engine.probing.racing.choosing import note_speed
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     facts, decode_tok_s = llm.facts, stats.plain_tok_s
     if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Progress
     from edgeinfer.models.download.header import Approve
     from edgeinfer.models.download.policy import Progress as PullProgress
     from edgeinfer.models.gguf import Header
     from edgeinfer.settings import Settings
+    from edgeinfer.steps import Progress
 
 
 @dataclass(frozen=True, slots=True)

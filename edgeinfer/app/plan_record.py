@@ -13,18 +13,18 @@ from edgeinfer.app.planning import Planned
 from edgeinfer.app.sizes import Fit, memory_record
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.thresholds import threshold_of
-from edgeinfer.scheduling.core_plan import CorePlan
-from edgeinfer.scheduling.placement import Placement, StagePlacement
-from edgeinfer.scheduling.plan import Plan, Speeds
-from edgeinfer.scheduling.step_time import PassTime, StageTime, attention_device
-from edgeinfer.scheduling.streaming import Kept
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.offload.streaming import StreamedModel
+from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
+from edgeinfer.scheduling.placement.step_time import PassTime, StageTime, attention_device
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+from edgeinfer.scheduling.workers.core_plan import CorePlan
 
 Value = object
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
+class PlannedModel:
     """What a header says of a model. `weight_bytes`: of the tensors that are read, in the file; `file_bytes`: of it."""
 
     spec: ModelSpec
@@ -36,7 +36,7 @@ class ModelFacts:
 
 
 def record_of(
-    facts: ModelFacts, here: Plan | None, planned: Planned | None, speeds: Speeds, fit: Fit
+    facts: PlannedModel, here: Plan | None, planned: Planned | None, speeds: MeasuredSpeeds, fit: Fit
 ) -> dict[str, Value]:
     """The plan. `here`: what this machine's device takes, None for another machine; `planned`: None without rates."""
     return {
@@ -101,7 +101,7 @@ def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str
     }
 
 
-def _kept(kept: Kept | None) -> dict[str, Value]:
+def _kept(kept: StreamedModel | None) -> dict[str, Value]:
     """How weights are held that do not all stay, all None where they do."""
     return {
         "pinned_bytes": None if kept is None else kept.pinned_bytes,

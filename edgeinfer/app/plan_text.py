@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from edgeinfer.app.counting import counted
-from edgeinfer.app.plan_record import ModelFacts, placed_line
+from edgeinfer.app.plan_record import PlannedModel, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
 from edgeinfer.app.sizes import Fit, memory_text
-from edgeinfer.engine.experience import Adjustment
+from edgeinfer.engine.measure.experience import Adjustment
 from edgeinfer.models.thresholds import threshold_of, told
-from edgeinfer.scheduling.core_plan import CorePlan
-from edgeinfer.scheduling.placement import Part, StagePlacement
-from edgeinfer.scheduling.plan import Plan, Speeds
-from edgeinfer.scheduling.profile import QUIET_SHARE, Profile
-from edgeinfer.scheduling.step_time import StageTime, attention_device
-from edgeinfer.scheduling.streaming import Kept
-from edgeinfer.scheduling.work import StageShape, StageWork
+from edgeinfer.scheduling.cost.work import StageShape, StageWork
+from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile
+from edgeinfer.scheduling.offload.streaming import StreamedModel
+from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
+from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+from edgeinfer.scheduling.workers.core_plan import CorePlan
 from edgeinfer.size_text import size_text
 
 SIMILAR = 1.5
@@ -31,7 +31,9 @@ LEAST_ROWS = 4
 Placed = tuple[StageWork, StagePlacement, StageTime]
 
 
-def model_lines(name: str, facts: ModelFacts, here: Plan | None, fit: Fit, planned: Planned | None = None) -> list[str]:
+def model_lines(
+    name: str, facts: PlannedModel, here: Plan | None, fit: Fit, planned: Planned | None = None
+) -> list[str]:
     """What the model is, its sizes, and whether it fits. `here`: where it is, if the plan is about this machine."""
     spec = facts.spec
     lines = [
@@ -50,7 +52,7 @@ def model_lines(name: str, facts: ModelFacts, here: Plan | None, fit: Fit, plann
     return lines
 
 
-def _kept_line(kept: Kept) -> str:
+def _kept_line(kept: StreamedModel) -> str:
     """What stays in memory, and how the rest passes through it."""
     through = f"through a window of {size_text(kept.window_bytes)}"
     if kept.cache_bytes:
@@ -95,7 +97,7 @@ def core_lines(planned: Planned) -> Iterator[str]:
         yield f"nodes     {how}: cores {'; '.join(_cores(team) for team in teams)}"
 
 
-def speed_lines(planned: Planned, speeds: Speeds, *, writes: bool = True) -> Iterator[str]:
+def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True) -> Iterator[str]:
     """Predictions, with what was measured beside them; of a model that `writes` none, for what it reads alone."""
     if planned.n_sequences == 1:
         what = "first token" if writes else "embedded"
@@ -169,7 +171,7 @@ def _lanes(shape: StageShape, placed: StagePlacement) -> tuple[object, ...]:
     return placed.home, attends, frozenset((part.device, part.held) for part in _parts(placed))
 
 
-def _parts(placed: StagePlacement) -> list[Part]:
+def _parts(placed: StagePlacement) -> list[RowRange]:
     return [part for found in placed.products for part in found if part.n_rows]
 
 
@@ -250,12 +252,12 @@ def _cores(plan: CorePlan) -> str:
     return f"{shown} ({low:.0f} to {high:.0f} % of the rows each)" if high > 1.1 * low else shown
 
 
-def _share(part: Part, n_rows: int) -> str:
+def _share(part: RowRange, n_rows: int) -> str:
     held = "" if part.held == "own" else f" {part.held}"
     return f"{part.device}{held} {100 * part.n_rows / n_rows:.0f} %"
 
 
-def _measured(speeds: Speeds) -> str:
+def _measured(speeds: MeasuredSpeeds) -> str:
     """What answers took: one token at a time, and with drafts."""
     plain, drafted = speeds.plain_tok_s, speeds.decode_tok_s
     parts = [] if plain is None else [_rate(plain)]
@@ -263,7 +265,7 @@ def _measured(speeds: Speeds) -> str:
     return f" (measured {', '.join(parts)})" if parts else ""
 
 
-def measured_prompt(speeds: Speeds, n_prompt: int) -> str:
+def measured_prompt(speeds: MeasuredSpeeds, n_prompt: int) -> str:
     """What prompts took, and of how many tokens where they were clearly longer or shorter than `n_prompt`."""
     if speeds.prefill_tok_s is None:
         return ""

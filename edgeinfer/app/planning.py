@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
-from edgeinfer.engine.experience import Adjustment
-from edgeinfer.engine.lanes.choosing import N_DECODED, N_PROMPT
-from edgeinfer.engine.staffing import CorePlans, core_plans, teams_of
+from edgeinfer.engine.measure.experience import Adjustment
+from edgeinfer.engine.multi.choosing import N_DECODED, N_PROMPT
+from edgeinfer.engine.run.staffing import CorePlans, core_plans, teams_of
 from edgeinfer.errors import BadSetting, UnknownKey
-from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_NAMES
 from edgeinfer.scheduling.batch.schedules import Prediction, choose
-from edgeinfer.scheduling.budgets import Budgets, Caching, Usage, budgets_of
-from edgeinfer.scheduling.core_plan import NodePlan, replica_plan
-from edgeinfer.scheduling.cost import Pass, chunks
-from edgeinfer.scheduling.governor import Condition, Governor
-from edgeinfer.scheduling.memory import MemoryNeed
-from edgeinfer.scheduling.placement import Placement
-from edgeinfer.scheduling.planner import MachinePlan, Task
-from edgeinfer.scheduling.predict import MOST_TOKENS, reading_tokens
-from edgeinfer.scheduling.prefill import prefill_placement
-from edgeinfer.scheduling.profile import CPU, Profile
-from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
-from edgeinfer.scheduling.some_cores import with_cores
-from edgeinfer.scheduling.step_time import PassTime, step_time
-from edgeinfer.scheduling.streaming import Kept, beside_reading
-from edgeinfer.scheduling.topology import CoreKind
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.memory import MemoryNeed
+from edgeinfer.scheduling.cost.seconds import Pass, chunks
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import CPU, Profile
+from edgeinfer.scheduling.machine.topology import CoreKind
+from edgeinfer.scheduling.offload.streaming import StreamedModel, beside_reading
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching, Usage, budgets_of
+from edgeinfer.scheduling.placement.placement import Placement
+from edgeinfer.scheduling.placement.planner import MachinePlan, PlanningTask
+from edgeinfer.scheduling.placement.prefill import prefill_placement
+from edgeinfer.scheduling.placement.schedules import SCHEDULES, scheduled
+from edgeinfer.scheduling.placement.step_time import PassTime, step_time
+from edgeinfer.scheduling.predict.predict import MOST_TOKENS, reading_tokens
+from edgeinfer.scheduling.workers.core_plan import NodePlan, replica_plan
+from edgeinfer.scheduling.workers.governor import Condition, Governor
+from edgeinfer.scheduling.workers.some_cores import with_cores
 from edgeinfer.settings import CTX_CAP, KVKind
 
 VERIFIED = 8
@@ -42,7 +42,7 @@ Goal = Literal["latency", "throughput", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlanRequest:
     """What to plan for. `ram_bytes`: of the machine, for weights; `vram_bytes`: of each accelerator; None: all.
 
     `goal`: the least time of one sequence, most tokens of all (several nodes may get a replica each), or quiet, with as
@@ -89,7 +89,7 @@ class Planned:
     nodes: NodePlan | None = None
     duty: float = 1.0
     refused: str = ""
-    kept: Kept | None = None
+    kept: StreamedModel | None = None
 
     @property
     def answer_s(self) -> float:
@@ -132,7 +132,7 @@ class Planned:
         return int(self.decode.usage.flash_bytes / self.n_sequences)
 
 
-def plan_streamed(profile: Profile, work: ModelWork, wanted: Wanted, kept: Kept) -> Planned:
+def plan_streamed(profile: Profile, work: ModelWork, wanted: PlanRequest, kept: StreamedModel) -> Planned:
     """Plan a model of which the CPU reads a part from disk in every pass. Raises ValueError without a disk."""
     if profile.disk is None:
         raise ValueError("weights are to be read from a disk that nothing is known of")
@@ -158,7 +158,7 @@ def plan_streamed(profile: Profile, work: ModelWork, wanted: Wanted, kept: Kept)
     )
 
 
-def plan_model(profile: Profile, work: ModelWork, wanted: Wanted, *, fits: bool = False) -> Planned:
+def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: bool = False) -> Planned:
     """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule.
 
     `fits`: plan as if there were memory for everything.
@@ -172,7 +172,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted, *, fits: bool 
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
     step = Pass(1, n_prompt, 1, wanted.n_sequences)
-    task = Task(decoding, work, step, caching, Budgets(inf) if fits else _budgets(machine, work, wanted))
+    task = PlanningTask(decoding, work, step, caching, Budgets(inf) if fits else _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
     passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement, wanted.most_tokens))
@@ -194,7 +194,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted, *, fits: bool 
     )
 
 
-def plan_devices(together: Profile, alone: Mapping[str, Profile], work: ModelWork, wanted: Wanted) -> Planned:
+def plan_devices(together: Profile, alone: Mapping[str, Profile], work: ModelWork, wanted: PlanRequest) -> Planned:
     """Plan a model for several devices, or for the one of them that is predicted to answer sooner alone, as `run` does.
 
     `alone`: the machine as each device has it to itself. Raises as `plan_model`.
@@ -223,7 +223,7 @@ def read_goal(text: str) -> Goal:
     raise BadSetting(f"--goal cannot be {text!r}; choose from {', '.join(goals)}")
 
 
-def _taking_part(profile: Profile, wanted: Wanted) -> tuple[tuple[int, ...] | None, float]:
+def _taking_part(profile: Profile, wanted: PlanRequest) -> tuple[tuple[int, ...] | None, float]:
     """The cores that were asked for or that the goal allows (None: all), and the part of the time that they compute."""
     cores = profile.cpu.cores
     if wanted.cores is not None or wanted.goal != "quiet" or not cores:
@@ -235,7 +235,7 @@ def _taking_part(profile: Profile, wanted: Wanted) -> tuple[tuple[int, ...] | No
     return tuple(cores[place].number for place in order[: policy.most_workers]), policy.duty
 
 
-def _nodes(profile: Profile, work: ModelWork, wanted: Wanted, step: Pass) -> NodePlan | None:
+def _nodes(profile: Profile, work: ModelWork, wanted: PlanRequest, step: Pass) -> NodePlan | None:
     """One team or a replica on each node, where throughput is the goal and the CPU is all there is."""
     if wanted.goal != "throughput" or profile.accelerators:
         return None
@@ -253,7 +253,7 @@ def check_schedule(name: str) -> None:
         raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(schedule_names())}")
 
 
-def _budgets(profile: Profile, work: ModelWork, wanted: Wanted) -> Budgets:
+def _budgets(profile: Profile, work: ModelWork, wanted: PlanRequest) -> Budgets:
     available = profile.cpu.memory_bytes
     vram = {} if wanted.vram_bytes is None else {rates.name: wanted.vram_bytes for rates in profile.accelerators}
     weights = inf if wanted.ram_bytes is None else wanted.ram_bytes
@@ -268,7 +268,7 @@ def kind_of(text: str) -> CoreKind:
     return next((kind for kind in kinds if kind == text), "performance")
 
 
-def _batch(profile: Profile, work: ModelWork, wanted: Wanted, n_prompt: int) -> Prediction:
+def _batch(profile: Profile, work: ModelWork, wanted: PlanRequest, n_prompt: int) -> Prediction:
     """How several sequences are decoded with one accelerator. Raises BadSetting where there is nothing to share."""
     if wanted.n_sequences < 2 or not profile.accelerators:
         raise BadSetting(
@@ -279,7 +279,7 @@ def _batch(profile: Profile, work: ModelWork, wanted: Wanted, n_prompt: int) -> 
     depth = n_prompt + 1
     n_resident = min(wanted.n_sequences, costs.device_tokens // depth)
     n_offloaded = min(wanted.n_sequences - n_resident, costs.host_tokens // depth)
-    groups = [Group(n, n * depth) for n in (n_resident, n_offloaded)]
+    groups = [SequenceGroup(n, n * depth) for n in (n_resident, n_offloaded)]
     return choose(costs, groups[0], groups[1], BATCH_NAMES[wanted.schedule])
 
 

@@ -16,7 +16,7 @@ from edgeinfer.app.snapshots import ENDING
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.bundle_places import firing_path, remove_bundles
 from edgeinfer.models.download.space import size_text
-from edgeinfer.models.store import OWN, LocalModel, Store
+from edgeinfer.models.store import OWN, LocalModel, ModelStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Removed:
         return f"{self.model.name} removed from the list; the file stays at {self.stays_at}{beside}"
 
 
-def planned_removal(store: Store, name: str) -> Removal:
+def planned_removal(store: ModelStore, name: str) -> Removal:
     """What removing the model called `name` would do. Raises ModelNotFound."""
     model = store.listed_model(name)
     deletes_file = model.place == OWN and not model.path.is_symlink()
@@ -66,7 +66,7 @@ def planned_removal(store: Store, name: str) -> Removal:
     return Removal(model, deletes_file, tuple(bundles_of(model)), tuple(_derived(fingerprint)))
 
 
-def remove_model(store: Store, name: str) -> Removed:
+def remove_model(store: ModelStore, name: str) -> Removed:
     """Remove a model with what was derived from it. Raises ModelNotFound; EdgeInferError where a file cannot go."""
     planned = planned_removal(store, name)
     path = planned.model.path
@@ -83,7 +83,7 @@ def remove_model(store: Store, name: str) -> Removed:
     )
 
 
-def _own_fingerprint(store: Store, model: LocalModel) -> str | None:
+def _own_fingerprint(store: ModelStore, model: LocalModel) -> str | None:
     """The fingerprint that what was derived is kept under; None where another listed file is the same model."""
     found = _fingerprint(model)
     alike = (other for other in store.models() if other.nbytes == model.nbytes and other.name != model.name)
@@ -92,7 +92,7 @@ def _own_fingerprint(store: Store, model: LocalModel) -> str | None:
 
 def _fingerprint(model: LocalModel) -> str | None:
     """None where the file is gone or cannot be read."""
-    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
     try:

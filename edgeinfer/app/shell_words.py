@@ -96,9 +96,9 @@ def _is_path(incomplete: str) -> bool:
 
 
 def _models() -> Iterable[str]:
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    return [model.name for model in Store().models()]
+    return [model.name for model in ModelStore().models()]
 
 
 def _sources() -> Iterable[str]:
@@ -128,7 +128,7 @@ def _words_of(name: str) -> Iterable[str]:
     if name == "theme":
         return THEMES
     if name == "schedule":
-        from edgeinfer.scheduling.schedules import SCHEDULES
+        from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
         return SCHEDULES
     if name == "spec":

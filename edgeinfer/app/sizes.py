@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
+from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
 from edgeinfer.size_text import size_text
 
 

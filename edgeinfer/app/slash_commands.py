@@ -25,7 +25,7 @@ class Then(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """What to tell the user, and what follows."""
 
     text: str = ""
@@ -38,10 +38,10 @@ class SlashCommand:
 
     form: str
     help: str
-    run: Callable[[Dialogue, str], Outcome]
+    run: Callable[[Dialogue, str], CommandOutcome]
 
 
-def run_line(dialogue: Dialogue, line: str) -> Outcome:
+def run_line(dialogue: Dialogue, line: str) -> CommandOutcome:
     """Do what a line such as "/temp 0.2" says. Raises BadSetting for an unknown command or an impossible value."""
     name, _, argument = line.strip().removeprefix("/").partition(" ")
     commands = {command.form.split()[0]: command for command in slash_commands()}
@@ -71,50 +71,50 @@ def slash_commands() -> tuple[SlashCommand, ...]:
     )
 
 
-def _help(dialogue: Dialogue, argument: str) -> Outcome:
+def _help(dialogue: Dialogue, argument: str) -> CommandOutcome:
     lines = [f"/{command.form:<20} {command.help}" for command in slash_commands()]
-    return Outcome("\n".join([*lines, "Ctrl-C stops an answer; what there is of it is kept."]))
+    return CommandOutcome("\n".join([*lines, "Ctrl-C stops an answer; what there is of it is kept."]))
 
 
-def _new(dialogue: Dialogue, argument: str) -> Outcome:
+def _new(dialogue: Dialogue, argument: str) -> CommandOutcome:
     dialogue.clear()
     stays = "; its system prompt stays, /system none removes it" if dialogue.system else ""
-    return Outcome(f"a new conversation{stays}")
+    return CommandOutcome(f"a new conversation{stays}")
 
 
-def _system(dialogue: Dialogue, argument: str) -> Outcome:
+def _system(dialogue: Dialogue, argument: str) -> CommandOutcome:
     if argument:
         dialogue.system = None if argument == "none" else argument
-    return Outcome(f"system prompt: {dialogue.system or 'none'}")
+    return CommandOutcome(f"system prompt: {dialogue.system or 'none'}")
 
 
-def _temp(dialogue: Dialogue, argument: str) -> Outcome:
+def _temp(dialogue: Dialogue, argument: str) -> CommandOutcome:
     if argument:
         value = read_value("temp", argument, "/temp")
         assert isinstance(value, float)
         dialogue.options["temperature"] = value
-    return Outcome(f"temperature: {dialogue.options.get('temperature')}")
+    return CommandOutcome(f"temperature: {dialogue.options.get('temperature')}")
 
 
-def _seed(dialogue: Dialogue, argument: str) -> Outcome:
+def _seed(dialogue: Dialogue, argument: str) -> CommandOutcome:
     if argument:
         value = read_value("seed", argument, "/seed")
         assert value is None or isinstance(value, int)
         dialogue.options["seed"] = value
     seed = dialogue.options.get("seed")
-    return Outcome(f"seed: {'a new one for each answer' if seed is None else seed}")
+    return CommandOutcome(f"seed: {'a new one for each answer' if seed is None else seed}")
 
 
-def _regen(dialogue: Dialogue, argument: str) -> Outcome:
+def _regen(dialogue: Dialogue, argument: str) -> CommandOutcome:
     if not dialogue.turns:
-        return Outcome("there is no answer yet")
-    return Outcome(then=Then.ANSWER)
+        return CommandOutcome("there is no answer yet")
+    return CommandOutcome(then=Then.ANSWER)
 
 
-def _stats(dialogue: Dialogue, argument: str) -> Outcome:
+def _stats(dialogue: Dialogue, argument: str) -> CommandOutcome:
     stats = dialogue.turns[-1].stats if dialogue.turns else None
-    return Outcome("there is no answer yet" if stats is None else stats_text(stats))
+    return CommandOutcome("there is no answer yet" if stats is None else stats_text(stats))
 
 
-def _exit(dialogue: Dialogue, argument: str) -> Outcome:
-    return Outcome(then=Then.LEAVE)
+def _exit(dialogue: Dialogue, argument: str) -> CommandOutcome:
+    return CommandOutcome(then=Then.LEAVE)

@@ -28,7 +28,7 @@ ABANDONED_S = 3600
 """Nobody writes a file for longer: a half-written one that old was left by a program that was killed."""
 
 
-class Kept(Protocol):
+class SnapshotSession(Protocol):
     """A session of the engine, as far as it is kept."""
 
     @property
@@ -50,7 +50,7 @@ class Snapshots:
         self.cap_bytes = cap_bytes
         self._newest: tuple[Path, tuple[int, ...]] | None = None  # written or read last, and the tokens in it
 
-    def keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
+    def keep(self, session: SnapshotSession, chat: int, fingerprint: str) -> str | None:
         """Write what a session has read, in place of what was kept of the chat; a notice where that cannot be.
 
         Short sessions and ones too large for the cap are not kept, which needs no notice. Takes the engine while it
@@ -63,7 +63,7 @@ class Snapshots:
         except (EdgeInferError, OSError) as reason:
             return f"what the chat has read is not kept on disk: {reason}"
 
-    def restore(self, session: Kept, chat: int, fingerprint: str) -> int | None:
+    def restore(self, session: SnapshotSession, chat: int, fingerprint: str) -> int | None:
         """Let a session go on from what was kept of a chat: how many tokens it need not read; None without any."""
         self._forget_others(chat, fingerprint)
         path = self._path(chat, fingerprint)
@@ -97,7 +97,7 @@ class Snapshots:
         """Bytes of all snapshots."""
         return sum(nbytes for _, nbytes, _ in self._all())
 
-    def _keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
+    def _keep(self, session: SnapshotSession, chat: int, fingerprint: str) -> str | None:
         n_bytes, largest = session.saved_bytes or 0, int(self.cap_bytes * LARGEST_SHARE)
         path = self._path(chat, fingerprint)
         if self._newest == (path, session.tokens) and path.exists():

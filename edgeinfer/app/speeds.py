@@ -12,10 +12,10 @@ import math
 import statistics
 from pathlib import Path
 
-from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.plan import Speeds
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 from edgeinfer.settings import KVKind
+from edgeinfer.temporary import write_whole
 
 N_KEPT = 7
 TOKENS_MIN = 16
@@ -39,11 +39,11 @@ class SpeedLog:
             path = default_root().parent / "speeds.json"
         self.path = path
 
-    def find(self, fingerprint: str, device: str, threads: int | None, kv: KVKind = "f16") -> Speeds:
+    def find(self, fingerprint: str, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
         """What was measured for a model on a device with so many threads (None: as many as the device chose)."""
         found = self._read().get(_key(fingerprint, device, threads, kv), {})
         prefill_tok_s, n_prompt = _prompts(found)
-        return Speeds(
+        return MeasuredSpeeds(
             prefill_tok_s,
             _median(found.get("decode_tok_s")),
             n_prompt=n_prompt,
@@ -57,7 +57,7 @@ class SpeedLog:
         threads: int | None,
         *,
         kv: KVKind = "f16",
-        measured: Speeds,
+        measured: MeasuredSpeeds,
     ) -> None:
         """Add one measurement."""
         table = self._read()
@@ -99,7 +99,7 @@ def _numbers(entry: dict[str, object]) -> dict[str, list[float]]:
 
 def _prompts(entry: dict[str, list[float]]) -> tuple[float | None, int | None]:
     """How fast prompts were read whose length is nearest to N_PROMPT, and their length."""
-    from edgeinfer.engine.lanes.choosing import N_PROMPT
+    from edgeinfer.engine.multi.choosing import N_PROMPT
 
     rates, lengths = entry.get(PROMPT_RATES, []), entry.get(PROMPT_TOKENS, [])
     if not rates or len(rates) != len(lengths):
@@ -113,9 +113,9 @@ def _median(values: list[float] | None) -> float | None:
     return statistics.median(values) if values else None
 
 
-def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> Speeds:
+def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
     """What was measured for an open model; `device` is a registry key or "auto"."""
-    from edgeinfer.engine.executor import AUTO_DEVICE
-    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.engine.run.executor import AUTO_DEVICE
+    from edgeinfer.models.fingerprint import fingerprint
 
     return SpeedLog().find(fingerprint(file), AUTO_DEVICE if device == "auto" else device, threads, kv)

@@ -18,7 +18,7 @@ SHOWN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReportedStep:
     """What was reported last, and when a step of this name began."""
 
     what: str
@@ -32,17 +32,17 @@ class StepClock:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._step: Step | None = None
+        self._step: ReportedStep | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Note how far a step is; another name, or a smaller number than before, begins another step."""
         step = self._step
         is_same = step is not None and (step.what, step.total) == (what, total) and done >= step.done
         began_s = step.began_s if step is not None and is_same else self._clock()
-        self._step = Step(what, done, total, began_s)
+        self._step = ReportedStep(what, done, total, began_s)
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> ReportedStep | None:
         """What is being done; None while nothing is."""
         return self._step
 

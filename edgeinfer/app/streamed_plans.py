@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
-    from edgeinfer.app.plan_record import ModelFacts
-    from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.app.plan_record import PlannedModel
+    from edgeinfer.app.planning import Planned, PlanRequest
     from edgeinfer.app.sizes import Fit
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.memory import MemoryNeed
-    from edgeinfer.scheduling.plan import Plan
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.cost.memory import MemoryNeed
+    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.predict.plan import Plan
     from edgeinfer.settings import Settings
 
 
-def may_be_found(file: GGUFFile, settings: Settings, asked: Wanted) -> bool:
+def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool:
     """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
-    from edgeinfer.engine.limits import context_of, limits_for
-    from edgeinfer.engine.residency import Holding, room_for
+    from edgeinfer.engine.offload.residency import Holding, room_for
+    from edgeinfer.engine.run.limits import context_of, limits_for
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.load import spec_of
 
@@ -40,16 +40,16 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: Wanted) -> bool:
 
 
 def held_here(
-    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: Wanted
-) -> tuple[Plan, Wanted]:
+    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: PlanRequest
+) -> tuple[Plan, PlanRequest]:
     """The plan of all of a model on a device, or on the cpu of as much as `run` would keep in memory.
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
-    from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
-    from edgeinfer.engine.residency import CPU, Holding, firing_seen, known_disk, planned_weights
-    from edgeinfer.scheduling.memory import require_fit
+    from edgeinfer.engine.offload.residency import CPU, Holding, firing_seen, known_disk, planned_weights
+    from edgeinfer.engine.run.limits import limits_for, memory_for_model, memory_need
+    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.scheduling.cost.memory import require_fit
 
     devices = settings.machine.device
     if devices in ((CPU,), ("auto",)):
@@ -69,15 +69,15 @@ def held_here(
     return here, asked
 
 
-def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts, wanted: Wanted) -> Planned:
+def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedModel, wanted: PlanRequest) -> Planned:
     """The plan for another machine: its CPU alone keeps what it would here, the planner shares out all else.
 
     Raises DoesNotFit, UnknownKey.
     """
     from edgeinfer.app.planning import plan_model, plan_streamed
-    from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.limits import limits_for
-    from edgeinfer.engine.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.engine.offload.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.engine.run.limits import limits_for
+    from edgeinfer.models.fingerprint import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
@@ -90,7 +90,7 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
     return plan_model(profile, facts.work, wanted)
 
 
-def fit_there(whole: MemoryNeed, planned: Planned, wanted: Wanted) -> Fit:
+def fit_there(whole: MemoryNeed, planned: Planned, wanted: PlanRequest) -> Fit:
     """What a model of which the cpu would take `whole` takes of another machine, and how it fits."""
     from edgeinfer.app.sizes import Fit
 

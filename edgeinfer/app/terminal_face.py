@@ -20,10 +20,10 @@ from edgeinfer.errors import DoesNotFit, ModelNotFound
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import Download
-    from edgeinfer.backends.base import Progress
     from edgeinfer.models.download.policy import Progress as PullReport
     from edgeinfer.models.gguf import Header
     from edgeinfer.settings import Settings
+    from edgeinfer.steps import Progress
 
 
 class TerminalFace:

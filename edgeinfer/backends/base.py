@@ -3,7 +3,7 @@
 `Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
 What either has besides is in its record of `capabilities`: `FragmentDevice`, for one, compiles part of a model too,
 which then runs beside other devices.
-Which page of the KV memory holds what is decided by the engine (`engine.kvcache`); a lane only reads and writes the
+Which page of the KV memory holds what is decided by the engine (`engine.kv.kvcache`); a lane only reads and writes the
 slots it is told. Programs that run whole models by
 themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
-from edgeinfer.backends.stored import Prepacked, Stored
+from edgeinfer.backends.stored import OffloadedWeights, Prepacked
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
@@ -25,6 +25,7 @@ from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
@@ -32,13 +33,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 300.0
 """A device that has not finished a step by then has failed."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done and how much there is."""
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """A Progress that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class Limits:
     max_outputs: int = 64
     kv: KVKind = "f16"
     branches: bool = True
-    stored: Stored | None = None
+    stored: OffloadedWeights | None = None
     prepacked: Prepacked | None = None
     n_sequences: int = 0
     windows: Windows | None = None

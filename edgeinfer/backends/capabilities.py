@@ -21,7 +21,7 @@ from edgeinfer.backends.base import (
 )
 from edgeinfer.backends.host import HostDevice
 from edgeinfer.backends.memories import StateMemory, WindowMemory
-from edgeinfer.backends.stored import Cutting, Streaming
+from edgeinfer.backends.stored import Streaming, ThresholdLane
 from edgeinfer.graph.step import Floats, Step
 
 
@@ -115,7 +115,7 @@ class LaneCapabilities:
     op_times: OpTimes | None = None
     peaks: Peaked | None = None
     buffers: Buffers | None = None
-    cutting: Cutting | None = None
+    cutting: ThresholdLane | None = None
     streaming: Streaming | None = None
 
 

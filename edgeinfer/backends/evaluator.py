@@ -1,7 +1,7 @@
 """The seam of programs that run whole models by themselves: another way than devices to evaluate a `Batch`.
 
 `Evaluator`: tokens in, logits out, against a KV memory of its own; `EvaluatorKind`: its entry in the registry of
-devices. Knows no text and no model; accounting of positions and pages is the engine's (`engine.foreign`).
+devices. Knows no text and no model; accounting of positions and pages is the engine's (`engine.run.foreign`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Footprint, Limits
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.text import Vocabulary
+from edgeinfer.steps import Progress
 
 
 class ProgramText(Protocol):

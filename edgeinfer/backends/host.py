@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from edgeinfer.backends.base import Device, Limits, Progress, no_progress
+from edgeinfer.backends.base import Device, Limits
 from edgeinfer.backends.memories import KVMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress, no_progress
 
 
 class HostLane(KVMemory, Protocol):

@@ -1,7 +1,7 @@
 """What a device holds of sequences: KV pages, pages of layers that keep only a window, and states.
 
 The seams by which the engine reads, writes and copies them. Which page or slot holds what is the engine's to decide
-(`engine.kvcache`); a memory only does as it is told.
+(`engine.kv.kvcache`); a memory only does as it is told.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
-from edgeinfer.models.work import Work, pass_work
+from edgeinfer.models.work import PassWork, pass_work
+from edgeinfer.steps import Progress, no_progress
 
 
 class NullDevice:
@@ -41,7 +42,7 @@ class NullLane:
     def __init__(self, spec: ModelSpec, file: GGUFFile) -> None:
         self._spec = spec
         self._tensors = file.tensors
-        self.work = Work()
+        self.work = PassWork()
 
     @property
     def resident_bytes(self) -> int:

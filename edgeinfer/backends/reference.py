@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.ops.rope import Rope, RopeSections, RopeTable
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
@@ -31,6 +32,7 @@ from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.settings import KVKind
+from edgeinfer.steps import Progress, no_progress
 
 Rounding: TypeAlias = Callable[[Op, str, Floats], Floats]
 """What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded.

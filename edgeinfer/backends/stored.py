@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class OffloadedWeights:
     """Weights of which only some stay in memory; the others come from a bundle file in every pass.
 
     pinned          numbers of the bundles that stay
@@ -53,7 +53,7 @@ class Prepacked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WeightReads:
     """What a lane has read of its weights so far.
 
     Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
@@ -80,9 +80,9 @@ class Reading:
     n_activations: int = 0
     n_kept: int = 0
 
-    def __add__(self, other: Reading) -> Reading:
+    def __add__(self, other: WeightReads) -> WeightReads:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
-        return Reading(
+        return WeightReads(
             self.n_bytes + other.n_bytes,
             self.waited_s + other.waited_s,
             self.n_passes + other.n_passes,
@@ -115,7 +115,7 @@ class Fired:
     n_tokens: int
 
 
-class Cutting(Protocol):
+class ThresholdLane(Protocol):
     """A lane that may cut activations at a threshold."""
 
     @property
@@ -124,7 +124,7 @@ class Cutting(Protocol):
         ...
 
 
-def with_activations(reading: Reading, cutting: Cutting | None) -> Reading:
+def with_activations(reading: WeightReads, cutting: ThresholdLane | None) -> WeightReads:
     """What a lane has read, with what it has cut, if it may cut anything."""
     if cutting is None:
         return reading
@@ -136,7 +136,7 @@ class Streaming(Protocol):
     """A lane whose weights come from a file in part."""
 
     @property
-    def reading(self) -> Reading: ...
+    def reading(self) -> WeightReads: ...
 
     @property
     def fired(self) -> Fired | None:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise

@@ -20,10 +20,11 @@ def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:
 
 
 def _compile(kv: KVKind, ggml_types: Sequence[int]) -> None:
-    from edgeinfer.backends.base import DeviceOptions, no_progress
+    from edgeinfer.backends.base import DeviceOptions
     from edgeinfer.backends.cpu.device import CpuDevice
     from edgeinfer.backends.cpu.needs import usual_kernels
     from edgeinfer.errors import EdgeInferError
+    from edgeinfer.steps import no_progress
 
     try:
         device = CpuDevice(DeviceOptions())

@@ -5,7 +5,7 @@ In: the threshold and the device that is asked for. Out: the device, or why ther
 
 from __future__ import annotations
 
-from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.thresholds import check_threshold
 

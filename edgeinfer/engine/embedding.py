@@ -13,19 +13,18 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.weights import matrix, vector
-from edgeinfer.engine.batching.passes import join
-from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.evaluators import Subject
-from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.pool import Pool
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import Floats, join
 from edgeinfer.models.gguf import Metadata
+from edgeinfer.steps import Progress, no_progress
 
 Pooling = Literal["mean", "last", "first"]
 _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4: "mean"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.engine.live import Live
-from edgeinfer.scheduling.memory import MemoryNeed
+from edgeinfer.engine.scheduler.live import Live
+from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.settings import KVKind, Mode
 
@@ -57,7 +57,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class ActiveRequest:
     """An answer that is not over."""
 
     is_active: bool

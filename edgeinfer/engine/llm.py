@@ -12,28 +12,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Unpack
 
-from edgeinfer.backends.base import Limits, Progress, no_progress
-from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.batching.batcher import Batcher
-from edgeinfer.engine.batching.leading import Leader
-from edgeinfer.engine.batching.scheduler import Scheduler
-from edgeinfer.engine.batching.stream import BatchStream, Prompt
-from edgeinfer.engine.capabilities import Tally
-from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.evaluators import Subject
-from edgeinfer.engine.facts import Entered, Facts, Load
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.engine.observed import LastStep, StageSeconds, median_stages, stage_seconds
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.prompt_rows import Piece
-from edgeinfer.engine.prompts import Prompts
-from edgeinfer.engine.racing.afterwards import Comparison
-from edgeinfer.engine.request import Options, Request
-from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.facts import ActiveRequest, Facts, Load
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.prompt_rows import Piece
+from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.offload.residency import StageBytes, stage_bytes_of, streamed_of
+from edgeinfer.engine.probing.racing.afterwards import Comparison
+from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.run.capabilities import Tally
+from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.observed import LastStep, StageSeconds, median_stages, stage_seconds
+from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.engine.saved_sequences import n_saved_checkpoints
+from edgeinfer.engine.scheduler.batcher import Batcher
+from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.leading import Leader
+from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.stream import BatchStream, Prompt
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -45,11 +45,12 @@ from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
-from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
-from edgeinfer.scheduling.governor import Policy
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.offload.streaming import Streamed
 from edgeinfer.scheduling.serving.priority import Priority
-from edgeinfer.scheduling.streaming import Streamed
-from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.scheduling.workers.governor import PowerPolicy
+from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16
 """Answers whose tokens are known when one is to be continued."""
@@ -109,7 +110,7 @@ class LLM(TextReader):
         self.close()
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> PowerPolicy:
         """What may be used of the machine just now, in the mode it was loaded with."""
         return self._pool.executor.regime.policy
 
@@ -145,10 +146,10 @@ class LLM(TextReader):
         return self._pool.executor.resident_bytes
 
     @property
-    def answers(self) -> tuple[Entered, ...]:
+    def answers(self) -> tuple[ActiveRequest, ...]:
         """The answers in the making and those that wait; from any thread."""
         tickets = self._leader.scheduler.admission.tickets
-        return tuple(Entered(each.state == "active", each.priority, each.answer.live) for each in tickets)
+        return tuple(ActiveRequest(each.state == "active", each.priority, each.answer.live) for each in tickets)
 
     @property
     def n_entered(self) -> int:
@@ -209,7 +210,7 @@ class LLM(TextReader):
         return median_stages(found)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What was read so far of weights that do not stay in memory."""
         return self._pool.reading
 

@@ -13,45 +13,53 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.approximation import approximate_on
-from edgeinfer.engine.evaluators import (
+from edgeinfer.engine.facts import Facts
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.offload.residency import Holding, room_for, stored
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.probing.racing.afterwards import Comparison
+from edgeinfer.engine.probing.racing.choices import Choices
+from edgeinfer.engine.probing.racing.choosing import ChosenDevice, Race, chosen_device
+from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
+from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
     SequenceSharing,
     Subject,
     is_own,
     only_device,
-    open_evaluator,
     open_subject,
     other_device,
 )
-from edgeinfer.engine.executor import AUTO_DEVICE
-from edgeinfer.engine.facts import Facts
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.limits import context_of, limits_for, limits_on, limits_with_states, memory_for_model, pass_limits
-from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.racing.afterwards import Comparison
-from edgeinfer.engine.racing.choices import Choices
-from edgeinfer.engine.racing.choosing import Chosen, Race, chosen_device
-from edgeinfer.engine.regime import Regime
-from edgeinfer.engine.residency import Holding, room_for, stored
+from edgeinfer.engine.run.executor import AUTO_DEVICE
+from edgeinfer.engine.run.limits import (
+    context_of,
+    limits_for,
+    limits_on,
+    limits_with_states,
+    memory_for_model,
+    pass_limits,
+)
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.run.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, drafts_for, may_draft_later
-from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
-from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import left_out, spec_of
-from edgeinfer.models.store import LocalModel, Store
+from edgeinfer.models.store import LocalModel, ModelStore
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.thresholds import told as told_of
-from edgeinfer.scheduling.memory import require_fit
-from edgeinfer.scheduling.topology import CoreKind, read_topology
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.topology import CoreKind, read_topology
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
 from edgeinfer.size_text import size_text
+from edgeinfer.steps import Progress, no_progress
 
 AUTO = "auto"
 """The device that is fastest for the model, as far as that was found out."""
@@ -110,7 +118,7 @@ def load(
     started = time.perf_counter()
     _check(n_sessions, kv, mode, parallel)
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
-    local = Store().find(str(name_or_path))
+    local = ModelStore().find(str(name_or_path))
     wanted = _Wanted(
         device=approximate_on(device, approx),
         race=race,
@@ -192,7 +200,7 @@ def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float,
     found = chosen_device(*arguments, kv=wanted.kv, race=race, progress=wanted.progress, choices=choices)
     if found.compares_later:
 
-        def compare(progress: Progress) -> Chosen:
+        def compare(progress: Progress) -> ChosenDevice:
             with choices.alone():
                 return chosen_device(*arguments, kv=wanted.kv, race="first", progress=progress, choices=choices)
 
@@ -229,7 +237,7 @@ class _Wanted:
     cores: Sequence[int] | None
     speculation: Speculation
     progress: Progress
-    compare: Callable[[Progress], Chosen] | None = None
+    compare: Callable[[Progress], ChosenDevice] | None = None
 
 
 def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
@@ -323,7 +331,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, subject.file.metadata, vocabulary)
             if wanted.isolate:
-                from edgeinfer.engine.isolation.isolated import Isolated
+                from edgeinfer.engine.run.isolation.isolated import Isolated
 
                 places = wanted.mode, kinds, regime, wanted.progress, wanted.schedule, subject.approx
                 executor = Isolated.open(wanted.device, subject.file, limits, options, *places, rows=subject.rows)

@@ -1,24 +1,92 @@
-"""A model on a device, or the reason why not.
+"""Opening what runs a model: devices of our own by name, several by a plan, or another program; with a rescue.
 
-In: an open device, a spec and its file, limits. Out: a lane. Knows what a shortage of memory means to a person.
+In: a subject, limits, names of devices. Out: an evaluator of sequences. Reads no files, loads no text.
 """
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Device, Lane, Limits, Progress
-from edgeinfer.errors import DoesNotFit
+from edgeinfer.backends.base import DeviceOptions, Limits, kind_of
+from edgeinfer.backends.evaluator import EvaluatorKind
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.multi.opening import open_model
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing, Subject, is_own
+from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
+from edgeinfer.engine.run.foreign import ForeignExecutor
+from edgeinfer.engine.run.limits import memory_need
+from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
+from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.scheduling.machine.topology import available_bytes
+from edgeinfer.steps import Progress, no_progress
+
+NEVER_RESCUED = ("cpu", "reference", "null")
+"""Devices of our own that have nothing to go on with."""
 
 
-def compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
-    """A model on a device. Raises DoesNotFit where memory is short."""
-    try:
-        return device.compile(spec, file, limits, progress)
-    except MemoryError:
-        kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
-        raise DoesNotFit(
-            f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
-            f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
-        ) from None
+def open_executor(
+    spec: ModelSpec,
+    file: GGUFFile,
+    fingerprint: str,
+    limits: Limits,
+    device: str,
+    options: DeviceOptions | None = None,
+    progress: Progress = no_progress,
+    regime: Regime | None = None,
+    schedule: str = AUTO_SCHEDULE,
+) -> Executor:
+    """Open devices by name and compile the model for them. Raises as `multi.opening.open_model`."""
+    opened = open_model(device, spec, file, limits, options, schedule, progress)
+    return Executor(
+        opened.device,
+        opened.lane,
+        limits,
+        fingerprint,
+        options,
+        regime=regime,
+        notices=opened.notices,
+        inputs=spec.inputs,
+    )
+
+
+def open_evaluator(
+    device: str,
+    subject: Subject,
+    limits: Limits,
+    options: DeviceOptions,
+    progress: Progress = no_progress,
+    regime: Regime | None = None,
+    schedule: str = AUTO_SCHEDULE,
+    sharing: SequenceSharing | None = None,
+) -> SequenceEvaluator:
+    """A model on a device, by its name, or on several by a plan; where one fails, the cpu goes on.
+
+    `sharing`: what two devices share is sequences, unless `schedule` names one for single passes.
+    Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel, BadSetting.
+    """
+    kind = subject.program or (None if is_own(device) else kind_of(device))
+    if isinstance(kind, EvaluatorKind):
+        return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
+    if subject.spec is None:
+        raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
+    spec, file = subject.spec, subject.gguf
+    model = (spec, file, subject.fingerprint, limits)
+
+    def rescue() -> SequenceEvaluator:
+        require_fit(memory_need(AUTO_DEVICE, spec, file.tensors, limits), available_bytes())
+        return open_executor(*model, AUTO_DEVICE, options, progress, regime)
+
+    if schedule in BATCH_SCHEDULES or ("," in device and sharing is not None and schedule == AUTO_SCHEDULE):
+        from edgeinfer.engine.multi.overlap.opening import open_batch
+
+        vram_bytes = None if sharing is None else sharing.vram_bytes
+        shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, regime)
+        if shared.capabilities.overlapping is not None:
+            return RescuedBatches(shared, rescue)
+        executor = shared
+    else:
+        executor = open_executor(*model, device, options, progress, regime, schedule)
+    return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.embedding import Embedder, Pooling
-from edgeinfer.engine.evaluators import Subject
+from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.steps import Progress, no_progress
 
 TEMPLATE = "tokenizer.chat_template.rerank"
 

@@ -17,9 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.folders import default_root
-from edgeinfer.temporary import is_alive, start_time
+from edgeinfer.temporary import is_alive, start_time, write_whole
 
 ENDING = ".process"
 NOTE_CAP_BYTES = 1 << 16

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.batching.leading import Leader
-from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.prompt_rows import Piece
-from edgeinfer.engine.prompts import Prompts
-from edgeinfer.engine.request import Options, Request
+from edgeinfer.engine.kv.prompt_rows import Piece
+from edgeinfer.engine.kv.saved_state import seal, unseal
+from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
-from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.serving.priority import Priority

@@ -62,7 +62,7 @@ class Stats:
         return None if self.joules is None or not self.n_generated else self.joules / self.n_generated
 
 
-class Meter:
+class GenerationMeter:
     """Marks the moments of one generation. `clock` gives seconds, `joules` what was taken so far, if that is known."""
 
     def __init__(

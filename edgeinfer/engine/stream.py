@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.live import Live, Mark
-from edgeinfer.engine.logprobs import TokenLogprobs
+from edgeinfer.engine.requests.logprobs import TokenLogprobs
+from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.live import Live, Mark
 from edgeinfer.engine.stats import Stats
 from edgeinfer.models.text.tools import ToolCall, ToolReader
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.embedding import Embedder, Pooling
-from edgeinfer.engine.evaluators import Subject
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.ranking import Ranker
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.pool import Pool
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.steps import Progress, no_progress
 
 
 class TextReader:

@@ -16,7 +16,7 @@ def share_read(experts: int, active: int, n_tokens: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class MatMulCost:
     """Rows times a matrix, or times each of `experts` alike matrices of which a row has `active`. `weight`: the first.
 
     `source`: the buffer whose rows are multiplied; None where what it takes to prepare them is counted as elements.
@@ -37,7 +37,7 @@ class Products:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class AttentionHeads:
     """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any."""
 
     heads: int
@@ -84,6 +84,6 @@ class Cost:
 
     gathered: tuple[Weight, ...] = ()
     vectors: tuple[Weight, ...] = ()
-    products: tuple[Products, ...] = ()
-    attention: Heads | None = None
+    products: tuple[MatMulCost, ...] = ()
+    attention: AttentionHeads | None = None
     n_elements: int = 0

@@ -7,29 +7,11 @@ of an image apart by three positions: temporal, height, width. Knows no encoder,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgeinfer.errors import ContextOverflow, UnsupportedModel
-
-if TYPE_CHECKING:
-    from edgeinfer.graph.step import Batch, Floats
-
-AXES = 3
-"""Temporal, height, width."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputRows:
-    """Rows that stand for tokens of a batch: the n-th is that of its n-th token below zero.
-
-    values  float32[N, D]
-    names   N numbers below zero, by which whoever compares texts tells rows apart; () where nobody does
-    """
-
-    values: Floats
-    names: tuple[int, ...] = ()
+from edgeinfer.graph.step import AXES, Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeinfer.graph.ops.rope import RopeSections, RopeTable
+    from edgeinfer.graph.rotary import RopeSections, RopeTable
     from edgeinfer.graph.step import Floats, Step
 
 

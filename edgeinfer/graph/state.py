@@ -3,7 +3,7 @@
 Keys and values lie in pages; layers with a window need those of the window alone (`Windows`).
 A state is what a convolution or a recurrence needs of all tokens before the next one. It cannot be cut back: to go back
 to an earlier position a copy of it from there is needed, a checkpoint. Which slot of a device's memory holds whose
-state is decided by the engine (`engine.states`); ops say how it goes on with a token.
+state is decided by the engine (`engine.kv.states`); ops say how it goes on with a token.
 """
 
 from __future__ import annotations

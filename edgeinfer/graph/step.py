@@ -12,13 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.inputs import AXES, InputRows
-
 PAGE = 64
 """Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
 
+AXES = 3
+"""Temporal, height, width."""
+
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """Rows that stand for tokens of a batch: the n-th is that of its n-th token below zero.
+
+    values  float32[N, D]
+    names   N numbers below zero, by which whoever compares texts tells rows apart; () where nobody does
+    """
+
+    values: Floats
+    names: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +141,20 @@ class Step:
             path.append(int(self.slots[token]))
             token = int(self.batch.parents[token])
         return np.concatenate([cached, np.array(path[::-1], np.int64)])
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch of several sequences' own, one after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    firsts = np.cumsum([0, *(len(batch.tokens) for batch in batches)], dtype=np.int32)
+    places = list(zip(batches, firsts, strict=False))
+    return Batch(
+        tokens=np.concatenate([batch.tokens for batch in batches]),
+        sequences=np.concatenate([batch.sequences for batch in batches]),
+        positions=np.concatenate([batch.positions for batch in batches]),
+        parents=np.concatenate([np.where(batch.parents < 0, -1, batch.parents + first) for batch, first in places]),
+        outputs=np.concatenate([batch.outputs + first for batch, first in places]),
+        rows=joined_rows(batches),
+        axes=joined_axes(batches),
+    )

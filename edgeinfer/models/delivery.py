@@ -14,7 +14,7 @@ from typing import Protocol
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.part import part_path
-from edgeinfer.models.download.policy import Policy, Progress
+from edgeinfer.models.download.policy import DownloadPolicy, Progress
 
 Claim = Callable[[str, str], None]
 """Called with a model's name and full source text once they are known; raises DownloadFailed when the name is taken."""
@@ -39,7 +39,7 @@ class Pull:
     progress: Progress
     approve: Approve
     claim: Claim
-    policy: Policy
+    policy: DownloadPolicy
     parted: Parted = unnoted
     looks_only: bool = False
 
@@ -75,7 +75,7 @@ class Delivery:
     in_place: bool  # True: the files stay where they are and belong to someone else
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """Where one model comes from."""
 
     @property
@@ -91,7 +91,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedModel:
     """One of several models that a source offers: its own text, the size of all of its files."""
 
     source: str
@@ -111,5 +111,5 @@ class SourceKind:
 
     form: str  # for messages: "hf:USER/REPO[:QUANT]"
     matches: Callable[[str], bool]
-    parse: Callable[[str], Source]  # raises ModelNotFound when the text is malformed
-    listed: Callable[[str, Policy], tuple[Listed, ...]] | None = None
+    parse: Callable[[str], ModelSource]  # raises ModelNotFound when the text is malformed
+    listed: Callable[[str, DownloadPolicy], tuple[ListedModel, ...]] | None = None

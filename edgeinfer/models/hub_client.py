@@ -16,7 +16,7 @@ from typing import Any
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, probe
-from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.download.policy import DownloadPolicy
 from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.download.transfer import ask
 from edgeinfer.privacy import refuse_telemetry
@@ -42,7 +42,7 @@ def client() -> tuple[Any, Any]:
 
 
 @contextmanager
-def hub_api(text: str, repo: str, policy: Policy) -> Iterator[Any]:
+def hub_api(text: str, repo: str, policy: DownloadPolicy) -> Iterator[Any]:
     """The hub's API, once it is known to be reachable; failures inside the `with` become ours, naming `text`.
 
     Raises DownloadFailed, ModelNotFound.
@@ -71,14 +71,14 @@ def hub_api(text: str, repo: str, policy: Policy) -> Iterator[Any]:
         raise _unreachable(text, error) from None
 
 
-def readable(location: str, endpoint: str, policy: Policy) -> Remote:
+def readable(location: str, endpoint: str, policy: DownloadPolicy) -> Remote:
     """A file as our own reader asks for it; the token goes to the hub itself, never to where it redirects."""
     hub, _ = client()
     token = hub.get_token() if location.startswith(endpoint) else None
     return ask(location, policy, (("Authorization", f"Bearer {token}"),) if token else ())
 
 
-def _check_reachable(endpoint: str, text: str, policy: Policy) -> None:
+def _check_reachable(endpoint: str, text: str, policy: DownloadPolicy) -> None:
     """Ask once, quickly: without a network the client itself would try for half a minute."""
     try:
         probe(endpoint, policy)

@@ -10,13 +10,13 @@ import importlib
 import io
 from typing import Any
 
-from edgeinfer.models.download.policy import Meter, Progress
+from edgeinfer.models.download.policy import Progress, ProgressMeter
 
 
 def progress_bar_class(progress: Progress, before_bytes: int, total_bytes: int) -> type[Any]:
     """A `tqdm` class for the hub client; `before_bytes` of the model's `total_bytes` are there already."""
     base: Any = importlib.import_module("tqdm").tqdm
-    meter = Meter(progress)
+    meter = ProgressMeter(progress)
 
     class SilentBar(base):  # type: ignore[misc]
         """A bar that reports instead of drawing."""

@@ -14,10 +14,11 @@ import numpy as np
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.inputs import AXES
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.embed import Embed
-from edgeinfer.graph.ops.rope import Rope, RopeSections
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeSections
+from edgeinfer.graph.step import AXES
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 KEY = "rope.dimension_sections"

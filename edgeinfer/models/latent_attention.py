@@ -14,8 +14,9 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.join_heads import JoinHeads
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.weights import Every
 from edgeinfer.models.blocks import project

@@ -1,6 +1,6 @@
 """A look at a model that is not here: its header, without its body.
 
-In: a source's text. Out: `Look`, or why there is none. Keeps nothing on this machine.
+In: a source's text. Out: `HeaderLook`, or why there is none. Keeps nothing on this machine.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.delivery import Listed, Pull
+from edgeinfer.models.delivery import ListedModel, Pull
 from edgeinfer.models.download.header import file_header
-from edgeinfer.models.download.policy import Policy, silent
+from edgeinfer.models.download.policy import DownloadPolicy, silent
 from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.file_types import quant_name
 from edgeinfer.models.gguf import Header
@@ -20,7 +20,7 @@ from edgeinfer.temporary import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HeaderLook:
     """What is known of a model from its header. `source` in full, `nbytes` of all files."""
 
     name: str
@@ -47,7 +47,7 @@ class _Seen(EdgeInferError):
         self.header, self.nbytes = header, nbytes
 
 
-def look(source: str, policy: Policy | None = None) -> Look:
+def look(source: str, policy: DownloadPolicy | None = None) -> HeaderLook:
     """Read the header of the model that `source` means. Raises DownloadFailed, ModelNotFound, BadGGUF."""
     claimed: list[tuple[str, str]] = []
 
@@ -60,19 +60,19 @@ def look(source: str, policy: Policy | None = None) -> Look:
             silent,
             see,
             lambda name, text: claimed.append((name, text)),
-            policy or Policy(),
+            policy or DownloadPolicy(),
             looks_only=True,
         )
         try:
             delivery = parse_source(source).fetch(pull)
         except _Seen as seen:
             name, text = claimed[-1] if claimed else (source, source)
-            return Look(name, text, seen.header, seen.nbytes)
+            return HeaderLook(name, text, seen.header, seen.nbytes)
         nbytes = sum(file.nbytes for file in delivery.files)
-        return Look(delivery.name, delivery.source, file_header(delivery.files[0].path), nbytes)
+        return HeaderLook(delivery.name, delivery.source, file_header(delivery.files[0].path), nbytes)
 
 
-def listed(source: str, policy: Policy | None = None) -> tuple[Listed, ...]:
+def listed(source: str, policy: DownloadPolicy | None = None) -> tuple[ListedModel, ...]:
     """The models that `source` offers, of several files and quants each; looked at where a source means one.
 
     Raises DownloadFailed, ModelNotFound, BadGGUF.
@@ -81,7 +81,7 @@ def listed(source: str, policy: Policy | None = None) -> tuple[Listed, ...]:
     for kind in SOURCES.entries().values():
         if kind.matches(source.strip()):
             if kind.listed is not None:
-                return kind.listed(source.strip(), policy or Policy())
+                return kind.listed(source.strip(), policy or DownloadPolicy())
             break
     found = look(source, policy)
-    return (Listed(source.strip(), found.name, found.quant, found.nbytes, found.n_files),)
+    return (ListedModel(source.strip(), found.name, found.quant, found.nbytes, found.n_files),)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.rotary import RopeTable
 
 
 def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 BASE_LEAST = 1.0

@@ -14,14 +14,14 @@ from datetime import datetime
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
+from edgeinfer.file_lock import FileLock
 from edgeinfer.models.decoder_folder import is_decoder_folder
-from edgeinfer.models.delivery import Delivery, Listed, Pull, Source
+from edgeinfer.models.delivery import Delivery, ListedModel, ModelSource, Pull
 from edgeinfer.models.download.header import Approve
-from edgeinfer.models.download.lock import PullLock
-from edgeinfer.models.download.policy import Policy, Progress, silent
+from edgeinfer.models.download.policy import DownloadPolicy, Progress, silent
 from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.elsewhere import models_elsewhere
-from edgeinfer.models.elsewhere.program import Found
+from edgeinfer.models.elsewhere.program import FoundModel
 from edgeinfer.models.folders import default_root as default_root
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.last_used import LastUsed
@@ -30,7 +30,7 @@ from edgeinfer.models.local_model import OWN as OWN
 from edgeinfer.models.local_model import LocalModel as LocalModel
 from edgeinfer.models.local_model import named_model
 from edgeinfer.models.local_model import path_model as path_model
-from edgeinfer.models.look import Look, listed, look
+from edgeinfer.models.look import HeaderLook, listed, look
 from edgeinfer.models.manifest import Manifest, ModelFile, manifest_file_name, read_manifest
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
@@ -49,13 +49,13 @@ Waiting = Callable[[int | None, int, int | None], None]
 """Called while another process pulls a model: its number, if known, bytes that it has, and bytes in all; may raise."""
 
 
-class Store:
+class ModelStore:
     """A folder of models. Touches the disk only when a method is called."""
 
-    def __init__(self, root: Path | None = None, policy: Policy | None = None) -> None:
+    def __init__(self, root: Path | None = None, policy: DownloadPolicy | None = None) -> None:
         self.root = root or default_root()
-        self._policy = policy or Policy()
-        self._elsewhere: tuple[float, tuple[tuple[str, Found], ...]] | None = None
+        self._policy = policy or DownloadPolicy()
+        self._elsewhere: tuple[float, tuple[tuple[str, FoundModel], ...]] | None = None
 
     def models(self) -> list[LocalModel]:
         """Every model whose files are there, those of other programs too, by name."""
@@ -112,7 +112,7 @@ class Store:
                     waiting(pid, done_bytes, total_bytes)
 
             with (
-                PullLock(self.root / f".{key_hash(parsed)}.lock", parsed.text, waiting=watch),
+                FileLock(self.root / f".{key_hash(parsed)}.lock", parsed.text, waiting=watch),
                 PullNote(self.root, parsed, source.strip()) as note,
             ):
                 if (brought := self._present(parsed)) is not None:
@@ -150,11 +150,11 @@ class Store:
         """Pulls that ended early and can go on."""
         return unfinished_in(self.root)
 
-    def look(self, source: str) -> Look:
+    def look(self, source: str) -> HeaderLook:
         """What is known of a model before it is here. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         return look(source, self._policy)
 
-    def listed(self, source: str) -> tuple[Listed, ...]:
+    def listed(self, source: str) -> tuple[ListedModel, ...]:
         """The models that `source` offers. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         return listed(source, self._policy)
 
@@ -241,7 +241,7 @@ class Store:
             names.add(name.casefold())
             yield LocalModel(name, found.paths[0], found.nbytes, found.source, found.sha256, found.paths, program)
 
-    def _found_elsewhere(self) -> tuple[tuple[str, Found], ...]:
+    def _found_elsewhere(self) -> tuple[tuple[str, FoundModel], ...]:
         """What other programs have, looked for again once that is a moment old: a command asks several times."""
         now_s, kept = time.monotonic(), self._elsewhere
         if kept is None or now_s - kept[0] > ELSEWHERE_S:
@@ -276,7 +276,7 @@ class Store:
             return None
         return LocalModel(model.name, model.path, model.nbytes, LOOSE_SOURCE, None, model.paths, OWN)
 
-    def _present(self, source: Source) -> LocalModel | None:
+    def _present(self, source: ModelSource) -> LocalModel | None:
         for manifest in self._manifests():
             if source.key == manifest.key and manifest.intact and source.text in (manifest.asked, manifest.source):
                 return _local(manifest, self.root)
@@ -288,7 +288,7 @@ class Store:
                 return _local(manifest, self.root)
         return None
 
-    def _claim(self, name: str, source: str, wanted: Source) -> None:
+    def _claim(self, name: str, source: str, wanted: ModelSource) -> None:
         """Raise DownloadFailed when `name` is another source's."""
         for model in self._own_models():
             if model.name.casefold() != name.casefold():
@@ -300,7 +300,7 @@ class Store:
                     f"it first: edgeinfer rm {model.name}"
                 )
 
-    def _keep(self, delivery: Delivery, source: Source) -> LocalModel:
+    def _keep(self, delivery: Delivery, source: ModelSource) -> LocalModel:
         files = []
         for received in delivery.files:
             path = received.path

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeinfer.models.delivery import Source
-from edgeinfer.models.download.lock import is_held
+from edgeinfer.file_lock import is_held
+from edgeinfer.models.delivery import ModelSource
 from edgeinfer.models.download.part import record_path
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.manifest import write_paths
@@ -23,7 +23,7 @@ SUFFIX = ".pull"
 NOTE_CAP_BYTES = 1 << 16
 
 
-def key_hash(source: Source) -> str:
+def key_hash(source: ModelSource) -> str:
     """A name for files that are about one source."""
     return hashlib.sha256(path_bytes(source.key)).hexdigest()[:16]
 
@@ -60,7 +60,7 @@ def discard_parts(parts: tuple[Path, ...]) -> None:
 class PullNote:
     """The note of one pull while it runs; use with `with`. It stays when the pull fails and a part of it is kept."""
 
-    def __init__(self, folder: Path, source: Source, asked: str) -> None:
+    def __init__(self, folder: Path, source: ModelSource, asked: str) -> None:
         self._path = folder / f".{key_hash(source)}{SUFFIX}"
         is_open = asked.startswith(("http://", "https://"))
         self._is_listed = not is_open or asked.partition("#")[0] == source.text
@@ -107,7 +107,7 @@ class PullNote:
             write_paths(self._path, json.dumps(record, ensure_ascii=False))
 
 
-def under_way(folder: Path, source: Source) -> tuple[int, int | None]:
+def under_way(folder: Path, source: ModelSource) -> tuple[int, int | None]:
     """Bytes that the pull of a source has received, and bytes in all if known; for other processes than the one."""
     found = _read(folder / f".{key_hash(source)}{SUFFIX}")
     return (0, None) if found is None else (found.done_bytes, found.nbytes or None)

@@ -1,8 +1,8 @@
 """How much work a pass is: weight bytes read, KV bytes read and multiply-adds, counted from the spec alone.
 
-In: a ModelSpec, the tensor table of a header, and the shape of a pass. Out: a `Work`. Used by the null device and by
-planning; nothing is read or computed, so a 100 GB model counts in milliseconds. Of experts those are counted that the
-tokens of a pass are expected to have.
+In: a ModelSpec, the tensor table of a header, and the shape of a pass. Out: a `PassWork`. Used by the null device and
+by planning; nothing is read or computed, so a 100 GB model counts in milliseconds. Of experts those are counted that
+the tokens of a pass are expected to have.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import Cost, Products
+from edgeinfer.graph.cost import Cost, MatMulCost
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PassWork:
     """Bytes of weights and of cached keys and values that are read, and multiply-adds that are done."""
 
     weight_bytes: int = 0
     kv_bytes: int = 0
     multiply_adds: int = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(
+    def __add__(self, other: PassWork) -> PassWork:
+        return PassWork(
             self.weight_bytes + other.weight_bytes,
             self.kv_bytes + other.kv_bytes,
             self.multiply_adds + other.multiply_adds,
@@ -45,23 +45,23 @@ def unread_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: i
     return sum(products_bytes(each, tensors) * (1.0 - each.share_read(n_tokens)) for each in products)
 
 
-def products_bytes(products: Products, tensors: Mapping[str, TensorInfo]) -> int:
+def products_bytes(products: MatMulCost, tensors: Mapping[str, TensorInfo]) -> int:
     """Bytes of the file that the matrices of products take."""
     return products.experts * weight_bytes(products.weight, tensors)
 
 
 def pass_work(
     spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int, n_cached: int, n_outputs: int = 1
-) -> Work:
+) -> PassWork:
     """Work of one pass of `n_tokens` after `n_cached` cached ones, with logits of `n_outputs` of them."""
-    total, n_rows = Work(), n_tokens
+    total, n_rows = PassWork(), n_tokens
     for op in spec.ops():
         n_rows = n_outputs if op.takes_outputs else n_rows
         total += _work_of(op.cost, tensors, n_rows, n_cached)
     return total
 
 
-def _work_of(cost: Cost, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> Work:
+def _work_of(cost: Cost, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> PassWork:
     read = sum(weight_bytes(weight, tensors) for weight in cost.vectors)
     read += sum(n_rows * (weight_bytes(weight, tensors) // weight.n_rows) for weight in cost.gathered)
     read += round(sum(products_bytes(each, tensors) * each.share_read(n_rows) for each in cost.products))
@@ -69,4 +69,4 @@ def _work_of(cost: Cost, tensors: Mapping[str, TensorInfo], n_rows: int, n_cache
     if cost.attention is not None:
         kv_bytes = round(cost.attention.kv_bytes_per_token() * cost.attention.reach(n_rows, n_cached))
         multiply_adds += round(cost.attention.multiply_adds(n_rows, n_cached))
-    return Work(read, kv_bytes, multiply_adds)
+    return PassWork(read, kv_bytes, multiply_adds)

@@ -13,7 +13,7 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
-from edgeinfer.backends.cuda.step import Shape, chunk_bound
+from edgeinfer.backends.cuda.step import LaunchShape, chunk_bound
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import Stage
@@ -75,7 +75,7 @@ def product_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -
         is_integer = isinstance(form_of(format_of(tensors[largest.weight.tensor].ggml_type)), IntegerForm)
         with lane_of(device, model, ops, PAGE, max(size.counts)) as lane:
             for count in size.counts:
-                taken = _seconds(device, lane, Shape(count, count, 1), size)
+                taken = _seconds(device, lane, LaunchShape(count, count, 1), size)
                 ceiling = best.dot_s if is_integer else best.fma_s
                 rows.append((name, count, *_rates(n_bytes, 2 * multiply_adds * count, taken, best, ceiling)))
     return rows
@@ -90,7 +90,7 @@ def attention_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings)
             limits = lane.model.limits
             depth = size.depth
             lane.model.send(placed_step(limits, count, depth))
-            shape = Shape(count, 1, chunk_bound(depth + count - 1, limits.n_context // PAGE + 1))
+            shape = LaunchShape(count, 1, chunk_bound(depth + count - 1, limits.n_context // PAGE + 1))
             taken = _seconds(device, lane, shape, size)
             seen = [(op, (op.key_width + op.value_width) * min(depth, op.window or depth)) for op in ops]
             n_bytes = sum(2 * op.kv_heads * numbers for op, numbers in seen)
@@ -110,7 +110,7 @@ def other_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> 
         with lane_of(device, model, ops, PAGE, max(size.counts)) as lane:
             for count in (1, size.counts[-1]):
                 lane.model.send(placed_step(lane.model.limits, count, 0))
-                taken = _seconds(device, lane, Shape(count, 1, 1), size)
+                taken = _seconds(device, lane, LaunchShape(count, 1, 1), size)
                 n_bytes = 4 * count * sum(widths[name] for op in ops for name in (*op.reads, *op.writes))
                 rate = n_bytes / taken
                 each = f"{taken * 1e6 / len(ops):.1f}"
@@ -118,7 +118,7 @@ def other_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> 
     return rows
 
 
-def _seconds(device: CudaDevice, lane: CudaFragmentLane, shape: Shape, size: Size) -> float:
+def _seconds(device: CudaDevice, lane: CudaFragmentLane, shape: LaunchShape, size: Size) -> float:
     return seconds_of(device, lambda: lane.start_kernels(shape), lane.model.stream, size.repeats)
 
 

@@ -14,26 +14,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, no_progress, open_device
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, open_device
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, cublas
 from edgeinfer.backends.cuda.lane import CudaFragmentLane, CudaLane
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.lanes.opening import Together
-from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.multi.opening import Together
+from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.probing.combination import combined_profile
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch, Floats
 from edgeinfer.models.load import Model
-from edgeinfer.scheduling.budgets import Budgets, Caching
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.machine_plan import MachinePlan, Task
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.profile import Link, Profile
-from edgeinfer.scheduling.schedules import scheduled
-from edgeinfer.scheduling.topology import available_bytes, read_topology
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.catalogue import machine_profile
+from edgeinfer.scheduling.machine.profile import Link, Profile
+from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching
+from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask
+from edgeinfer.scheduling.placement.schedules import scheduled
+from edgeinfer.steps import no_progress
 from gpu.sizes import Size, megabytes
 
 RUN_HEADS = ("how", "prompt tok/s", "decode tok/s", "MB of the card")
@@ -145,7 +146,9 @@ def shared_rows(device: CudaDevice, model: Model, size: Size) -> tuple[list[tupl
     limit = round(room + largest + 2 * whole.buffer_bytes)
     budgets = Budgets(float(available_bytes()), {"cuda": float(room)})
     depth = size.n_prompt + size.n_decoded // 2
-    task = Task(profile_for(device, model), work, Pass(1, depth), Caching(limits.n_context, 1, limits.kv), budgets)
+    task = PlanningTask(
+        profile_for(device, model), work, Pass(1, depth), Caching(limits.n_context, 1, limits.kv), budgets
+    )
     rows: list[tuple[object, ...]] = []
     expected: Floats | None = None
     for name, way in WAYS.items():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.scheduling.machine.profile import Curve, Disk
+from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import machine
 
 SIZES = (4096, 1 << 18, 1 << 20)

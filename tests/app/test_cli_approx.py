@@ -13,12 +13,12 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.residency import place_of
+from edgeinfer.engine.offload.residency import place_of
 from edgeinfer.errors import BadBundle, BadSetting, DeviceUnavailable, UnsupportedModel
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.app import sparse_disks
 from tests.app.test_cli_plan_streams import measured
@@ -89,7 +89,7 @@ def test_tokens_are_the_same_from_disk_with_drafts_and_in_another_process(silu: 
 def test_bundles_of_the_model_and_of_its_approximation_are_two_files(silu: Path) -> None:
     for approx in ((), ("--approx", str(T)), ("--approx", str(2 * T)), ()):
         run("pack", str(silu), *approx)
-    paths = bundles_of(Store().find(str(silu)))
+    paths = bundles_of(ModelStore().find(str(silu)))
     assert len(paths) == 2
     with open_model(silu) as plain, open_model(silu, approx=T) as approximate, open_model(silu, approx=9.0) as other:
         identity = fingerprint(plain.file)

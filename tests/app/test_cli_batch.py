@@ -15,18 +15,18 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine import residency
-from edgeinfer.engine.limits import limits_for, memory_need
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.residency import SMALLER_PASSES
+from edgeinfer.engine.offload import residency
+from edgeinfer.engine.offload.residency import SMALLER_PASSES
+from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.memory import RESERVE_SHARE
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
+from edgeinfer.scheduling.machine.catalogue import machine_profile
+from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.settings import load_settings
 from tests.unit.scheduling.profiles import GB
-from tests.unit.scheduling.test_core_plan import alike, two_nodes
+from tests.unit.scheduling.workers.test_core_plan import alike, two_nodes
 
 KEYS = {
     *("index", "id", "digest", "text", "tokens", "n_prompt", "n_generated", "finish_reason", "truncated", "notices"),
@@ -183,7 +183,7 @@ def test_answers_and_names_of_any_characters_can_be_gone_on_with(
 ) -> None:
     out = tmp_path / "answers.jsonl"
     lines = ['{"prompt": "a\u2028b", "id": "\\ud83d"}', '{"prompt": "the", "id": "\u0085"}']
-    monkeypatch.setattr("edgeinfer.engine.answering.Answer.text", "one\u2028two\u0085\ud83d\U0001f600")
+    monkeypatch.setattr("edgeinfer.engine.scheduler.answering.Answer.text", "one\u2028two\u0085\ud83d\U0001f600")
     assert batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines).exit_code == 0
     assert out.read_bytes().isascii()
     again = batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.bench import machine, measurement
 from edgeinfer.app.bench.cases import VERIFY_TOKENS
-from edgeinfer.app.bench.machine import Memory
+from edgeinfer.app.bench.machine import MemoryBandwidth
 from edgeinfer.app.cli import build_app
 
 READ_BYTES_S = 2e9
@@ -23,7 +23,7 @@ QUICK = ("--device", "reference", "--prompt-tokens", "8", "--gen", "4", "--runs"
 @pytest.fixture(autouse=True)
 def _quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads gigabytes or waits for the machine to be idle; those have tests of their own."""
-    memory = Memory(("avx2",), "avx2", READ_BYTES_S, "read_one_stream", 2 * READ_BYTES_S)
+    memory = MemoryBandwidth(("avx2",), "avx2", READ_BYTES_S, "read_one_stream", 2 * READ_BYTES_S)
     monkeypatch.setattr(machine, "read_memory", lambda cores, model_bytes: memory)
     monkeypatch.setattr(measurement, "idle_share", lambda: 1.0)
 

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
-from edgeinfer.engine.calibration import calibrated
-from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.offload.calibration import calibrated
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
+from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.app.sparse_disks import DISKS, measured
 from tests.conftest import write_tiny_llama

@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.reference import ReferenceFragment, ReferenceLane
 from edgeinfer.engine.probing import accelerator, combination, exchange
-from edgeinfer.engine.probing.synthetic import Shape
+from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.graph.step import Floats, Step
-from edgeinfer.scheduling.profile import DeviceRates, Link
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.profile import DeviceRates, Link
+from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import device
 
 pytestmark = pytest.mark.skipif(len(read_topology().workers()) < 2, reason="two devices need two cores")
@@ -29,7 +29,7 @@ QUESTION = ("run", "the cat sat", "--temp", "0", "--max-tokens", "24", "--json")
 @pytest.fixture(autouse=True)
 def _quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the user's models or settings, and little is measured of other devices."""
-    small = Shape(256, 512, 4, 2, 64, 1, 256, 256)
+    small = ModelShape(256, 512, 4, 2, 64, 1, 256, 256)
     for name, value in (("SLIM", small), ("BROAD", replace(small, width=512, heads=8))):
         monkeypatch.setattr(accelerator, name, value)
     monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
@@ -125,7 +125,7 @@ def test_an_answer_survives_its_device(tiny_model: Path, monkeypatch: pytest.Mon
         return before(lane, step)
 
     monkeypatch.setattr(ReferenceLane, "run", run)
-    monkeypatch.setattr("edgeinfer.engine.evaluators.NEVER_RESCUED", ("cpu",))
+    monkeypatch.setattr("edgeinfer.engine.opening.NEVER_RESCUED", ("cpu",))
     found = answer("-m", str(tiny_model), "--device", "reference")
     assert found["tokens"] == plain["tokens"]
     assert found["devices"] == ["cpu"]

@@ -16,7 +16,7 @@ from edgeinfer.app.doctor import STATUSES, Finding, examine
 from edgeinfer.app.doctor import machine as machine_module
 from edgeinfer.app.doctor.machine import this_machine
 from edgeinfer.app.doctor.report import lines
-from edgeinfer.app.doctor.system import System, Window
+from edgeinfer.app.doctor.system import SampledInterval, System
 
 KEYS = {"name", "status", "message", "fix", "value", "unit"}
 
@@ -25,8 +25,8 @@ KEYS = {"name", "status", "message", "fix", "value", "unit"}
 def quiet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the half second in which others are watched."""
 
-    def watch(system: System) -> Window:
-        return Window(system.counters(), system.counters(), 0.5, 1.0)
+    def watch(system: System) -> SampledInterval:
+        return SampledInterval(system.counters(), system.counters(), 0.5, 1.0)
 
     monkeypatch.setattr(machine_module, "watch", watch)
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgeinfer.app.catalogue.entries import local_entries
 from edgeinfer.app.catalogue.words import detail_lines, state_word
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 from tests.unit.models.test_store import write_ollama
 
@@ -38,8 +38,8 @@ def test_it_answers_by_its_name(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     answer = ("run", "-m", name, "--device", "reference", "--max-tokens", "2", "--json", "hi")
     assert json.loads(run(capsys, *answer)[1])["model"] == "llama3.2:3b"
-    assert Store().remembered() == ("llama3.2:3b",)
-    assert not [path for path in Store().root.iterdir() if path.suffix == ".json"]
+    assert ModelStore().remembered() == ("llama3.2:3b",)
+    assert not [path for path in ModelStore().root.iterdir() if path.suffix == ".json"]
 
 
 def test_a_mistyped_tag_is_told_the_nearest_name(blob: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_it_is_taken_off_the_list_without_a_question(blob: Path, capsys: pytest.
 
 
 def test_the_catalogue_marks_it(blob: Path) -> None:
-    (entry,) = local_entries(Store())
+    (entry,) = local_entries(ModelStore())
     assert (entry.name, entry.architecture, entry.quant) == ("llama3.2:3b", "llama", "F32")
     assert state_word(entry, None, None) == "Ollama"
     assert detail_lines(entry, None)[0] == "llama3.2:3b from Ollama: ollama:llama3.2:3b"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.cli import main
-from edgeinfer.backends.base import no_progress
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.tokenizer_file import tokenizer_files
+from edgeinfer.steps import no_progress
 
 pytest.importorskip("onnx.helper")
 

@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 from edgeinfer.app.cli import build_app, main
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import ModelNotFound
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import Golden
 from tests.optimum_folder import write_optimum
@@ -89,7 +89,7 @@ def test_a_folder_is_found_by_its_name_alone_and_again_without_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    found = Store().find(folder.name)
+    found = ModelStore().find(folder.name)
     assert (found.path, found.name) == (folder, "exported")
     assert found.nbytes == sum(path.stat().st_size for path in folder.iterdir())
     first = invoke("run", "the", "-m", folder.name, *GREEDY)
@@ -99,7 +99,7 @@ def test_a_folder_is_found_by_its_name_alone_and_again_without_one(
 
 def test_other_folders_are_no_models(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"no \.gguf file and no ONNX decoder"):
-        Store().find(str(tmp_path))
+        ModelStore().find(str(tmp_path))
 
 
 def test_a_folder_is_not_pulled_but_used(folder: Path) -> None:

@@ -15,14 +15,15 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import EvaluatorKind
-from edgeinfer.engine.evaluators import open_evaluator, open_subject
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.texts import ProgramTokenizer
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.requests.texts import ProgramTokenizer
+from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_rwkv_text
 from tests.golden.goldens import DATA, distance
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 from tests.unit.models.test_other_names import rewritten
 
 QUESTION = [{"role": "user", "content": "the cat sat"}]

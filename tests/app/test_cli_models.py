@@ -20,16 +20,16 @@ from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
 from edgeinfer.children import command
-from edgeinfer.engine.limits import limits_for, memory_need
-from edgeinfer.engine.residency import SMALLER_PASSES
+from edgeinfer.engine.offload.residency import SMALLER_PASSES
+from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.file_types import FILE_TYPES
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.gguf.header import Header
 from edgeinfer.models.load import spec_of
-from edgeinfer.models.store import Store
-from edgeinfer.scheduling.memory import RESERVE_SHARE
-from edgeinfer.scheduling.profile import Curve, Disk
+from edgeinfer.models.store import ModelStore
+from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
+from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.settings import load_settings
 from tests.conftest import write_tiny_llama
 
@@ -94,14 +94,17 @@ def test_a_model_that_can_stream_is_fetched_with_a_note(
         limits = replace(limits_for(512), max_tokens=min(SMALLER_PASSES))
         whole = memory_need("cpu", spec_of(file.metadata, file.tensors), file.tensors, limits)
         header = Header(3, file.metadata, file.tensors, 32, 0)
-        for module in ("edgeinfer.scheduling.topology.available_bytes", "edgeinfer.engine.residency.memory_for_model"):
+        for module in (
+            "edgeinfer.scheduling.machine.topology.available_bytes",
+            "edgeinfer.engine.offload.residency.memory_for_model",
+        ):
             monkeypatch.setattr(module, lambda: int((whole.total_bytes - 40_000) / (1 - RESERVE_SHARE)))
         terminal_face.approve_fit(header, 10**6)
         said = capsys.readouterr().err
         assert "tiny does not fit in memory as a whole" in said
         assert "are read from disk for every token; edgeinfer probe measures how fast that is" in said
         disk = Disk({1: Curve.level(1.0)})
-        monkeypatch.setattr("edgeinfer.engine.residency.known_disk", lambda: disk)
+        monkeypatch.setattr("edgeinfer.engine.offload.residency.known_disk", lambda: disk)
         with pytest.raises(DoesNotFit, match=r"s at 1e-09 GB/s; a smaller model .*--force"):
             terminal_face.approve_fit(header, 10**6)
 
@@ -126,7 +129,7 @@ def test_someone_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer:
 
 
 def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store()
+    store = ModelStore()
     store.root.mkdir(parents=True)
     for name in ("one", "two"):
         write_model(store.root / f"{name}.gguf", kib=4)
@@ -134,7 +137,7 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
     write_model(path, kib=4)
     pulled: list[str] = []
 
-    def pull(store: Store, source: str, *, force: bool = False, face: object = None) -> object:
+    def pull(store: ModelStore, source: str, *, force: bool = False, face: object = None) -> object:
         pulled.append(source)
         return store.find("one")
 
@@ -162,7 +165,7 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_starter_that_is_here_is_not_pulled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store()
+    store = ModelStore()
     store.root.mkdir(parents=True)
     write_model(store.root / "SmolLM2-135M-Instruct.Q4_1.gguf", kib=4)
     monkeypatch.setattr(model_choice, "pull_model", None)
@@ -221,7 +224,7 @@ def test_a_model_is_primed_by_name(capsys: pytest.CaptureFixture[str], tiny_mode
 def test_a_remembered_model_that_is_gone_is_said_once_and_the_one_before_is_taken(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store()
+    store = ModelStore()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         write_model(tmp_path / name / f"{name}.gguf", kib=4)
@@ -253,7 +256,7 @@ def test_a_file_that_does_not_open_is_not_remembered(
     assert run(capsys, *answer, "-m", str(bad))[0] == 1
     code, _, said = run(capsys, *answer)
     assert (code, "note:" in said) == (0, False)
-    assert Store().remembered() == (str(tiny_model),)
+    assert ModelStore().remembered() == (str(tiny_model),)
 
 
 def test_a_remembered_file_that_is_damaged_is_said_once_and_the_one_before_is_taken(
@@ -265,8 +268,8 @@ def test_a_remembered_file_that_is_damaged_is_said_once_and_the_one_before_is_ta
 ) -> None:
     bad = tmp_path / "damaged.gguf"
     bad.write_bytes(tiny_model.read_bytes()[:3000])
-    Store().remember(str(tiny_model))
-    Store().remember(str(bad))
+    ModelStore().remember(str(tiny_model))
+    ModelStore().remember(str(bad))
     monkeypatch.setattr("sys.stdin", None)
     answer = ("run", "--device", "reference", "--max-tokens", "2", "hi")
     code, _, said = run(capsys, *answer)
@@ -298,7 +301,7 @@ def test_a_second_pull_says_whom_it_waits_for_and_goes_on(home: Path, tmp_path: 
         assert [first.wait(60), second.wait(60)] == [0, 0]
         assert second.stdout is not None
         assert "tiny" in second.stdout.read()
-    assert Store().find("tiny").path.read_bytes() == data
+    assert ModelStore().find("tiny").path.read_bytes() == data
 
 
 def test_a_pull_that_is_waited_for_is_one_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,23 +13,23 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for, size_in_bytes
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.engine.probing import combination
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.probing.racing import choosing
+from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.machines import machine_names, machine_profile
-from edgeinfer.scheduling.plan import Speeds
-from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import Link
-from edgeinfer.scheduling.topology import read_topology, usable_cores
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
+from edgeinfer.scheduling.machine.profile import Link
+from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.predict.predict import Predictor
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
 
@@ -76,7 +76,7 @@ def test_json_has_the_contract_keys_exact_sizes_and_what_the_profile_predicts(ti
 def test_what_was_measured_stands_beside_what_is_predicted(tiny):
     with GGUFFile.open(tiny) as file:
         here = fingerprint(file), "cpu", len(usable_cores())
-        SpeedLog().record(*here, measured=Speeds(456.0, 123.0, n_prompt=400, plain_tok_s=99.0))
+        SpeedLog().record(*here, measured=MeasuredSpeeds(456.0, 123.0, n_prompt=400, plain_tok_s=99.0))
     assert json.loads(run("-m", str(tiny), "--json").stdout)["measured"] == {
         "decode_tok_s": 123.0,
         "plain_tok_s": 99.0,
@@ -92,9 +92,9 @@ def test_a_rate_of_other_prompts_than_the_predicted_one_says_of_how_many_tokens(
     with GGUFFile.open(tiny) as file:
         here = fingerprint(file), "cpu", len(usable_cores())
     for n_prompt, rate in ((36, 100.0), (40, 200.0), (42, 220.0)):
-        SpeedLog().record(*here, measured=Speeds(rate, n_prompt=n_prompt))
+        SpeedLog().record(*here, measured=MeasuredSpeeds(rate, n_prompt=n_prompt))
     assert "(measured 200 tok/s for 40 tokens)" in run("-m", str(tiny)).stdout
-    SpeedLog().record(*here, measured=Speeds(900.0, n_prompt=500))
+    SpeedLog().record(*here, measured=MeasuredSpeeds(900.0, n_prompt=500))
     assert "(measured 900 tok/s)" in run("-m", str(tiny)).stdout
 
 
@@ -178,7 +178,7 @@ def test_several_devices_are_shown_as_they_share_the_model(tiny):
     here = ("-m", str(tiny), "--device", "openvino,cpu", "--schedule", "rows")
     with GGUFFile.open(tiny) as file:
         for name, rate in (("cpu", 123.0), ("cpu+openvino", 77.0)):
-            SpeedLog().record(fingerprint(file), name, len(usable_cores()), measured=Speeds(decode_tok_s=rate))
+            SpeedLog().record(fingerprint(file), name, len(usable_cores()), measured=MeasuredSpeeds(decode_tok_s=rate))
     shown = run(*here)
     assert shown.exit_code == 0, shown.output
     (line,) = [line for line in shown.stdout.splitlines() if line.startswith("plan ")]
@@ -338,7 +338,7 @@ def test_text_names_device_sizes_and_context(tiny):
 
 
 def test_a_share_of_memory_is_not_one_of_the_model(tiny, monkeypatch):
-    monkeypatch.setattr("edgeinfer.scheduling.topology.available_bytes", lambda: 10 * 10**9)
+    monkeypatch.setattr("edgeinfer.scheduling.machine.topology.available_bytes", lambda: 10 * 10**9)
     here = ("-m", str(tiny), "--device", "cpu")
     assert "may take 40% of available memory = 4.00 GB" in run(*here, "--ram", "40%").stdout
     assert "may take" not in run(*here, "--ram", "4GB").stdout

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.scheduling.machine.topology import read_topology
 from tests.golden.goldens import DATA
 from tests.unit.scheduling.profiles import machine
 

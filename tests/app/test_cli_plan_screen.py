@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.scheduling.machines import machine_names, machine_profile
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
 from tests.app.test_cli_plan import planned, run
 from tests.app.test_cli_plan import tiny as tiny
 from tests.tiny_models import write_hollow_8b

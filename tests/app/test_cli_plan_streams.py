@@ -10,18 +10,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine import residency
-from edgeinfer.engine.limits import limits_for, memory_need
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.engine.residency import Holding, stored
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.offload import residency
+from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
-from edgeinfer.scheduling.memory import PROGRAM_BYTES, RESERVE_SHARE
-from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.topology import read_topology
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import Curve, Disk
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.scheduling.predict.predict import Predictor
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import machine

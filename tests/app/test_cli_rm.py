@@ -11,11 +11,11 @@ import pytest
 
 from edgeinfer.app.commands import rm as command
 from edgeinfer.app.snapshots import ENDING
-from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.models.bundle_places import firing_path
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 from tests.conftest import write_tiny_llama
 
@@ -91,12 +91,12 @@ def test_a_linked_file_stays_and_nobody_is_asked(
 ) -> None:
     path = Path(shutil.copy(tiny_model, tmp_path / "mine.gguf"))
     run(capsys, "pull", str(path))
-    Store().remember("mine")
+    ModelStore().remember("mine")
     expected = f"mine removed from the list; the file stays at {path}\n"
     assert run(capsys, "rm", "mine") == (0, expected, "")
     assert path.exists()
-    assert Store().models() == []
-    assert Store().remembered() == ()
+    assert ModelStore().models() == []
+    assert ModelStore().remembered() == ()
 
 
 @pytest.mark.parametrize("arguments", [("rm",), ("models", "--remove")])
@@ -109,7 +109,7 @@ def test_a_link_in_the_folder_goes_and_its_file_stays(
     out = run(capsys, *arguments, "linked")[1]
     assert out == f"linked removed from the list; the file stays at {path}\n"
     assert path.exists()
-    assert Store().models() == []
+    assert ModelStore().models() == []
 
 
 def test_one_unknown_name_and_nothing_is_deleted(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

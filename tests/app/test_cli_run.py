@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.speeds import SpeedLog
-from edgeinfer.engine import power
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.power import EnergyCounter, package_domains
-from edgeinfer.engine.stops import StopStrings
-from tests.unit.engine.test_power import count, powercap
+from edgeinfer.engine.measure import power
+from edgeinfer.engine.measure.power import EnergyCounter, package_domains
+from edgeinfer.engine.requests.stops import StopStrings
+from tests.unit.engine.measure.test_power import count, powercap
 
 KEYS = {
     *("model", "text", "tokens", "n_prompt", "n_cached", "n_generated", "finish_reason", "truncated", "ttft_s"),
@@ -100,7 +100,7 @@ def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
 
 
 def test_a_share_of_memory_says_of_what_and_how_much_that_is(tiny_model: Path) -> None:
-    with patch("edgeinfer.scheduling.topology.available_bytes", return_value=10 * 10**9):
+    with patch("edgeinfer.scheduling.machine.topology.available_bytes", return_value=10 * 10**9):
         found = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "40%", "--max-tokens", "1")
         exact = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "4GB", "--max-tokens", "1")
     assert "note: weights may take 40% of available memory = 4.00 GB" in found.stderr

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 from tests.conftest import CHATML
 
@@ -24,7 +24,7 @@ def tiny(home: Path, tiny_model: Path) -> Path:
 
 
 def test_a_model_is_shown(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Store().remember("tiny")
+    ModelStore().remember("tiny")
     found = json.loads(run(capsys, "show", "tiny", "--json")[1])
     with GGUFFile.open(tiny) as file:
         n_params = sum(int(np.prod(tensor.shape)) for tensor in file.tensors.values())
@@ -74,7 +74,7 @@ def test_a_name_that_is_not_there(tiny: Path, capsys: pytest.CaptureFixture[str]
 def test_times_stand_beside_names_and_old_lists_count(home: Path, tiny: Path) -> None:
     listed = home / "models" / ".last-used"
     listed.write_text("other\nwith\ttab\n")
-    store = Store()
+    store = ModelStore()
     store.remember("tiny")
     assert store.remembered() == ("tiny", "other", "with\ttab")
     assert store.used_at(store.find("tiny")) is not None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from edgeinfer.app.disk_reading import read_since, reading_lines, reading_record
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import WeightReads
 
 MIB = 1 << 20
-BEFORE = Reading(4 * MIB, 0.5, 2, {MIB: 4}, 10, 5, 4, 3, read_s=1.0)
-NOW = Reading(10 * MIB, 1.5, 4, {MIB: 8, MIB // 2: 3, MIB // 4: 2}, 50, 35, 14, 9, read_s=3.0)
+BEFORE = WeightReads(4 * MIB, 0.5, 2, {MIB: 4}, 10, 5, 4, 3, read_s=1.0)
+NOW = WeightReads(10 * MIB, 1.5, 4, {MIB: 8, MIB // 2: 3, MIB // 4: 2}, 50, 35, 14, 9, read_s=3.0)
 
 
 def test_only_what_came_since_is_told() -> None:
     read = read_since(BEFORE, NOW)
-    assert read == Reading(6 * MIB, 1.0, 2, {MIB: 4, MIB // 2: 3, MIB // 4: 2}, 40, 30, 10, 6, read_s=2.0)
+    assert read == WeightReads(6 * MIB, 1.0, 2, {MIB: 4, MIB // 2: 3, MIB // 4: 2}, 40, 30, 10, 6, read_s=2.0)
     record = reading_record(read, 4.0)
     assert record is not None
     assert record["bytes_per_pass"] == 3 * MIB
@@ -25,7 +25,7 @@ def test_only_what_came_since_is_told() -> None:
 
 
 def test_people_see_reads_of_about_a_size_together() -> None:
-    now = Reading(12 * MIB, 0.5, 4, {MIB: 8, MIB - 4096: 4}, 20, 12, 6, 4, read_s=1.5)
+    now = WeightReads(12 * MIB, 0.5, 4, {MIB: 8, MIB - 4096: 4}, 20, 12, 6, 4, read_s=1.5)
     first, second, third = reading_lines(read_since(BEFORE, now), 2.0)
     assert first == "disk: 4.2 MB a pass in 2 passes, 0.02 GB/s while reading, 0 % of the time waiting for it"
     assert second == "reads: 8 of 1.00 MiB"
@@ -33,14 +33,14 @@ def test_people_see_reads_of_about_a_size_together() -> None:
 
 
 def test_one_pass_is_not_passes() -> None:
-    read = Reading(MIB, 0.1, 1, {MIB: 1}, 1, 1)
+    read = WeightReads(MIB, 0.1, 1, {MIB: 1}, 1, 1)
     assert "a pass in 1 pass," in reading_lines(read, 2.0)[0]
     assert "100 % of 1 wanted piece;" in reading_lines(read, 2.0)[2]
 
 
 def test_what_each_technique_saved_of_neurons_is_told() -> None:
-    before = Reading(MIB, 0.1, 1, {4096: 256}, 100, 90, 0, 0, 0.1, 10, 10**6, 10**5, 10**5, 10**5)
-    now = Reading(9 * MIB, 0.4, 3, {4096: 2304}, 500, 390, 0, 0, 0.4, 110, 9 * 10**6, 10**6, 5 * 10**5, 3 * 10**5)
+    before = WeightReads(MIB, 0.1, 1, {4096: 256}, 100, 90, 0, 0, 0.1, 10, 10**6, 10**5, 10**5, 10**5)
+    now = WeightReads(9 * MIB, 0.4, 3, {4096: 2304}, 500, 390, 0, 0, 0.4, 110, 9 * 10**6, 10**6, 5 * 10**5, 3 * 10**5)
     read = read_since(before, now)
     record = reading_record(read, 1.0)
     assert record is not None
@@ -60,6 +60,6 @@ def test_what_each_technique_saved_of_neurons_is_told() -> None:
 
 
 def test_nothing_is_said_where_nothing_was_read() -> None:
-    assert reading_record(Reading(), 1.0) is None
-    assert reading_lines(Reading(), 1.0) == []
+    assert reading_record(WeightReads(), 1.0) is None
+    assert reading_lines(WeightReads(), 1.0) == []
     assert read_since(NOW, NOW).sizes == {}

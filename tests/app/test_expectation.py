@@ -23,19 +23,19 @@ from edgeinfer.app.expectation import (
 )
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.speeds import SpeedLog
-from edgeinfer.engine.experience import Adjustment
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.measure.experience import Adjustment
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.firing import Firing, Neurons
-from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import CoreRates, Curve, Disk, Profile
-from edgeinfer.scheduling.small_reads import ReadTimes
-from edgeinfer.scheduling.streaming import Streamed
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
+from edgeinfer.scheduling.offload.small_reads import ReadTimes
+from edgeinfer.scheduling.offload.streaming import Streamed
+from edgeinfer.scheduling.predict.predict import Predictor
 from tests.unit.scheduling.profiles import machine
 
 STATS = Stats(
@@ -186,7 +186,7 @@ def test_the_command_that_measures_a_device_is_named(home: Path) -> None:
         (line,) = expectation_lines(None, STATS, device, read_topology().workers())
         assert line.endswith(words)
     for cores, words in (((4, 5), "--threads 2 does"), ((5, 6), "--cores 5,6 does"), ((6, 5, 4), "--cores 6,5,4 does")):
-        with patch("edgeinfer.scheduling.topology.read_topology", return_value=Mock(workers=lambda: (4, 5, 6))):
+        with patch("edgeinfer.scheduling.machine.topology.read_topology", return_value=Mock(workers=lambda: (4, 5, 6))):
             (line,) = expectation_lines(None, STATS, "openvino", cores)
         assert line.endswith(f"--device openvino {words} that")
 
@@ -222,7 +222,7 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
 
 
 def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
-    neurons = Neurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
+    neurons = FiringNeurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
     computed_s = Predictor(profile, llm.work).decode_s(64, 200)
     with patch.object(LLM, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
         expected = expected_of(llm, STATS)

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app import first_look, machine_profile
-from edgeinfer.backends.base import Progress
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.engine.racing.afterwards import Compared, Comparison
-from edgeinfer.engine.racing.choosing import Chosen
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.probing.racing.afterwards import Compared, Comparison
+from edgeinfer.engine.probing.racing.choosing import ChosenDevice
 from edgeinfer.errors import DeviceUnavailable
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.steps import Progress
 from tests.unit.scheduling.profiles import machine
 
 
@@ -88,9 +88,9 @@ def test_devices_are_compared_before_the_machine_is_measured(
     terminal(monkeypatch, is_one=True)
     order: list[str] = []
 
-    def choose(progress: Progress) -> Chosen:
+    def choose(progress: Progress) -> ChosenDevice:
         progress("comparing devices, once: cpu", 0, 6)
-        return Chosen("cpu", "cpu is the fastest device here")
+        return ChosenDevice("cpu", "cpu is the fastest device here")
 
     llm.comparison = Comparison(choose, lambda: 1e6 + time.monotonic(), "cpu")
     found: list[Compared] = []
@@ -109,7 +109,7 @@ def test_what_an_answer_disturbs_is_done_after_it(
     terminal(monkeypatch, is_one=True)
     idle_s = [1e6, 0.0]  # at its start, and when it looks
 
-    def choose(progress: Progress) -> Chosen:
+    def choose(progress: Progress) -> ChosenDevice:
         progress("comparing devices, once: cpu", 0, 6)
         raise AssertionError("an answer came first")
 

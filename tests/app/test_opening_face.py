@@ -17,7 +17,7 @@ from edgeinfer.app.opening_face import Download, OpeningCalledOff, WatchedFace
 from edgeinfer.app.terminal_face import TerminalFace
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from edgeinfer.settings import Settings, load_settings
 
 
@@ -81,7 +81,7 @@ def test_a_download_is_told_to_the_face_alone(tmp_path: Path, capfd: pytest.Capt
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
         source = server.url("/tiny.gguf")
-        assert pull_model(Store(), source, face=seen.face).nbytes == len(data)
+        assert pull_model(ModelStore(), source, face=seen.face).nbytes == len(data)
     assert seen.asked == [len(data)]
     assert seen.pulled[-1] == (source, len(data), len(data))
     assert capfd.readouterr() == ("", "")
@@ -92,9 +92,9 @@ def test_a_download_that_was_called_off_goes_on_later(tmp_path: Path) -> None:
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
         with pytest.raises(OpeningCalledOff):
-            pull_model(Store(), server.url("/tiny.gguf"), face=seen.face)
-        assert Store().models() == []
-        again = pull_model(Store(), server.url("/tiny.gguf"), face=Seen().face)
+            pull_model(ModelStore(), server.url("/tiny.gguf"), face=seen.face)
+        assert ModelStore().models() == []
+        again = pull_model(ModelStore(), server.url("/tiny.gguf"), face=Seen().face)
         assert again.path.read_bytes() == data
 
 
@@ -119,7 +119,7 @@ def test_a_face_that_refuses_is_heard(tmp_path: Path) -> None:
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
         with pytest.raises(DoesNotFit, match="not wanted"):
-            pull_model(Store(), server.url("/tiny.gguf"), face=face)
+            pull_model(ModelStore(), server.url("/tiny.gguf"), face=face)
 
 
 def test_a_download_that_nobody_asked_for_is_announced_with_its_size_before_it_begins(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_download_that_nobody_asked_for_is_announced_with_its_size_before_it_b
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
         source = server.url("/tiny.gguf")
-        model = _pull_starter(Store(), face, "Tiny", source, lambda: events.append("fetching"))
+        model = _pull_starter(ModelStore(), face, "Tiny", source, lambda: events.append("fetching"))
     assert model.path.read_bytes() == data
     assert events[:3] == [Download("Tiny", source, len(data)), "fetching", 0]
     assert events.count("fetching") == 1
@@ -144,9 +144,9 @@ def test_a_download_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
         with pytest.raises(ModelNotFound, match=r"-m PATH.*edgeinfer pull"):
-            _pull_starter(Store(), face, "Tiny", server.url("/tiny.gguf"), lambda: pulled.append(-1))
+            _pull_starter(ModelStore(), face, "Tiny", server.url("/tiny.gguf"), lambda: pulled.append(-1))
     assert pulled == []
-    assert [path.name for path in Store().root.iterdir()] == []
+    assert [path.name for path in ModelStore().root.iterdir()] == []
 
 
 def test_without_a_terminal_the_announcement_is_one_line_and_no_question(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from edgeinfer.app.cli import main
 from edgeinfer.app.shell_words import joined_at_colons
 from edgeinfer.children import environment
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 
 
@@ -91,10 +91,10 @@ def test_every_command_that_takes_a_model_offers_them(
 def test_trouble_offers_nothing(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(self: Store) -> None:
+    def broken(self: ModelStore) -> None:
         raise OSError("no disk")
 
-    monkeypatch.setattr(Store, "models", broken)
+    monkeypatch.setattr(ModelStore, "models", broken)
     assert offered(monkeypatch, capsys, "edgeinfer rm ") == []
     assert offered(monkeypatch, capsys, "edgeinfer config set nonsense ") == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import forecast_of
 from edgeinfer.app.catalogue.words import detail_lines
 from edgeinfer.app.cli import build_app
@@ -93,7 +93,7 @@ def test_doctor_and_the_models_screen_say_what_a_plan_says(tiny: Path, tmp_path:
     )
     total = size_text(planned["total_bytes"])
     assert f"tiny takes {total} at a context of 512: {sizes}" in finding.message
-    entry = Entry("tiny", "file", None, tiny.stat().st_size, path=tiny)
+    entry = ModelEntry("tiny", "file", None, tiny.stat().st_size, path=tiny)
     lines = detail_lines(entry, found)
     assert any(line.startswith(f"memory: {total} of ") and sizes in line for line in lines)
     assert f"file: {size_text(tiny.stat().st_size)}" in lines

@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.speeds import SpeedLog, measured_speeds
-from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.plan import Speeds
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 from tests.conftest import write_tiny_llama
 
 
 def test_the_median_of_the_last_seven_is_told(tmp_path: Path) -> None:
     log = SpeedLog(tmp_path / "new" / "speeds.json")
     for speed in (1000.0, 1, 2, 3, 40, 50, 60, 70):
-        log.record("m", "cpu", None, measured=Speeds(decode_tok_s=speed))
-    log.record("m", "cpu", 2, measured=Speeds(6.0, 5.0, n_prompt=30))
-    assert log.find("m", "cpu", None) == Speeds(decode_tok_s=40.0)
-    assert log.find("m", "cpu", 2) == Speeds(prefill_tok_s=6.0, decode_tok_s=5.0, n_prompt=30)
-    assert log.find("m", "reference", 2) == log.find("x", "cpu", 2) == Speeds()
+        log.record("m", "cpu", None, measured=MeasuredSpeeds(decode_tok_s=speed))
+    log.record("m", "cpu", 2, measured=MeasuredSpeeds(6.0, 5.0, n_prompt=30))
+    assert log.find("m", "cpu", None) == MeasuredSpeeds(decode_tok_s=40.0)
+    assert log.find("m", "cpu", 2) == MeasuredSpeeds(prefill_tok_s=6.0, decode_tok_s=5.0, n_prompt=30)
+    assert log.find("m", "reference", 2) == log.find("x", "cpu", 2) == MeasuredSpeeds()
     assert [path.name for path in log.path.parent.iterdir()] == ["speeds.json"]
 
 
 def test_prompts_like_those_that_plans_are_about_go_before_others(tmp_path: Path) -> None:
     log = SpeedLog(tmp_path / "speeds.json")
     for n_prompt, rate in ((30, 500.0), (40, 600.0), (300, 2000.0), (500, 2500.0), (50, 700.0)):
-        log.record("m", "cpu", None, measured=Speeds(rate, n_prompt=n_prompt))
-    assert log.find("m", "cpu", None) == Speeds(prefill_tok_s=2250.0, n_prompt=400)
-    log.record("x", "cpu", None, measured=Speeds(600.0, plain_tok_s=7.0))  # nobody knows how long it was
-    assert log.find("x", "cpu", None) == Speeds(plain_tok_s=7.0)
+        log.record("m", "cpu", None, measured=MeasuredSpeeds(rate, n_prompt=n_prompt))
+    assert log.find("m", "cpu", None) == MeasuredSpeeds(prefill_tok_s=2250.0, n_prompt=400)
+    log.record("x", "cpu", None, measured=MeasuredSpeeds(600.0, plain_tok_s=7.0))  # nobody knows how long it was
+    assert log.find("x", "cpu", None) == MeasuredSpeeds(plain_tok_s=7.0)
 
 
 @pytest.mark.parametrize(
@@ -42,20 +42,20 @@ def test_prompts_like_those_that_plans_are_about_go_before_others(tmp_path: Path
 def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: str) -> None:
     log = SpeedLog(tmp_path / "speeds.json")
     log.path.write_text(damage)
-    assert log.find("m", "cpu", None) == Speeds()
-    log.record("m", "cpu", None, measured=Speeds(decode_tok_s=7.0))
+    assert log.find("m", "cpu", None) == MeasuredSpeeds()
+    log.record("m", "cpu", None, measured=MeasuredSpeeds(decode_tok_s=7.0))
     assert log.find("m", "cpu", None).decode_tok_s == 7.0
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
     log = SpeedLog(tmp_path / "speeds.json")
     log.path.write_text('{"m cpu auto": {"decode_tok_s": [NaN, -1, true, null, "5", 4, 1e400]}}')
-    assert log.find("m", "cpu", None) == Speeds(decode_tok_s=4.0)
+    assert log.find("m", "cpu", None) == MeasuredSpeeds(decode_tok_s=4.0)
 
 
 def test_a_place_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    SpeedLog(tmp_path / "file" / "speeds.json").record("m", "cpu", None, measured=Speeds(decode_tok_s=1.0))
+    SpeedLog(tmp_path / "file" / "speeds.json").record("m", "cpu", None, measured=MeasuredSpeeds(decode_tok_s=1.0))
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -69,6 +69,6 @@ def test_a_model_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_path
             prints.append(fingerprint(file))
     assert prints[0] == prints[1]
     assert len(set(prints)) == 3
-    SpeedLog().record(prints[0], "cpu", None, measured=Speeds(decode_tok_s=3.0))
+    SpeedLog().record(prints[0], "cpu", None, measured=MeasuredSpeeds(decode_tok_s=3.0))
     with GGUFFile.open(same[1]) as file:
-        assert measured_speeds(file, "auto", None) == Speeds(decode_tok_s=3.0)
+        assert measured_speeds(file, "auto", None) == MeasuredSpeeds(decode_tok_s=3.0)

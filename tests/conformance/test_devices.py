@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, Device, Limits, device_kinds, open_device
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import DeviceUnavailable, UnknownKey, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
 from tests.golden.golden_devices import opened, skip_refused
 from tests.golden.goldens import ALL_OPS, PAGES, RESULTS, Golden, Player, distance
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 
 GOLDEN = "llama-q8_0"
 FAMILIES = (

@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import drafts as drafts_module
 from edgeinfer.engine.speculation.drafters import DRAFTERS
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, PROPOSED, VOICES
+from edgeinfer.engine.speculation.records import BEST, DRAFT_SOURCES, FIRST_BUCKET, PROPOSED
 from tests.unit.engine.speculation.drafting import N_VOCAB, follow, model_drafts, repeating
 
 KEYS = DRAFTERS.keys()
@@ -28,7 +28,7 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 def test_all_drafters_are_asked() -> None:
     assert set(model_drafts().drafters) == set(KEYS)
-    assert sum(len(DRAFTERS.get(key).voices) for key in KEYS) <= VOICES
+    assert sum(len(DRAFTERS.get(key).draft_sources) for key in KEYS) <= DRAFT_SOURCES
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.95, "seed": 3}])
@@ -40,7 +40,7 @@ def test_no_drafter_changes_an_answer(alone: str, tiny_model: Path, home: Path, 
             assert [llm.chat(MESSAGES, max_tokens=n, **options).read() for n in (60, 5)] == plain  # type: ignore[arg-type]
 
 
-def test_claims_are_within_what_a_voice_can_claim(alone: str) -> None:
+def test_buckets_are_within_what_a_draft_source_can_bucket(alone: str) -> None:
     drafts = model_drafts(fixed=32)
     session = drafts.session()
     text = repeating(300)
@@ -49,9 +49,11 @@ def test_claims_are_within_what_a_voice_can_claim(alone: str) -> None:
     session.draft(text, 32, 16)
     n_candidates = int(session._fields["n_candidates"])
     candidates = session._arrays["candidates"][:n_candidates]
-    for place, (voice, start) in enumerate(zip(drafts.voices, drafts.chances[False].starts, strict=True)):
-        claims = candidates["claims"][:, place] - start
-        assert ((claims >= 0) & (claims < FIRST_CLAIM + voice.n_claims)).all()
+    for place, (draft_source, start) in enumerate(
+        zip(drafts.draft_sources, drafts.acceptance[False].starts, strict=True)
+    ):
+        buckets = candidates["buckets"][:, place] - start
+        assert ((buckets >= 0) & (buckets < FIRST_BUCKET + draft_source.n_buckets)).all()
     assert ((candidates["token"] >= 0) & (candidates["token"] < N_VOCAB)).all()
 
 
@@ -61,7 +63,7 @@ def test_a_drafter_proposes_something_of_a_text_that_repeats_itself(alone: str) 
     session = drafts.session()
     follow(session, repeating(300), 150)
     report = session.report()
-    own = [voice.name for voice in DRAFTERS.get(alone).voices]
+    own = [draft_source.name for draft_source in DRAFTERS.get(alone).draft_sources]
     assert max(report.sources[name].proposed for name in own) > 0
 
 

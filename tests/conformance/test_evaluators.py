@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
-from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import SequenceEvaluator, is_own, open_evaluator, open_subject
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, is_own, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
 from tests import decoder_folders
 from tests.golden.goldens import Golden, distance
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 
 GOLDENS = ("llama-f32", "llama-f16", "llama-q8_0", "qwen2-q8_0", "gemma2-q8_0", "phi3-f16", "qwen3-q8_0")
 GOLDEN = "llama-f16"
@@ -295,7 +296,7 @@ def test_pretended_tokens_count_and_cost_but_leave_nothing(evaluator: SequenceEv
 def test_an_evaluator_does_what_its_record_says(evaluator: SequenceEvaluator) -> None:
     found, sequence = evaluator.capabilities, evaluator.create()
     logits = feed(evaluator, sequence, text()[:5])
-    assert evaluator.reading == Reading()
+    assert evaluator.reading == WeightReads()
     assert found.overlapping is found.shared is None  # one device, which does one thing at a time
     assert found.eventful is None or found.eventful.take_notices() == ()
     if found.program is not None:

@@ -17,11 +17,12 @@ from edgeinfer.graph.ops import OPS
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.rope import Rope, RopeSections, RopeTable
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
 from tests.conformance.test_architectures import EMBEDDING, FILES
 
 PACKAGE = Path(edgeinfer.__file__).parent

@@ -13,7 +13,7 @@ import pytest
 
 from edgeinfer.backends.base import DEVICES, Device, Limits
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.lanes.overlap.parts import parts_of
+from edgeinfer.engine.multi.overlap.parts import parts_of
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -24,7 +24,7 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import open_model
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import PAGES, Golden, Player, distance, fed
 

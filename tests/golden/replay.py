@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -28,6 +28,7 @@ from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.steps import Progress, no_progress
 
 
 class Replay:

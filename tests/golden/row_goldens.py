@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, Limits
-from edgeinfer.engine.evaluators import SequenceEvaluator
-from edgeinfer.engine.executor import Executor
-from edgeinfer.graph.inputs import InputRows
-from edgeinfer.graph.step import Batch
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.graph.step import Batch, InputRows
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, Known
 

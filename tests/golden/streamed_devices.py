@@ -8,19 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, runs_of
 from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
-from edgeinfer.backends.stored import Stored
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.residency import residency_of
+from edgeinfer.backends.stored import OffloadedWeights
+from edgeinfer.engine.offload.residency import residency_of
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.small_reads import SMALL_READERS
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS
+from edgeinfer.steps import Progress, no_progress
 
 READERS, GAP_BYTES = 2, 4096
 
@@ -50,7 +51,7 @@ class Streamer:
         place = self._place(spec, contents_of(spec, file.tensors), fingerprint(file))
         return replace(limits, stored=place)
 
-    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> Stored:
+    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> OffloadedWeights:
         """What stays."""
         dense = [bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense]
         runs = [bundle.padded_bytes for bundle in held_in.bundles if bundle.run and bundle.run.count]
@@ -63,7 +64,7 @@ class Streamer:
         found = residency_of(held_in, spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
         sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
-        return Stored(self.path, identity, found.pinned, *sizes, SMALL_READERS, GAP_BYTES)
+        return OffloadedWeights(self.path, identity, found.pinned, *sizes, SMALL_READERS, GAP_BYTES)
 
     def close(self) -> None:
         """Lanes own the threads."""
@@ -72,7 +73,7 @@ class Streamer:
 class FewNeurons(Streamer):
     """Room for a share of the neurons, and for nothing else that need not stay."""
 
-    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> Stored:
+    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> OffloadedWeights:
         layers = runs_of(held_in)
         runs = [bundle for layer in layers for bundle in layer.bundles]
         n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
@@ -81,4 +82,4 @@ class FewNeurons(Streamer):
         held = sum(held_in.bundles[number].padded_bytes for number in pinned)
         window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
         sizes = held, window, READERS, 0, n_bytes
-        return Stored(self.path, identity, pinned, *sizes, neuron_readers=READERS, gap_bytes=GAP_BYTES)
+        return OffloadedWeights(self.path, identity, pinned, *sizes, neuron_readers=READERS, gap_bytes=GAP_BYTES)

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Crew, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import Crew, DeviceOptions, Limits
 from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -24,6 +24,7 @@ from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress, no_progress
 from tests import conftest
 from tests.golden.goldens import Golden, Player
 

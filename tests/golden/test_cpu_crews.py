@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Limits, no_progress
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden, Player
 
 NAMES = ("llama-k", "qwen3-q4_0", "gemma2-k", "phi3-f16")

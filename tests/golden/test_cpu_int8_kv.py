@@ -9,19 +9,20 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 
 Floats = NDArray[np.float32]
 
@@ -105,7 +106,7 @@ def opened(golden: Golden, path: Path, kv: KVKind) -> Executor:
     limits = limits_for(golden.n_context, kv=kv)
     with open_model(path, golden.n_context) as model:
         name = fingerprint(model.file)
-        return Executor.open(model.spec, model.file, name, limits, "reference")
+        return open_executor(model.spec, model.file, name, limits, "reference")
 
 
 def test_a_saved_state_belongs_to_its_kv() -> None:

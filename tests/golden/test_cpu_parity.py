@@ -12,12 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu import catalogue, targets
+from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.backends.cpu.needs import TEAM, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
 

@@ -11,17 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
-from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import cpu_features
-from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import ContextOverflow, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import Batch
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, distance
 

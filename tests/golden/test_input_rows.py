@@ -11,12 +11,10 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions, open_device
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.backends.weights import matrix
-from edgeinfer.engine.batching.passes import join
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import ContextOverflow, UnsupportedModel
-from edgeinfer.graph.inputs import InputRows
 from edgeinfer.graph.ops.embed import Embed
-from edgeinfer.graph.step import same_axes
+from edgeinfer.graph.step import InputRows, join, same_axes
 from edgeinfer.models.load import open_model
 from tests.golden.row_goldens import AXED, LIMITS, NAMES, RowGolden, RowText, executor, feed, read
 

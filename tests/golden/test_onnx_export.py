@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.load import open_model
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA, RESULTS, Golden, is_cpu_only
 
 onnxruntime = pytest.importorskip("onnxruntime")

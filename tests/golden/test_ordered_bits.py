@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, no_progress
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.neuron_order import order_of
-from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
+from edgeinfer.engine.offload.neuron_order import order_of
+from edgeinfer.engine.offload.neuron_watch import firing_limits, watch_firing
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA, Golden, Player
 from tests.golden.test_sparse_windows import TOKENS, FewNeurons, answers
@@ -45,7 +46,7 @@ def model(golden: Golden) -> Iterator[Model]:
 
 def pack(model: Model, path: Path, orders: Orders | None) -> Path:
     args = model.file, contents_of(model.spec, model.file.tensors), fingerprint(model.file)
-    return pack_bundles(path, *args, KernelLibrary(), 2, no_progress, orders).path
+    return pack_bundles(path, *args, kernel_library(), 2, no_progress, orders).path
 
 
 def found_orders(model: Model, contents: Contents) -> Orders:

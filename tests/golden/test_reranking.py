@@ -8,12 +8,12 @@ import gguf
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA, Golden, Player
 from tests.server.conftest import served
 from tests.unit.models.test_other_names import rewritten

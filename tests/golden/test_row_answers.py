@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.engine.kv.prompt_rows import Piece, PromptRows
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.prompt_rows import Piece, PromptRows
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceUnavailable, UnsupportedModel

@@ -9,13 +9,13 @@ from typing import get_args
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.request import Request
-from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.speculator import Speculator
@@ -35,7 +35,7 @@ def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Poo
     kv, mixture = request.param
     with open_model(tiny_model if mixture is None else DATA / f"{mixture}.gguf", N_CONTEXT) as model:
         limits = limits_for(N_CONTEXT, n_sessions=2, kv=kv)
-        with Executor.open(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        with open_executor(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
             yield Pool(executor), Tokenizer.from_metadata(model.file.metadata)
 
 

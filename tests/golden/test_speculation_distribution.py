@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.limits import limits_for
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.request import Request
-from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.graph.step import Batch
@@ -103,7 +104,7 @@ def test_every_answer_of_a_tiny_vocabulary_comes_as_often_as_it_should(tiny_mode
         allowed, prompt = list(range(40, 46)), [7, 9, 11, 13]
         bias = {token: float("-inf") for token in range(tokenizer.n_tokens) if token not in allowed}
         settings = {"temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logit_bias": bias}
-        with Executor.open(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        with open_executor(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
             shares = enumerate_answers(executor, prompt, allowed, len(allowed), temperature)
             wrong = enumerate_answers(executor, prompt, allowed, len(allowed), 1.15 * temperature)
             counted, n_accepted = count_answers(executor, tokenizer, prompt, settings, N_ANSWERS)
@@ -119,7 +120,7 @@ def test_answers_of_the_starter_model_come_as_often_as_they_should(starter_model
         tokenizer, limits = Tokenizer.from_metadata(model.file.metadata), limits_for(N_CONTEXT, n_sessions=2)
         prompt = tokenizer.encode("Once upon a time there was a")
         settings = {"temperature": 0.9, "top_k": 6, "top_p": 1.0, "min_p": 0.0}
-        with Executor.open(model.spec, model.file, "starter", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        with open_executor(model.spec, model.file, "starter", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
             everything = range(tokenizer.n_tokens)
             shares = enumerate_answers(executor, prompt, everything, 6, 0.9)
             wrong = enumerate_answers(executor, prompt, everything, 6, 1.1)

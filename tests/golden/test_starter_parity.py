@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Device, DeviceOptions
-from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.load import Model, open_model
 from scripts.measure_parity import (
     LONGEST,

@@ -12,7 +12,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import WeightReads
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 
@@ -75,7 +75,7 @@ def answers(player: Player, golden: Golden) -> list[np.ndarray]:
     return found
 
 
-def reading_of(player: Player) -> Reading:
+def reading_of(player: Player) -> WeightReads:
     streaming = player.lane.capabilities.streaming
     assert streaming is not None
     return streaming.reading

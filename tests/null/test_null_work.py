@@ -11,23 +11,23 @@ import gguf
 import numpy as np
 import pytest
 
-from edgeinfer.app.plan_record import ModelFacts
-from edgeinfer.app.planning import Wanted
+from edgeinfer.app.plan_record import PlannedModel
+from edgeinfer.app.planning import PlanRequest
 from edgeinfer.app.streamed_plans import planned_there
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.limits import limits_for
-from edgeinfer.engine.residency import Holding, planned_weights
+from edgeinfer.engine.offload.residency import Holding, planned_weights
+from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.work import pass_work
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.catalogue import machine_profile
+from edgeinfer.scheduling.machine.profile import Curve, Disk
 from tests.golden.goldens import Golden
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 
 WIDTH, HEADS, KV_HEADS, HEAD, FFN, LAYERS, VOCABULARY = 16384, 128, 8, 128, 53248, 126, 128256
 """Llama 3.1 405B."""
@@ -114,7 +114,7 @@ def test_a_pass_of_a_huge_model_is_counted(huge: Model) -> None:
 def test_a_huge_model_runs_on_the_null_device_and_touches_no_weights(huge: Model) -> None:
     limits = Limits(8192, 8192 // PAGE)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with Executor.open(huge.spec, huge.file, "huge", limits, "null") as executor:
+    with open_executor(huge.spec, huge.file, "huge", limits, "null") as executor:
         sequence = executor.create()
         for start in range(0, 2048, 256):
             logits = executor.evaluate(chain(sequence, start, [0] * 256))
@@ -142,9 +142,9 @@ def test_a_huge_model_that_streams_is_planned_from_its_header(huge: Model) -> No
     machine = machine_profile("xeon-2node")
     assert machine.disk is not None
     work, n_bytes = work_of(huge.spec, huge.file.tensors), sum(info.nbytes for info in huge.file.tensors.values())
-    facts = ModelFacts(huge.spec, work, n_bytes, n_bytes, 0)
+    facts = PlannedModel(huge.spec, work, n_bytes, n_bytes, 0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    planned = planned_there(machine, "405B", huge.file, facts, Wanted(n_context=8192, ram_bytes=64 * 10**9))
+    planned = planned_there(machine, "405B", huge.file, facts, PlanRequest(n_context=8192, ram_bytes=64 * 10**9))
     kept = planned.kept
     assert kept is not None
     assert kept.held_bytes <= 64e9 < kept.held_bytes + 8e6

@@ -21,7 +21,7 @@ from edgeinfer.app.server.hosting import Hosting
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.request import Options
+from edgeinfer.engine.requests.request import Options
 from edgeinfer.models.store import LocalModel, path_model
 from tests.conftest import write_tiny_llama
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.graph.step import Floats
+from edgeinfer.steps import Progress
 from tests.server.conftest import Running
 
 EMBEDDINGS = "/v1/embeddings"

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.app.server.answers import Said
-from edgeinfer.engine.guidance import Guidance
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.tool_grammar import tool_grammar
+from edgeinfer.engine.requests.constrained.guidance import Guidance
+from edgeinfer.engine.requests.constrained.tool_grammar import tool_grammar
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer

@@ -14,9 +14,9 @@ import pytest
 from edgeinfer import temporary
 from edgeinfer.app import leftovers
 from edgeinfer.app.model_choice import open_chosen
+from edgeinfer.file_lock import FileLock
 from edgeinfer.models.bundle_places import bundles_folder
-from edgeinfer.models.download.lock import PullLock
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from edgeinfer.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from edgeinfer.engine.probing.disk import DiskProbe
-from edgeinfer.models.download.lock import PullLock
+from edgeinfer.file_lock import FileLock
 from edgeinfer.temporary import temporary_file, temporary_folder, temporary_path
 folder = Path(sys.argv[1])
 probe = DiskProbe(folder, short=True)
@@ -32,7 +32,7 @@ own = temporary_folder("edgeinfer", folder)
 Path(own.name, "shared").touch()
 temporary_file(folder / "chats.db")
 temporary_path(folder / "model.json").touch()
-PullLock(folder / ".tiny.lock", "tiny").__enter__()
+FileLock(folder / ".tiny.lock", "tiny").__enter__()
 (folder / "tiny.gguf.0123456789.part").touch()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -55,12 +55,12 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
 ) -> None:
     (memory := tmp_path / "memory").mkdir()
     monkeypatch.setattr(leftovers, "MEMORY_FOLDER", memory)
-    for folder in (Store().root, bundles_folder(), memory):
+    for folder in (ModelStore().root, bundles_folder(), memory):
         left = left_by_a_killed_process(folder)
         assert len(left) >= 5  # where disks can be probed a folder for that, too
         assert ".tiny.lock" in left
     open_chosen(load_settings({"model": str(tiny_model)}), lambda path: path)
-    assert names_in(Store().root) == [".last-used", "tiny.gguf.0123456789.part"]
+    assert names_in(ModelStore().root) == [".last-used", "tiny.gguf.0123456789.part"]
     assert names_in(bundles_folder()) == ["tiny.gguf.0123456789.part"]
     assert names_in(memory) == [".tiny.lock", "tiny.gguf.0123456789.part"]  # locks are not made there
 
@@ -68,7 +68,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
 def test_what_belongs_to_a_living_process_stays(tmp_path: Path) -> None:
     number, name = temporary.temporary_file(tmp_path / "a")
     os.close(number)
-    with temporary.temporary_folder("edgeinfer", tmp_path) as folder, PullLock(tmp_path / ".x.lock", "x"):
+    with temporary.temporary_folder("edgeinfer", tmp_path) as folder, FileLock(tmp_path / ".x.lock", "x"):
         temporary.temporary_path(tmp_path / "b").touch()
         assert temporary.remove_leftovers(tmp_path) == 0
         leftovers.remove_all_leftovers()

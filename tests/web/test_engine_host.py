@@ -259,7 +259,7 @@ def test_a_model_without_room_beside_the_tabs_own_is_refused_before_it_is_loaded
 ) -> None:
     model = engine.open(tiny_model)
     other = write_tiny_llama(tmp_path / "other.gguf")
-    monkeypatch.setattr("edgeinfer.scheduling.topology.available_bytes", lambda: 1000)
+    monkeypatch.setattr("edgeinfer.scheduling.machine.topology.available_bytes", lambda: 1000)
     face = WatchedFace(_nothing, _nothing, _nothing, is_beside=True)
     with pytest.raises(DoesNotFit, match="beside"):
         open_joined(engine.address, load_settings({"model": str(other)}), face)

@@ -15,10 +15,10 @@ import pytest
 from edgeinfer.app import model_choice
 from edgeinfer.app.opening_face import OpeningCalledOff, OpeningFace, WatchedFace
 from edgeinfer.app.web import engine_host, shared_models, wire
-from edgeinfer.app.web.engine_host import EngineHost, Told
+from edgeinfer.app.web.engine_host import AnswerRelay, EngineHost
 from edgeinfer.app.web.joined import open_joined
 from edgeinfer.app.web.shared_models import SharedModel, SharedModels
-from edgeinfer.engine.live import Live
+from edgeinfer.engine.scheduler.live import Live
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings, load_settings
 
@@ -170,7 +170,7 @@ def test_only_answers_made_alone_are_noted(home: Path, tiny_model: Path, monkeyp
     until(lambda: noted == [5])
     met = threading.Barrier(2)
 
-    class Meeting(Told):
+    class Meeting(AnswerRelay):
         """Waits with each piece for another answer's."""
 
         def piece(self, text: str, live: Live) -> None:
@@ -178,7 +178,7 @@ def test_only_answers_made_alone_are_noted(home: Path, tiny_model: Path, monkeyp
             super().piece(text, live)
 
     with monkeypatch.context() as together:
-        together.setattr(engine_host, "Told", Meeting)
+        together.setattr(engine_host, "AnswerRelay", Meeting)
         answers = [model.session().chat(ASKED, max_tokens=2, temperature=0.0) for _ in range(2)]
         threads = [threading.Thread(target=list, args=(answer,), daemon=True) for answer in answers]
         for thread in threads:
@@ -194,4 +194,4 @@ def test_only_answers_made_alone_are_noted(home: Path, tiny_model: Path, monkeyp
 def test_who_has_gone_is_told_nothing_and_fails_nobody() -> None:
     here, there = Pipe()
     there.close()
-    Told(here).read("reading the prompt", 1, 2)  # in a pass that others' answers are part of
+    AnswerRelay(here).read("reading the prompt", 1, 2)  # in a pass that others' answers are part of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.app.bench.messages import Job, Question, Turns
+from edgeinfer.app.bench.messages import BenchConversation, BenchJob, Turns
 from edgeinfer.errors import BadSetting
 
 TESTS = ("prefill", "decode", "verify", "chat", "start")
@@ -19,7 +19,7 @@ CHAT_CONTEXT = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BenchRequest:
     """What the user asks for."""
 
     tests: tuple[str, ...]
@@ -27,7 +27,7 @@ class Wanted:
     gen_tokens: int
     depths: tuple[int, ...]
     runs: int
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BenchConversation, ...] = ()
 
     @property
     def n_context(self) -> int:
@@ -46,17 +46,17 @@ class Case:
     depth: int
     runs: int
     counts: tuple[int, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BenchConversation, ...] = ()
     cold: bool = False
 
-    def job(self, seed: int, turns: Turns = ()) -> Job:
+    def job(self, seed: int, turns: Turns = ()) -> BenchJob:
         """The job of one run."""
-        return Job(self.test, self.n, self.depth, seed, self.counts, self.questions, turns, self.cold)
+        return BenchJob(self.test, self.n, self.depth, seed, self.counts, self.questions, turns, self.cold)
 
-    def warm_up(self) -> Job:
+    def warm_up(self) -> BenchJob:
         """A job that touches everything a run does, as short as that can be."""
         n = min(self.n, WARM_TOKENS) if self.test == "decode" else self.n
-        return Job(self.test, n, self.depth, 0, self.counts, self.questions)
+        return BenchJob(self.test, n, self.depth, 0, self.counts, self.questions)
 
     @property
     def title(self) -> str:
@@ -65,7 +65,7 @@ class Case:
         return f"{self.test}{cold}, depth {self.depth}" if self.depth else f"{self.test}{cold}"
 
 
-def cases(wanted: Wanted) -> tuple[Case, ...]:
+def cases(wanted: BenchRequest) -> tuple[Case, ...]:
     """The cases, test by test and depth by depth."""
     found: list[Case] = []
     for test in wanted.tests:
@@ -102,7 +102,7 @@ def read_depths(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def read_questions(path: Path) -> tuple[Question, ...]:
+def read_questions(path: Path) -> tuple[BenchConversation, ...]:
     """Conversations of a file of {"category", "turns": […]} lines. Raises BadSetting, naming the line."""
     import json
 
@@ -119,7 +119,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
             turns = fields["turns"]
             if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
                 raise TypeError
-            questions.append(Question(str(fields.get("category", "all")), tuple(turns)))
+            questions.append(BenchConversation(str(fields.get("category", "all")), tuple(turns)))
         except (ValueError, KeyError, TypeError):
             raise BadSetting(
                 f'{path}, line {number}: wanted {{"category": "…", "turns": ["…"]}} with at least one turn'

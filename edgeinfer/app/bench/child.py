@@ -1,8 +1,8 @@
 """A process that holds one engine and measures it: `python -m edgeinfer.app.bench.child`.
 
-In: an `Opening` on standard input, then jobs, a line each. Out: a reply to each on the standard output it was started
-with; whatever the engine itself prints goes to standard error. Between jobs it waits for a line and computes nothing.
-With `--first-token OPENING` it loads, evaluates a short prompt, prints a line and ends: the start of a peer.
+In: a `BenchOpening` on standard input, then jobs, a line each. Out: a reply to each on the standard output it was
+started with; whatever the engine itself prints goes to standard error. Between jobs it waits for a line and computes
+nothing. With `--first-token OPENING` it loads, evaluates a short prompt, prints a line and ends: the start of a peer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import sys
 from typing import TextIO
 
-from edgeinfer.app.bench.messages import Job, Opening, Reply, decode_job, decode_opening, encode
-from edgeinfer.app.bench.subject import Subject
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, decode_job, decode_opening, encode
+from edgeinfer.app.bench.subject import BenchSubject
 from edgeinfer.errors import EdgeInferError
 
 FIRST_TOKEN = "--first-token"
@@ -20,7 +20,7 @@ START_PROMPT_TOKENS = 31
 """As many as a chat template makes of "Hi"."""
 
 
-def open_subject(opening: Opening) -> Subject:
+def open_subject(opening: BenchOpening) -> BenchSubject:
     """Load the model with the engine that the opening names. Raises what that engine raises."""
     from edgeinfer.app.bench.peers import PEERS, module_name
 
@@ -38,7 +38,7 @@ def main() -> None:
     replies = _own_output()
     if sys.argv[1:2] == [FIRST_TOKEN]:
         subject = open_subject(decode_opening(sys.argv[2]))
-        subject.run(Job("prefill", START_PROMPT_TOKENS))
+        subject.run(BenchJob("prefill", START_PROMPT_TOKENS))
         _say(replies, "first token")
         return
     line = sys.stdin.readline()
@@ -47,19 +47,19 @@ def main() -> None:
     try:
         subject = open_subject(decode_opening(line))
     except Exception as reason:  # a peer may raise anything; the bench goes on without it
-        _say(replies, encode(Reply(problem=_in_words(reason))))
+        _say(replies, encode(BenchReply(problem=_in_words(reason))))
         return
-    _say(replies, encode(Reply()))
+    _say(replies, encode(BenchReply()))
     for line in sys.stdin:
         _say(replies, encode(_answer(subject, line)))
     subject.close()
 
 
-def _answer(subject: Subject, line: str) -> Reply:
+def _answer(subject: BenchSubject, line: str) -> BenchReply:
     try:
         return subject.run(decode_job(line))
     except Exception as reason:
-        return Reply(problem=_in_words(reason))
+        return BenchReply(problem=_in_words(reason))
 
 
 def _in_words(reason: Exception) -> str:

@@ -1,6 +1,6 @@
 """Answers with drafting and without, by turns, one conversation after another: what speculation is worth.
 
-In: an `Opening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each way and repeat:
+In: a `BenchOpening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each way and repeat:
 "off", "cold" (nothing learnt but what every start has) and "warm" (what the conversations before taught, never this
 one). The order of the ways changes from repeat to repeat.
 """
@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question, Reply
+from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, BenchReply, DraftRun
 from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.request import Options
+from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.run.tree import Draft, Walk
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
-from edgeinfer.engine.speculation.tree import Draft, Walk
 from edgeinfer.graph.step import Floats, Int32s
 
 LOOP_TOKENS = 24
@@ -29,7 +29,7 @@ LOOP_TIMES = 3
 DECILES = 10
 
 
-def load_for(opening: Opening) -> LLM:
+def load_for(opening: BenchOpening) -> LLM:
     """The model of an opening, ready to answer. Raises what loading raises."""
     return load(
         opening.model,
@@ -47,10 +47,10 @@ def load_for(opening: Opening) -> LLM:
     )
 
 
-class Drafting:
+class DraftingBench:
     """Leads conversations; what "warm" has learnt stays from job to job."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         self._llm = load_for(opening)
         if self._llm.drafts is None:
             raise NotMeasurable(f"nothing is drafted on {opening.executor} with spec {opening.spec}")
@@ -62,7 +62,7 @@ class Drafting:
         if opening.temp:
             self._sampling |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Lead a job's conversation, each way `job.repeats` times, in an order that `job.seed` begins."""
         if job.test != "drafting":
             raise NotMeasurable(f"opened for drafting, so there is no test {job.test!r}")
@@ -80,20 +80,20 @@ class Drafting:
                 if drafts is not None and way == "warm":
                     taught = drafts
         self._warm = taught
-        return Reply({sum(map(len, plain)): sum(run.seconds for run in runs)}, drafting=tuple(runs))
+        return BenchReply({sum(map(len, plain)): sum(run.seconds for run in runs)}, drafting=tuple(runs))
 
     def close(self) -> None:
         self._llm.close()
 
     def _lead(
-        self, question: Question, way: str, repeat: int, n_answer: int, drafts: ModelDrafts | None
+        self, question: BenchConversation, way: str, repeat: int, n_answer: int, drafts: ModelDrafts | None
     ) -> tuple[DraftRun, list[tuple[int, ...]]]:
         """One conversation one way; its numbers and the tokens of its answers."""
         messages: list[dict[str, str]] = []
         parts: list[_Part] = []
         answers: list[tuple[int, ...]] = []
         with self._llm.session_with(lambda: drafts) as session:
-            watch = Watch.over(session.speculator) if session.speculator is not None else None
+            watch = DraftWatch.over(session.speculator) if session.speculator is not None else None
             for turn in question.turns:
                 messages.append({"role": "user", "content": turn})
                 wanted: Options = {**self._sampling, "max_tokens": n_answer}
@@ -108,7 +108,7 @@ class Drafting:
 
 
 @dataclass(slots=True)
-class Watch:
+class DraftWatch:
     """Notes what a speculator drafts and what comes of it, pass by pass."""
 
     passes: list[tuple[int, int, float]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Watch:
     speculator: SessionDrafts | None = None
 
     @classmethod
-    def over(cls, speculator: SessionDrafts) -> Watch:
+    def over(cls, speculator: SessionDrafts) -> DraftWatch:
         """Look on as a speculator learns."""
         watch, learn = cls(speculator=speculator), speculator.learn
 
@@ -188,7 +188,7 @@ class _Part:
     sources: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, tokens: Sequence[int], n_kept: int, kept_s: float, seconds: float, watch: Watch | None) -> _Part:
+    def of(cls, tokens: Sequence[int], n_kept: int, kept_s: float, seconds: float, watch: DraftWatch | None) -> _Part:
         """The numbers of an answer's tokens after the first; `n_kept` came before it began to loop, in `kept_s`."""
         n_tokens, n_kept = max(len(tokens) - 1, 0), max(n_kept - 1, 0)
         if watch is None or watch.speculator is None:
@@ -211,7 +211,7 @@ class _Part:
         )
 
 
-def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch: Watch | None) -> DraftRun:
+def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch: DraftWatch | None) -> DraftRun:
     """The answers of a conversation in one."""
     sizes: Counter[str] = Counter()
     sources: dict[str, tuple[int, int]] = {}

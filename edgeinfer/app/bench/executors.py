@@ -1,7 +1,7 @@
 """Who is measured: our device and those it is compared with, by the names a user gives.
 
-In: "cpu", "llama-cpp-python", "onnxruntime-genai:FOLDER", "python:FILE". Out: `Executor`s, checked as far as that can
-be done without loading anything. Starts nothing.
+In: "cpu", "llama-cpp-python", "onnxruntime-genai:FOLDER", "python:FILE". Out: `BenchExecutor`s, checked as far as that
+can be done without loading anything. Starts nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCRIPT = "python"
 
 
 @dataclass(frozen=True, slots=True)
-class Executor:
+class BenchExecutor:
     """A name for rows, and what it stands for. `path`: the script, or the folder that a peer reads."""
 
     name: str
@@ -46,15 +46,15 @@ class Conditions:
     approx: float | None = None
 
 
-def ours(device: str) -> Executor:
+def ours(device: str) -> BenchExecutor:
     """The device of ours that is measured, or several with commas between them. Raises UnknownKey."""
     unknown = [name for name in device.split(",") if name.partition(":")[0] not in DEVICES]
     if unknown:
         raise UnknownKey(f"no device is called {unknown[0]!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
-    return Executor(device.replace(",", "+"), "ours", device)
+    return BenchExecutor(device.replace(",", "+"), "ours", device)
 
 
-def read_against(text: str, device: str) -> tuple[Executor, ...]:
+def read_against(text: str, device: str) -> tuple[BenchExecutor, ...]:
     """Executors with commas between them, those that share a model with a plus.
 
     Raises UnknownKey, BadSetting, DeviceUnavailable.
@@ -65,12 +65,12 @@ def read_against(text: str, device: str) -> tuple[Executor, ...]:
     return tuple(_executor(name) for name in names)
 
 
-def _executor(name: str) -> Executor:
+def _executor(name: str) -> BenchExecutor:
     key, colon, path = name.partition(":")
     if key == SCRIPT and colon:
         if not Path(path).is_file():
             raise BadSetting(f"--against {name}: there is no file {path!r}")
-        return Executor(name, "script", SCRIPT, Path(path))
+        return BenchExecutor(name, "script", SCRIPT, Path(path))
     if all(part.partition(":")[0] in DEVICES for part in name.split("+")):
         return ours(name.replace("+", ","))
     if module_name(key) in PEERS:
@@ -81,7 +81,7 @@ def _executor(name: str) -> Executor:
     )
 
 
-def _peer(name: str, key: str, folder: Path | None) -> Executor:
+def _peer(name: str, key: str, folder: Path | None) -> BenchExecutor:
     peer = PEERS.get(module_name(key))
     if not peer.installed:
         raise DeviceUnavailable(f"{key} is not installed: {peer.install}")
@@ -90,4 +90,4 @@ def _peer(name: str, key: str, folder: Path | None) -> Executor:
     if folder is not None and (peer.reads_gguf or not folder.is_dir()):
         wrong = "it reads the GGUF file itself" if peer.reads_gguf else f"there is no folder {str(folder)!r}"
         raise BadSetting(f"--against {name}: {wrong}")
-    return Executor(name, "peer", key, folder)
+    return BenchExecutor(name, "peer", key, folder)

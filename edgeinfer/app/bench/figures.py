@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgeinfer.app.bench.cases import Case
-from edgeinfer.app.bench.machine import Memory
-from edgeinfer.app.bench.rounds import Measured, Sample, neighbours, rates
-from edgeinfer.app.bench.traffic import Traffic
+from edgeinfer.app.bench.machine import MemoryBandwidth
+from edgeinfer.app.bench.rounds import CaseResult, Sample, neighbours, rates
+from edgeinfer.app.bench.traffic import TrafficBench
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One executor in one test with n tokens. `cost`: T(n) / T(1) of verification passes."""
 
     test: str
@@ -65,8 +65,8 @@ class Ratio:
 
 
 def rows(
-    measured: Measured, case: Case, names: Sequence[str], traffic: Mapping[str, Traffic], memory: Memory
-) -> list[Row]:
+    measured: CaseResult, case: Case, names: Sequence[str], traffic: Mapping[str, TrafficBench], memory: MemoryBandwidth
+) -> list[BenchRow]:
     """A row per executor and number of tokens; one with the problem for an executor that failed."""
     found = []
     for name in names:
@@ -74,7 +74,9 @@ def rows(
         problem = next((failure.problem for failure in measured.failures if failure.executor == name), None)
         if not samples:
             nothing = Spread.of(())
-            found.append(Row(case.test, name, case.n, case.depth, nothing, nothing, cold=case.cold, problem=problem))
+            found.append(
+                BenchRow(case.test, name, case.n, case.depth, nothing, nothing, cold=case.cold, problem=problem)
+            )
         for n in sorted({n for sample in samples for n in sample.reply.seconds}):
             own = traffic.get(name)
             n_bytes = own.bytes_per_token(case.test, n, case.depth) if own else None
@@ -88,9 +90,9 @@ def _row(
     n: int,
     samples: Sequence[Sample],
     n_bytes: float | None,
-    memory: Memory,
+    memory: MemoryBandwidth,
     problem: str | None,
-) -> Row:
+) -> BenchRow:
     having = [sample.reply for sample in samples if n in sample.reply.seconds]
     seconds = Spread.of(reply.seconds[n] for reply in having)
     tok_s = Spread.of(() if case.test == "start" else (rates(reply)[n] for reply in having))
@@ -98,7 +100,7 @@ def _row(
     read = n_bytes * tok_s.median if n_bytes is not None and tok_s.median is not None else None
     costs = [reply.seconds[n] / reply.seconds[1] for reply in having if case.counts and reply.seconds.get(1)]
     categories = {part for reply in having for part in reply.categories}
-    return Row(
+    return BenchRow(
         case.test,
         name,
         n,
@@ -121,7 +123,7 @@ def _share(read: float | None, possible: float | None) -> float | None:
     return read / possible if read is not None and possible else None
 
 
-def ratios(measured: Measured, case: Case, first: str, others: Sequence[str]) -> list[Ratio]:
+def ratios(measured: CaseResult, case: Case, first: str, others: Sequence[str]) -> list[Ratio]:
     """How often faster `first` is than each other, by number of tokens (a chat's differ, so it has one ratio)."""
     found = []
     for other in others:
@@ -138,7 +140,7 @@ def ratios(measured: Measured, case: Case, first: str, others: Sequence[str]) ->
     return found
 
 
-def verify_cost(found: Sequence[Row], first: str) -> dict[int, float]:
+def verify_cost(found: Sequence[BenchRow], first: str) -> dict[int, float]:
     """T(k) / T(1) of `first` at the first depth that was measured."""
     measured = [row for row in found if row.executor == first and row.cost is not None]
     return {row.n: row.cost for row in measured if row.cost is not None and row.depth == measured[0].depth}

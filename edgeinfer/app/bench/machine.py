@@ -1,6 +1,6 @@
 """The machine a bench runs on: its CPU, cores, memory, and how fast that can be read.
 
-In: cores to read with, and how large the model is. Out: a `Machine`. Memory is read in a process of its own
+In: cores to read with, and how large the model is. Out: a `BenchMachine`. Memory is read in a process of its own
 (`python -m …machine [CORES,BYTES]`), so that its buffer and its compiler are gone before anything else is measured.
 """
 
@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass, replace
 
 import psutil
 
-from edgeinfer.app.bench.process import child_environment
-from edgeinfer.children import command
-from edgeinfer.engine.probing.machine import machine_name
+from edgeinfer.children import command, environment
+from edgeinfer.engine.measure.machine import machine_name
 
 PROBE_LIMIT_S = 120.0
 TRIES = 3
@@ -28,7 +27,7 @@ SHOWN_FEATURES_ARM = ("neon", "dotprod", "i8mm", "bf16", "sve")
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryBandwidth:
     """What the reading process found. `pattern` is the one that read fastest; None where it could not be measured.
 
     `model_read_bytes_s`: the same for a buffer as large as the model's weights, which may stay in caches in part.
@@ -44,7 +43,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class BenchMachine:
     """The machine, as a record names it."""
 
     cpu: str
@@ -52,21 +51,21 @@ class Machine:
     ram_bytes: int
     system: str
     python: str
-    memory: Memory
+    memory: MemoryBandwidth
 
 
-def describe(n_usable: int, memory: Memory) -> Machine:
+def describe(n_usable: int, memory: MemoryBandwidth) -> BenchMachine:
     """This machine."""
     system = f"{platform.system()} {platform.release()}"
     ram = int(psutil.virtual_memory().total)
-    return Machine(machine_name(), n_usable, ram, system, platform.python_version(), memory)
+    return BenchMachine(machine_name(), n_usable, ram, system, platform.python_version(), memory)
 
 
 def read_quietly(
     cores: tuple[int, ...], model_bytes: int, idle: Callable[[], float], is_busy: Callable[[float], bool]
-) -> Memory:
+) -> MemoryBandwidth:
     """Memory read by one thread on each of `cores`: the fastest of up to TRIES, until one was on a quiet machine."""
-    tries: list[Memory] = []
+    tries: list[MemoryBandwidth] = []
     before = idle()
     for _ in range(TRIES):
         found = read_memory(cores, model_bytes)
@@ -78,24 +77,25 @@ def read_quietly(
     return max(tries, key=lambda found: found.read_bytes_s or 0.0)
 
 
-def read_memory(cores: tuple[int, ...], model_bytes: int) -> Memory:
-    """What a process of its own finds; an empty `Memory` where it fails."""
+def read_memory(cores: tuple[int, ...], model_bytes: int) -> MemoryBandwidth:
+    """What a process of its own finds; an empty `MemoryBandwidth` where it fails."""
     probe = command("edgeinfer.app.bench.machine", json.dumps([cores, model_bytes]))
     try:
         done = subprocess.run(
-            probe, capture_output=True, stdin=subprocess.DEVNULL, env=child_environment(), timeout=PROBE_LIMIT_S
+            probe, capture_output=True, stdin=subprocess.DEVNULL, env=environment(os.environ), timeout=PROBE_LIMIT_S
         )
         fields = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):
-        return Memory()
-    return Memory(**fields | {"features": tuple(fields["features"])})
+        return MemoryBandwidth()
+    return MemoryBandwidth(**fields | {"features": tuple(fields["features"])})
 
 
 def main() -> None:
-    """Measure, and print a `Memory` as JSON."""
-    from edgeinfer.backends.cpu import bandwidth, targets
-    from edgeinfer.backends.cpu.library import cpu_features
-    from edgeinfer.scheduling.topology import available_bytes
+    """Measure, and print a `MemoryBandwidth` as JSON."""
+    from edgeinfer.backends.cpu import bandwidth
+    from edgeinfer.jit import targets
+    from edgeinfer.jit.machine_code import cpu_features
+    from edgeinfer.scheduling.machine.topology import available_bytes
 
     features = cpu_features()
     shown = tuple(name for name in (*SHOWN_FEATURES, *SHOWN_FEATURES_ARM) if name in features)
@@ -105,7 +105,7 @@ def main() -> None:
         for n_bytes in (bandwidth.buffer_bytes(available_bytes()), max(model_bytes, SMALLEST_BYTES))
     )
     isa = targets.choose(features, os.environ.get("EDGEINFER_SIMD"))
-    print(json.dumps(asdict(Memory(shown, isa, best.bytes_per_s, best.pattern, of_model.bytes_per_s))))
+    print(json.dumps(asdict(MemoryBandwidth(shown, isa, best.bytes_per_s, best.pattern, of_model.bytes_per_s))))
 
 
 if __name__ == "__main__":

@@ -10,20 +10,20 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from edgeinfer.app.bench import figures
-from edgeinfer.app.bench.cases import Case, Wanted, cases
+from edgeinfer.app.bench.cases import BenchRequest, Case, cases
 from edgeinfer.app.bench.draft_figures import DraftFigures, draft_figures
-from edgeinfer.app.bench.executors import Conditions, Executor
-from edgeinfer.app.bench.machine import Machine, Memory, describe, read_quietly
-from edgeinfer.app.bench.messages import Job, OpTime, Reply
-from edgeinfer.app.bench.rounds import Measured, Rounds, Sample
+from edgeinfer.app.bench.executors import BenchExecutor, Conditions
+from edgeinfer.app.bench.machine import BenchMachine, MemoryBandwidth, describe, read_quietly
+from edgeinfer.app.bench.messages import BenchJob, BenchReply, OpTime
+from edgeinfer.app.bench.rounds import CaseResult, Rounds, Sample
 from edgeinfer.app.bench.runners import runner_for
-from edgeinfer.app.bench.traffic import Traffic
-from edgeinfer.backends.base import Progress
-from edgeinfer.engine.idle import idle_share, is_busy
+from edgeinfer.app.bench.traffic import TrafficBench
+from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.scheduling.machine.topology import usable_cores
+from edgeinfer.steps import Progress
 
 PROFILED_TESTS = ("prefill", "decode")
 
@@ -43,11 +43,11 @@ class Ops:
 class Record:
     """Everything a bench found out. `samples` are in the order they were run."""
 
-    machine: Machine
+    machine: BenchMachine
     threads: int
     idle_before: float
     idle_after: float
-    rows: tuple[figures.Row, ...]
+    rows: tuple[figures.BenchRow, ...]
     ratios: tuple[figures.Ratio, ...]
     verify_cost: Mapping[int, float]
     samples: tuple[Sample, ...]
@@ -56,7 +56,11 @@ class Record:
 
 
 def measure(
-    wanted: Wanted, first: Executor, others: Sequence[Executor], conditions: Conditions, progress: Progress
+    wanted: BenchRequest,
+    first: BenchExecutor,
+    others: Sequence[BenchExecutor],
+    conditions: Conditions,
+    progress: Progress,
 ) -> Record:
     """Run every case. What an executor cannot do, or dies of, is in its rows."""
     progress("reading memory", 0, 0)
@@ -104,12 +108,12 @@ def measure(
     )
 
 
-def _drafting(case: Case, run: Callable[[Job], Reply], progress: Progress) -> DraftFigures:
+def _drafting(case: Case, run: Callable[[BenchJob], BenchReply], progress: Progress) -> DraftFigures:
     """Lead every conversation with drafts and without, by turns. Raises EdgeInferError where that cannot be done."""
     led = []
     for number, question in enumerate(case.questions):
         progress("leading conversations with drafts and without", number, len(case.questions))
-        reply = run(Job("drafting", case.n, seed=number, questions=(question,), repeats=case.runs))
+        reply = run(BenchJob("drafting", case.n, seed=number, questions=(question,), repeats=case.runs))
         if reply.problem is not None:
             raise EdgeInferError(f"drafting could not be measured: {reply.problem}")
         led.append(reply.drafting)
@@ -121,13 +125,13 @@ class _Findings:
     """What the cases so far gave."""
 
     first: str
-    traffic: Mapping[str, Traffic]
-    memory: Memory
-    rows: list[figures.Row] = field(default_factory=list)
+    traffic: Mapping[str, TrafficBench]
+    memory: MemoryBandwidth
+    rows: list[figures.BenchRow] = field(default_factory=list)
     ratios: list[figures.Ratio] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
 
-    def add(self, case: Case, measured: Measured, others: Sequence[str]) -> None:
+    def add(self, case: Case, measured: CaseResult, others: Sequence[str]) -> None:
         """Take in a case."""
         self.samples += measured.samples
         self.rows += figures.rows(measured, case, (self.first, *others), self.traffic, self.memory)
@@ -143,23 +147,23 @@ def _announcer(case: Case, progress: Progress) -> Callable[[str, int], None]:
     return announce
 
 
-def _traffic(executors: Sequence[Executor], conditions: Conditions) -> dict[str, Traffic]:
+def _traffic(executors: Sequence[BenchExecutor], conditions: Conditions) -> dict[str, TrafficBench]:
     """What a token costs each of our own devices, from the header alone."""
     with GGUFFile.open(conditions.model) as file:
         spec = spec_of(file.metadata, file.tensors, conditions.n_context)
         return {
-            one.name: Traffic.of(one.key, spec, file.tensors, conditions.n_context, conditions.kv)
+            one.name: TrafficBench.of(one.key, spec, file.tensors, conditions.n_context, conditions.kv)
             for one in executors
             if one.kind == "ours"
         }
 
 
-def _ops(todo: Sequence[Case], run: Callable[[Job], Reply]) -> tuple[Ops, ...]:
+def _ops(todo: Sequence[Case], run: Callable[[BenchJob], BenchReply]) -> tuple[Ops, ...]:
     """Where the time of a pass goes in each case that has passes, as far as the device can say."""
     found = []
     for case in todo:
         if case.test in PROFILED_TESTS:
-            reply = run(Job("ops", 1 if case.test == "decode" else case.n, case.depth))
+            reply = run(BenchJob("ops", 1 if case.test == "decode" else case.n, case.depth))
             if reply.problem is not None:
                 break
             found.append(Ops(case.test, next(iter(reply.seconds)), case.depth, reply.ops, reply.overhead))

@@ -1,7 +1,7 @@
 """What the bench and its child processes say to each other: one JSON object a line.
 
-In: frozen records. Out: text, and records again. An `Opening` goes to a child first, then one `Job` after another; each
-is answered by a `Reply`. Knows neither processes nor models.
+In: frozen records. Out: text, and records again. A `BenchOpening` goes to a child first, then one `BenchJob` after
+another; each is answered by a `BenchReply`. Knows neither processes nor models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ and without drafting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class BenchOpening:
     """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
 
     `ram_bytes`: of memory for weights, which the cpu reads the rest of from disk in every pass; None for all of them.
@@ -46,7 +46,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BenchConversation:
     """A conversation to be led: the user's turns, in a category."""
 
     category: str
@@ -54,7 +54,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """One run: `n` tokens with `depth` tokens cached. `seed` chooses the tokens.
 
     verify: passes of each of `counts` tokens. chat: answers of up to n tokens to `questions`, or a replay of `turns`.
@@ -67,7 +67,7 @@ class Job:
     depth: int = 0
     seed: int = 0
     counts: tuple[int, ...] = ()
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BenchConversation, ...] = ()
     turns: Turns = ()
     cold: bool = False
     repeats: int = 1
@@ -110,7 +110,7 @@ class DraftRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BenchReply:
     """What a run took: seconds by number of tokens; or a `problem`, in words. `turns`: what a chat consisted of."""
 
     seconds: Mapping[int, float] = field(default_factory=dict)
@@ -125,28 +125,28 @@ class Reply:
     drafting: tuple[DraftRun, ...] = ()
 
 
-def encode(message: Opening | Job | Reply) -> str:
+def encode(message: BenchOpening | BenchJob | BenchReply) -> str:
     """One line of JSON, without its end."""
     return json.dumps(asdict(message))
 
 
-def decode_opening(line: str) -> Opening:
+def decode_opening(line: str) -> BenchOpening:
     """The opening of a line."""
     fields = json.loads(line)
     cores = fields.pop("cores")
     costs = {int(n): float(cost) for n, cost in fields.pop("verify_cost").items()}
-    return Opening(**fields, cores=None if cores is None else tuple(cores), verify_cost=costs)
+    return BenchOpening(**fields, cores=None if cores is None else tuple(cores), verify_cost=costs)
 
 
-def decode_job(line: str) -> Job:
+def decode_job(line: str) -> BenchJob:
     """The job of a line."""
     fields = json.loads(line)
-    questions = tuple(Question(one["category"], tuple(one["turns"])) for one in fields.pop("questions"))
+    questions = tuple(BenchConversation(one["category"], tuple(one["turns"])) for one in fields.pop("questions"))
     turns = _turns(fields.pop("turns"))
-    return Job(**fields | {"counts": tuple(fields["counts"])}, questions=questions, turns=turns)
+    return BenchJob(**fields | {"counts": tuple(fields["counts"])}, questions=questions, turns=turns)
 
 
-def decode_reply(line: str) -> Reply:
+def decode_reply(line: str) -> BenchReply:
     """The reply of a line. Raises ValueError where it is none."""
     fields = json.loads(line)
     if not isinstance(fields, dict) or not isinstance(fields.get("seconds"), dict):
@@ -155,7 +155,7 @@ def decode_reply(line: str) -> Reply:
     turns = _turns(fields.pop("turns"))
     ops = tuple(OpTime(**one) for one in fields.pop("ops"))
     drafting = tuple(_draft_run(one) for one in fields.pop("drafting"))
-    return Reply(seconds=seconds, turns=turns, ops=ops, drafting=drafting, **fields)
+    return BenchReply(seconds=seconds, turns=turns, ops=ops, drafting=drafting, **fields)
 
 
 def _draft_run(fields: dict[str, Any]) -> DraftRun:

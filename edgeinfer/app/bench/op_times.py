@@ -1,6 +1,6 @@
 """Which ops the time of a pass goes to, for a device of ours that can say it.
 
-In: an `Opening`; jobs "ops". Out: replies with `OpTime`s. Opens a lane by itself, places the tokens in its cache by
+In: a `BenchOpening`; jobs "ops". Out: replies with `OpTime`s. Opens a lane by itself, places the tokens in its cache by
 accounting alone (what the cache holds does not change the time), and asks the lane to profile one pass.
 """
 
@@ -11,30 +11,30 @@ from dataclasses import asdict
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import Job, Opening, OpTime, Reply
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, OpTime
 from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
 from edgeinfer.backends.base import DeviceOptions, Lane, open_device
 from edgeinfer.backends.capabilities import KernelTime
-from edgeinfer.engine.kvcache import KVCache
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.kv.kvcache import KVCache
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.scheduling.machine.topology import usable_cores
 
 PROFILED_PASSES = 15
 
 
-class OpTimes:
+class OpProfile:
     """A lane of its own, to be profiled."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         self._limits = limits_for(opening.n_context, kv=opening.kv)
         self._model = open_model(opening.model, opening.n_context, opening.approx)
         cores = usable_cores() if opening.cores is None else opening.cores
         self._device = open_device(opening.executor, DeviceOptions(opening.threads, cores))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Profile passes of n tokens (one pass's most) and reply with the median of each op's times."""
         op_times = self._lane.capabilities.op_times
         if op_times is None:
@@ -44,7 +44,7 @@ class OpTimes:
         profiles = [op_times.profile(step) for step in steps][1:]
         ops = tuple(_median([profile[place] for profile in profiles]) for place in range(len(profiles[0])))
         seconds = sum(one.busy_s + one.waiting_s for one in ops)
-        return Reply({n_tokens: seconds}, ops=ops, overhead=asdict(op_times.overhead()))
+        return BenchReply({n_tokens: seconds}, ops=ops, overhead=asdict(op_times.overhead()))
 
     def close(self) -> None:
         self._lane.close()

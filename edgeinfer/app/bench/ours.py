@@ -1,6 +1,6 @@
 """Our own devices as subjects of a bench: single passes through the executor, or whole answers.
 
-In: an `Opening` that names a device. Out: a `Subject`. Uses the engine as any program does.
+In: a `BenchOpening` that names a device. Out: a `BenchSubject`. Uses the engine as any program does.
 """
 
 from __future__ import annotations
@@ -11,37 +11,38 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.app.bench.drafting import Drafting, load_for
-from edgeinfer.app.bench.messages import Job, Opening, Reply
-from edgeinfer.app.bench.op_times import OpTimes
-from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
+from edgeinfer.app.bench.drafting import DraftingBench, load_for
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
+from edgeinfer.app.bench.op_times import OpProfile
+from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens, answered
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import open_evaluator, open_subject
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.residency import Holding, stored
+from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.run.evaluators import open_subject
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.stats import Stats
 from edgeinfer.graph.step import Batch
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.scheduling.machine.topology import usable_cores
 
 
-def open_ours(opening: Opening) -> Subject:
+def open_ours(opening: BenchOpening) -> BenchSubject:
     """Load the model on one of our devices. Raises EdgeInferError."""
     if opening.purpose == "ops":
-        return OpTimes(opening)
+        return OpProfile(opening)
     if opening.purpose == "drafting":
-        return Drafting(opening)
+        return DraftingBench(opening)
     if opening.purpose == "answers":
         return Answers(load_for(opening))
-    return Stepped(Passes(opening))
+    return Stepped(SequencePasses(opening))
 
 
-class Passes:
+class SequencePasses:
     """Passes of one sequence through our executor."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         subject = open_subject(Path(opening.model), opening.executor, opening.n_context, opening.approx)
         self._file = subject.file
         cores = usable_cores() if opening.cores is None else opening.cores
@@ -64,7 +65,7 @@ class Passes:
         self._sequence = self._executor.create()
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What was read so far of weights that do not stay in memory."""
         return self._executor.reading
 
@@ -101,7 +102,7 @@ class Answers:
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Lead the job's conversations. Raises NotMeasurable for another job."""
         if job.test != "chat":
             raise NotMeasurable(f"opened for chat, so there is no test {job.test!r}")
@@ -117,7 +118,7 @@ class Answers:
             tokens[question.category] += answered(lengths)
             steps += sum(stats.steps for stats in led)
             turns += lengths
-        return Reply(
+        return BenchReply(
             {sum(tokens.values()): sum(seconds.values())},
             accepted_per_step=sum(tokens.values()) / steps if steps else None,
             turns=tuple(turns),

@@ -1,7 +1,7 @@
 """The bench's end of a child process: started once, kept loaded, asked by lines.
 
-In: an `Opening` and jobs. Out: replies; what a child dies of becomes a reply with a problem ("crashed (signal 11)"),
-so that no engine can end the bench. Knows nothing of what the child measures.
+In: a `BenchOpening` and jobs. Out: replies; what a child dies of becomes a reply with a problem ("crashed (signal
+11)"), so that no engine can end the bench. Knows nothing of what the child measures.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import signal
 import subprocess
 import tempfile
 import threading
-from pathlib import Path
 
-from edgeinfer.app.bench.messages import Job, Opening, Reply, decode_reply, encode
-from edgeinfer.children import command
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, decode_reply, encode
+from edgeinfer.children import command, environment
 
 ANSWER_LIMIT_S = 600.0
 CLOSE_LIMIT_S = 10.0
 KEPT_MESSAGE = 200
 
 
-class Child:
+class BenchChild:
     """One process with one engine. Raises nothing for what the engine does; close it."""
 
-    def __init__(self, opening: Opening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
+    def __init__(self, opening: BenchOpening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
         self._limit_s = limit_s
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
@@ -34,7 +33,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
-            env=child_environment(),
+            env=environment(os.environ),
             encoding="utf-8",
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -51,7 +50,7 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """The answer to a job."""
         return self._ask(encode(job))
 
@@ -70,7 +69,7 @@ class Child:
             self._process.stdout.close()
         self._messages.close()
 
-    def _ask(self, line: str) -> Reply:
+    def _ask(self, line: str) -> BenchReply:
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(line + "\n")
@@ -78,17 +77,17 @@ class Child:
             answer = self._lines.get(timeout=self._limit_s)
         except queue.Empty:
             self._process.kill()
-            return Reply(problem=f"gave no answer within {self._limit_s:.0f} s")
+            return BenchReply(problem=f"gave no answer within {self._limit_s:.0f} s")
         except OSError:
             answer = ""
         if not answer:
             self._process.wait()
             self._messages.seek(0)
-            return Reply(problem=ended(self._process.returncode, self._messages.read().decode(errors="replace")))
+            return BenchReply(problem=ended(self._process.returncode, self._messages.read().decode(errors="replace")))
         try:
             return decode_reply(answer)
         except ValueError as reason:
-            return Reply(problem=str(reason))
+            return BenchReply(problem=str(reason))
 
     def _read(self) -> None:
         """Pass on lines; an empty one says that there will be no more."""
@@ -96,15 +95,6 @@ class Child:
         for line in self._process.stdout:
             self._lines.put(line)
         self._lines.put("")
-
-
-def child_environment() -> dict[str, str]:
-    """The environment in which a child runs the same edgeinfer as this process."""
-    import edgeinfer
-
-    here = str(Path(edgeinfer.__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, inherited] if inherited else [here])}
 
 
 def ended(code: int, messages: str) -> str:

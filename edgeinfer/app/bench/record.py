@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from edgeinfer.app.bench import draft_table
-from edgeinfer.app.bench.figures import Ratio, Row, Spread
-from edgeinfer.app.bench.machine import Machine
+from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
+from edgeinfer.app.bench.machine import BenchMachine
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
 from edgeinfer.settings import KVKind
@@ -18,7 +18,7 @@ Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
+class BenchModel:
     """The model that was measured. `approx`: the threshold of its activations on our own device."""
 
     name: str
@@ -29,7 +29,7 @@ class ModelFacts:
     approx: float | None = None
 
 
-def as_json(record: Record, model: ModelFacts) -> Json:
+def as_json(record: Record, model: BenchModel) -> Json:
     """The whole record."""
     return {
         "machine": _machine(record.machine),
@@ -46,7 +46,7 @@ def as_json(record: Record, model: ModelFacts) -> Json:
     }
 
 
-def _machine(machine: Machine) -> Json:
+def _machine(machine: BenchMachine) -> Json:
     memory = machine.memory
     return {
         "cpu": machine.cpu,
@@ -63,7 +63,7 @@ def _machine(machine: Machine) -> Json:
     }
 
 
-def _row(row: Row) -> Json:
+def _row(row: BenchRow) -> Json:
     fields = asdict(row)
     return fields | {"tok_s": _spread(row.tok_s), "seconds": _spread(row.seconds), "categories": dict(row.categories)}
 

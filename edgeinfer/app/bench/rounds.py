@@ -1,6 +1,6 @@
 """Rounds of runs: ours and another's by turns, with the idle share around each, repeated where the machine was busy.
 
-In: a case, who runs it, and functions that run a job and tell the idle share. Out: `Sample`s and `Failure`s in the
+In: a case, who runs it, and functions that run a job and tell the idle share. Out: `Sample`s and `CaseFailure`s in the
 order they happened. Starts no process and reads no clock itself.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.app.bench.cases import Case
-from edgeinfer.app.bench.messages import Job, Reply, Turns
+from edgeinfer.app.bench.messages import BenchJob, BenchReply, Turns
 
 REPEATS = 2
 REPEATED_SEED = 1000
 """Added to the seed of a run that is repeated: an executor may still know what it read before."""
 
-Run = Callable[[str, Job], Reply]
+Run = Callable[[str, BenchJob], BenchReply]
 """Has an executor do a job."""
 
 
@@ -27,7 +27,7 @@ class Sample:
 
     case: Case
     executor: str
-    reply: Reply
+    reply: BenchReply
     idle_before: float
     idle_after: float
     busy: bool
@@ -35,7 +35,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CaseFailure:
     """What an executor could not do, in words."""
 
     case: Case
@@ -44,11 +44,11 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CaseResult:
     """What came of a case, in order."""
 
     samples: tuple[Sample, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[CaseFailure, ...]
 
 
 class Rounds:
@@ -60,20 +60,20 @@ class Rounds:
 
     def measure(
         self, case: Case, first: str, others: Sequence[str], before_run: Callable[[str, int], None]
-    ) -> Measured:
+    ) -> CaseResult:
         """Run a case: `first`, an other, `first`, the next other …, `case.runs` times over.
 
         Each executor has a short run before, which is not measured. One that fails is left out from there on.
         `before_run` is told who runs next, and in which round.
         """
-        failures: dict[str, Failure] = {}
+        failures: dict[str, CaseFailure] = {}
         turns: Turns = ()
         for name in (first, *others):
             before_run(name, 0)
-            reply = Reply() if case.test == "start" else self._run(name, _replaying(case.warm_up(), turns))
+            reply = BenchReply() if case.test == "start" else self._run(name, _replaying(case.warm_up(), turns))
             turns = turns or reply.turns
             if reply.problem is not None:
-                failures[name] = Failure(case, name, reply.problem)
+                failures[name] = CaseFailure(case, name, reply.problem)
         samples: list[Sample] = []
         for number in range(1, case.runs + 1):
             for name in _by_turns(first, [other for other in others if other not in failures]):
@@ -82,12 +82,12 @@ class Rounds:
                 before_run(name, number)
                 sample = self._sample(case, name, case.job(number, turns))
                 if sample.reply.problem is not None:
-                    failures[name] = Failure(case, name, sample.reply.problem)
+                    failures[name] = CaseFailure(case, name, sample.reply.problem)
                 else:
                     samples.append(sample)
-        return Measured(tuple(samples), tuple(failures.values()))
+        return CaseResult(tuple(samples), tuple(failures.values()))
 
-    def _sample(self, case: Case, name: str, job: Job) -> Sample:
+    def _sample(self, case: Case, name: str, job: BenchJob) -> Sample:
         """One run, repeated while the machine is busy; the quietest of them."""
         best: Sample | None = None
         for repeats in range(REPEATS + 1):
@@ -109,7 +109,7 @@ def _by_turns(first: str, others: Sequence[str]) -> list[str]:
     return [name for other in others for name in (first, other)] or [first]
 
 
-def _replaying(job: Job, turns: Turns) -> Job:
+def _replaying(job: BenchJob, turns: Turns) -> BenchJob:
     return replace(job, turns=turns)
 
 
@@ -119,6 +119,6 @@ def neighbours(samples: Sequence[Sample], first: str, other: str) -> list[tuple[
     return [(one, two) for one, two in pairs if one.executor == first and two.executor == other]
 
 
-def rates(reply: Reply) -> Mapping[int, float]:
+def rates(reply: BenchReply) -> Mapping[int, float]:
     """Tokens per second by number of tokens."""
     return {n: n / seconds for n, seconds in reply.seconds.items() if seconds > 0}

@@ -1,6 +1,6 @@
 """How each kind of executor is given a job: a child process, a script, or the start of a process.
 
-In: an `Executor` and the conditions of the bench. Out: `Runner`s that answer jobs with replies, problems included.
+In: a `BenchExecutor` and the conditions of the bench. Out: `Runner`s that answer jobs with replies, problems included.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from edgeinfer.app.bench.child import FIRST_TOKEN
-from edgeinfer.app.bench.executors import Conditions, Executor
-from edgeinfer.app.bench.messages import Job, Opening, Purpose, Reply, encode
-from edgeinfer.app.bench.process import Child, child_environment, ended
+from edgeinfer.app.bench.executors import BenchExecutor, Conditions
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, Purpose, encode
+from edgeinfer.app.bench.process import BenchChild, ended
 from edgeinfer.app.bench.script import ScriptRunner
-from edgeinfer.children import command
+from edgeinfer.children import command, environment
 from edgeinfer.temporary import temporary_folder
 
 FIRST_QUESTION = "Hi"
@@ -30,12 +30,12 @@ PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "o
 class Runner(Protocol):
     """Answers jobs; a problem of the executor is a reply too."""
 
-    def run(self, job: Job) -> Reply: ...
+    def run(self, job: BenchJob) -> BenchReply: ...
 
     def close(self) -> None: ...
 
 
-def runner_for(executor: Executor, conditions: Conditions) -> Runner:
+def runner_for(executor: BenchExecutor, conditions: Conditions) -> Runner:
     """The runner of an executor; starts nothing yet."""
     if executor.kind == "script":
         assert executor.path is not None
@@ -46,10 +46,10 @@ def runner_for(executor: Executor, conditions: Conditions) -> Runner:
 class ChildRunner:
     """A child process with the engine loaded, started when first asked and again after a crash."""
 
-    def __init__(self, executor: Executor, conditions: Conditions) -> None:
+    def __init__(self, executor: BenchExecutor, conditions: Conditions) -> None:
         self._executor, self._conditions = executor, conditions
-        self._child: Child | None = None
-        self._opening = Opening(
+        self._child: BenchChild | None = None
+        self._opening = BenchOpening(
             executor.key,
             str(conditions.model),
             conditions.threads,
@@ -64,9 +64,9 @@ class ChildRunner:
             ram_bytes=conditions.ram_bytes if executor.kind == "ours" else None,
             approx=conditions.approx if executor.kind == "ours" else None,
         )
-        self._refused: Reply | None = None
+        self._refused: BenchReply | None = None
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Do a job in the child, or time the start of a process."""
         if job.test == "start":
             return self._start(job)
@@ -76,7 +76,7 @@ class ChildRunner:
         opening = replace(self._opening, purpose=purpose)
         if self._child is None or not self._child.alive or opening != self._opening:
             self.close()
-            self._opening, self._child = opening, Child(opening)
+            self._opening, self._child = opening, BenchChild(opening)
             if self._child.opened.problem is not None:
                 self._refused = self._child.opened
                 return self._refused
@@ -88,17 +88,17 @@ class ChildRunner:
         if child is not None:
             child.close()
 
-    def _start(self, job: Job) -> Reply:
+    def _start(self, job: BenchJob) -> BenchReply:
         if self._executor.kind == "peer":
             if job.cold:
-                return Reply(problem="has no kernels to compile at its first start")
+                return BenchReply(problem="has no kernels to compile at its first start")
             first = command("edgeinfer.app.bench.child", FIRST_TOKEN, encode(self._opening))
-            return seconds_to_output(first, child_environment())
+            return seconds_to_output(first, environment(os.environ))
         if job.cold and sys.platform != "linux":
-            return Reply(problem="a start with nothing compiled is measured on Linux only")
+            return BenchReply(problem="a start with nothing compiled is measured on Linux only")
         with temporary_folder("edgeinfer-bench") as folder:
             own = {"EDGEINFER_HOME": folder} | ({"XDG_CACHE_HOME": folder} if job.cold else {})
-            return seconds_to_output(self._first_answer(), child_environment() | own)
+            return seconds_to_output(self._first_answer(), environment(os.environ) | own)
 
     def _first_answer(self) -> list[str]:
         """The command line of a first answer."""
@@ -111,7 +111,7 @@ class ChildRunner:
         ]
 
 
-def seconds_to_output(command: list[str], environment: dict[str, str]) -> Reply:
+def seconds_to_output(command: list[str], environment: dict[str, str]) -> BenchReply:
     """Seconds from the start of a process to the first byte it prints."""
     with tempfile.TemporaryFile() as messages:
         started = time.perf_counter()
@@ -124,5 +124,5 @@ def seconds_to_output(command: list[str], environment: dict[str, str]) -> Reply:
             process.stdout.read()
         if process.returncode or not first:
             messages.seek(0)
-            return Reply(problem=ended(process.returncode, messages.read().decode(errors="replace")))
-    return Reply({1: seconds})
+            return BenchReply(problem=ended(process.returncode, messages.read().decode(errors="replace")))
+    return BenchReply({1: seconds})

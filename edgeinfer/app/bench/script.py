@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from edgeinfer.app.bench.executors import Conditions
-from edgeinfer.app.bench.messages import Job, Reply
+from edgeinfer.app.bench.messages import BenchJob, BenchReply
 from edgeinfer.app.bench.process import ANSWER_LIMIT_S, ended
 
 NOT_ASKED = ("chat", "start", "ops")
@@ -23,22 +23,22 @@ class ScriptRunner:
     def __init__(self, script: Path, conditions: Conditions) -> None:
         self._script, self._conditions = script, conditions
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Ask the script, for a verification once per number of tokens."""
         if job.test in NOT_ASKED:
-            return Reply(problem=f"a script is not asked for {job.test}, only for prefill, decode and verify")
+            return BenchReply(problem=f"a script is not asked for {job.test}, only for prefill, decode and verify")
         seconds: dict[int, float] = {}
         for count in job.counts or (job.n,):
             rate = self._rate(job, count)
             if isinstance(rate, str):
-                return Reply(problem=rate)
+                return BenchReply(problem=rate)
             seconds[count] = count / rate
-        return Reply(seconds)
+        return BenchReply(seconds)
 
     def close(self) -> None:
         """Nothing stays open between jobs."""
 
-    def _rate(self, job: Job, count: int) -> float | str:
+    def _rate(self, job: BenchJob, count: int) -> float | str:
         """Tokens per second, or the problem."""
         wanted = self._conditions
         arguments = [str(wanted.model), job.test, str(count), str(job.depth), str(wanted.threads)]

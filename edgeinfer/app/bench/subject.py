@@ -1,8 +1,8 @@
 """What a child measures: the seam between the loop that takes jobs and the engines that do them.
 
 In: jobs. Out: replies. `Stepper` is an engine that evaluates the tokens it is given against a cache it can cut back;
-`Stepped` turns one into a `Subject`, so that our devices and every peer with a low-level interface are timed by the
-same lines. Engines that only generate implement `Subject` themselves.
+`Stepped` turns one into a `BenchSubject`, so that our devices and every peer with a low-level interface are timed by
+the same lines. Engines that only generate implement `BenchSubject` themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.app.bench.messages import Job, Reply, Turns
+from edgeinfer.app.bench.messages import BenchJob, BenchReply, Turns
 from edgeinfer.errors import EdgeInferError
 
 VERIFY_REPEATS = 3
@@ -26,10 +26,10 @@ class NotMeasurable(EdgeInferError):
     """A job that this engine cannot do; the message says why."""
 
 
-class Subject(Protocol):
+class BenchSubject(Protocol):
     """An engine with a model loaded."""
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Do a job and say what it took. Raises NotMeasurable."""
         ...
 
@@ -62,7 +62,7 @@ class Stepped:
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Do a job and say what it took. Raises NotMeasurable."""
         measures = {"prefill": self._prefill, "decode": self._decode, "verify": self._verify, "chat": self._replay}
         if job.test not in measures:
@@ -72,22 +72,22 @@ class Stepped:
     def close(self) -> None:
         self._stepper.close()
 
-    def _prefill(self, job: Job) -> Reply:
+    def _prefill(self, job: BenchJob) -> BenchReply:
         """Seconds for a prompt of n tokens, to the logits of its last."""
         self._fill(job.depth)
         seconds = self._timed(random_tokens(job.seed, job.n, self._stepper.n_vocab))
-        return Reply({job.n: seconds})
+        return BenchReply({job.n: seconds})
 
-    def _decode(self, job: Job) -> Reply:
+    def _decode(self, job: BenchJob) -> BenchReply:
         """Seconds for n tokens, one after the other."""
         self._fill(job.depth)
         tokens = random_tokens(job.seed, job.n, self._stepper.n_vocab)
         started = time.perf_counter()
         for place in range(job.n):
             self._stepper.evaluate(tokens[place : place + 1], every=False)
-        return Reply({job.n: time.perf_counter() - started}, accepted_per_step=1.0)
+        return BenchReply({job.n: time.perf_counter() - started}, accepted_per_step=1.0)
 
-    def _verify(self, job: Job) -> Reply:
+    def _verify(self, job: BenchJob) -> BenchReply:
         """Seconds of one pass of each number of tokens, with the logits of all of them: medians of a few turns."""
         self._fill(job.depth)
         seconds: dict[int, list[float]] = {count: [] for count in job.counts}
@@ -96,9 +96,9 @@ class Stepped:
                 tokens = random_tokens(job.seed + turn, count, self._stepper.n_vocab)
                 seconds[count].append(self._timed(tokens, every=True))
                 self._stepper.truncate(job.depth)
-        return Reply({count: statistics.median(times) for count, times in seconds.items()})
+        return BenchReply({count: statistics.median(times) for count, times in seconds.items()})
 
-    def _replay(self, job: Job) -> Reply:
+    def _replay(self, job: BenchJob) -> BenchReply:
         """Seconds for conversations of the same lengths as another engine's, reading and answering."""
         if not job.turns:
             raise NotMeasurable("a chat is replayed by its lengths, and none were given")
@@ -111,7 +111,7 @@ class Stepped:
             for place in range(n_answer - 1):  # the prompt's pass gave the first
                 stepper.evaluate(tokens[place : place + 1], every=False)
         seconds = time.perf_counter() - started
-        return Reply({answered(job.turns): seconds}, accepted_per_step=1.0, turns=job.turns)
+        return BenchReply({answered(job.turns): seconds}, accepted_per_step=1.0, turns=job.turns)
 
     def _fill(self, depth: int) -> None:
         """Bring the cache to exactly `depth` tokens."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from edgeinfer.app.bench import draft_table
 from edgeinfer.app.bench.columns import NONE, aligned
-from edgeinfer.app.bench.figures import Ratio, Row, Spread
+from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
 from edgeinfer.app.bench.measurement import Ops, Record
-from edgeinfer.app.bench.record import ModelFacts
+from edgeinfer.app.bench.record import BenchModel
 from edgeinfer.app.counting import counted
 
 HEAD = (
@@ -20,7 +20,7 @@ HEAD = (
 )
 
 
-def lines(record: Record, model: ModelFacts) -> Iterator[str]:
+def lines(record: Record, model: BenchModel) -> Iterator[str]:
     """The whole record, line by line."""
     machine = record.machine
     memory = "memory not measured"
@@ -53,7 +53,7 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
     yield from _notes(record.rows)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: BenchRow) -> tuple[str, ...]:
     shares = (row.share_of_bandwidth, row.share_of_model_bandwidth)
     return (
         row.test,
@@ -68,7 +68,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _start_cells(row: Row) -> tuple[str, ...]:
+def _start_cells(row: BenchRow) -> tuple[str, ...]:
     return ("cold" if row.cold else "warm", row.executor, _number(row.seconds.median), _range(row.seconds))
 
 
@@ -92,7 +92,7 @@ def _ops_lines(ops: Ops) -> Iterator[str]:
         yield "with nothing to compute: " + ", ".join(f"a {name} {text}" for name, text in microseconds.items())
 
 
-def _notes(rows: Sequence[Row]) -> Iterator[str]:
+def _notes(rows: Sequence[BenchRow]) -> Iterator[str]:
     noted = [row for row in rows if row.problem is not None or row.busy_runs]
     seen: set[str] = set()
     for row in noted:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.backends.base import Footprint, Limits, kind_of
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.work import pass_work, unread_bytes
@@ -20,7 +20,7 @@ HALF_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class TrafficBench:
     """A model on one device."""
 
     spec: ModelSpec
@@ -31,7 +31,7 @@ class Traffic:
     @classmethod
     def of(
         cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int, kv: KVKind = "f16"
-    ) -> Traffic:
+    ) -> TrafficBench:
         """The traffic of a device, of several together that of the first. Raises UnknownKey."""
         limits, first = limits_for(n_context, kv=kv), device.split(",")[0]
         return cls(spec, tensors, kind_of(first).footprint(spec, tensors, limits), limits)

@@ -1,7 +1,7 @@
 """The catalogue: what is here, what a source offers, what to expect of either, and the pulls in between.
 
-In: a store; sources as people write them. Out: `Entry`s, `Forecast`s, `PullStatus`es. Its methods read disk and network
-and are for workers. Asks the network only for a source that somebody named. Knows no screen.
+In: a store; sources as people write them. Out: `ModelEntry`s, `Forecast`s, `PullStatus`es. Its methods read disk and
+network and are for workers. Asks the network only for a source that somebody named. Knows no screen.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.catalogue.entries import Entry, local_entries, offered, starter_offer
+from edgeinfer.app.catalogue.entries import ModelEntry, local_entries, offered, starter_offer
 from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
 from edgeinfer.app.catalogue.pulling import PullQueue
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.file_names import quant_of
-from edgeinfer.models.look import Look
-from edgeinfer.models.store import Store
+from edgeinfer.models.look import HeaderLook
+from edgeinfer.models.store import ModelStore
 from edgeinfer.settings import CTX_CAP
 
 if TYPE_CHECKING:
     from edgeinfer.app.removal import Removed
-    from edgeinfer.backends.base import Progress
     from edgeinfer.models.gguf import Header
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.settings import KVKind
+    from edgeinfer.steps import Progress
 
 USUAL_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q8_0")
 """Of several quants the first of these is looked at; the others are reckoned from it."""
@@ -41,20 +41,20 @@ class Catalogue:
 
     def __init__(
         self,
-        store: Store | None = None,
+        store: ModelStore | None = None,
         *,
         kv: KVKind = "f16",
         held_bytes: Callable[[], int] = nothing_held,
         threads: int | None = None,
     ) -> None:
         """`held_bytes`: of memory that the model in use holds, which comes free when another takes its place."""
-        self.store = store or Store()
+        self.store = store or ModelStore()
         self.pulls = PullQueue(self.store, self._approve)
         self._kv: KVKind = kv
         self._held_bytes = held_bytes
         self._threads = threads
         self._lock = threading.Lock()
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, HeaderLook] = {}
 
     def __enter__(self) -> Catalogue:
         return self
@@ -66,7 +66,7 @@ class Catalogue:
         """Pause what is being fetched."""
         self.pulls.close()
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ModelEntry, ...]:
         """The models here, the starter model where it is not, and what was begun to be fetched."""
         self.pulls.find_unfinished()
         here = local_entries(self.store)
@@ -77,10 +77,10 @@ class Catalogue:
         for source in sorted(sources - {entry.source for entry in offers}):
             found = begun.get(source)
             name, nbytes = (source, None) if found is None else (found.name, found.nbytes or None)
-            offers.append(Entry(name, source, quant_of(name), nbytes))
+            offers.append(ModelEntry(name, source, quant_of(name), nbytes))
         return (*here, *offers)
 
-    def offers(self, source: str) -> tuple[Entry, ...]:
+    def offers(self, source: str) -> tuple[ModelEntry, ...]:
         """What a source offers, one entry per quant; one of them is looked at.
 
         Raises DownloadFailed, ModelNotFound, BadGGUF.
@@ -94,7 +94,7 @@ class Catalogue:
             return found  # the list is worth showing all the same
         return found
 
-    def look(self, entry: Entry) -> Look:
+    def look(self, entry: ModelEntry) -> HeaderLook:
         """The header of an offer, fetched once. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         with self._lock:
             known = self._looks.get(entry.source)
@@ -104,18 +104,18 @@ class Catalogue:
                 self._looks[entry.source] = known
         return known
 
-    def was_looked_at(self, entry: Entry) -> bool:
+    def was_looked_at(self, entry: ModelEntry) -> bool:
         """Whether the header of a model is known."""
         with self._lock:
             return entry.path is not None or entry.source in self._looks
 
-    def forecast(self, entry: Entry, n_context: int | None = None) -> Forecast | None:
+    def forecast(self, entry: ModelEntry, n_context: int | None = None) -> Forecast | None:
         """What to expect of a model at a context, without asking the network; None where nothing is known of it.
 
         Raises BadGGUF for a model here that cannot be read.
         """
         from edgeinfer.app.machine_profile import kept_profile
-        from edgeinfer.engine.limits import memory_for_model
+        from edgeinfer.engine.run.limits import memory_for_model
 
         available, profile = memory_for_model() + self._held_bytes(), kept_profile()
         if entry.path is not None:
@@ -134,13 +134,13 @@ class Catalogue:
             return None
         return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")
 
-    def remove(self, entry: Entry) -> Removed:
+    def remove(self, entry: ModelEntry) -> Removed:
         """Delete a model with what was derived from it, or take it off the list. Raises ModelNotFound."""
         from edgeinfer.app.removal import remove_model
 
         return remove_model(self.store, entry.name)
 
-    def is_referenced(self, entry: Entry) -> bool:
+    def is_referenced(self, entry: ModelEntry) -> bool:
         """Whether the files of a model belong to someone else, and stay when it is deleted."""
         return entry.path is not None and entry.path.parent.resolve() != self.store.root.resolve()
 
@@ -156,19 +156,19 @@ class Catalogue:
 
         check_fits(header, nbytes, freed_bytes=self._held_bytes())
 
-    def _of_look(self, seen: Look, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
+    def _of_look(self, seen: HeaderLook, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
         if seen.n_files > 1:
             note = f"judged by its size: the first of its {seen.n_files} files does not list all tensors"
             return by_size(seen.nbytes, n_context or CTX_CAP, available, note)
         return forecast_of(seen.header, seen.nbytes, n_context, profile=profile, kv=self._kv, available_bytes=available)
 
-    def _of_local(self, entry: Entry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
+    def _of_local(self, entry: ModelEntry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
         from edgeinfer.app.speeds import SpeedLog
-        from edgeinfer.engine.executor import AUTO_DEVICE
-        from edgeinfer.engine.fingerprint import fingerprint
+        from edgeinfer.engine.run.executor import AUTO_DEVICE
         from edgeinfer.models.decoder_folder import is_decoder_folder
+        from edgeinfer.models.fingerprint import fingerprint
         from edgeinfer.models.gguf import GGUFFile
-        from edgeinfer.scheduling.topology import usable_cores
+        from edgeinfer.scheduling.machine.topology import usable_cores
 
         if entry.path is None or is_decoder_folder(entry.path):
             note = "a folder with an ONNX decoder is judged by its size"

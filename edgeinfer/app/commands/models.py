@@ -14,7 +14,7 @@ from edgeinfer.app.shell_words import model_names
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.models.store import LocalModel, Store
+    from edgeinfer.models.store import LocalModel, ModelStore
 
 HEADINGS = ("name", "size", "arch", "quant", "source")
 
@@ -45,7 +45,7 @@ def models(
 ) -> None:
     """List the models on this machine, delete one, or manage draft data."""
     from edgeinfer.app.text_table import table_lines
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
     if clear_history:
         _clear_history(as_json=as_json)
@@ -53,7 +53,7 @@ def models(
     if prime is not None:
         _prime(prime, as_json=as_json)
         return
-    store = Store()
+    store = ModelStore()
     if remove is not None:
         _remove(store, remove, as_json=as_json)
         return
@@ -69,7 +69,7 @@ def models(
         typer.echo(line)
 
 
-def _remove(store: Store, name: str, *, as_json: bool) -> None:
+def _remove(store: ModelStore, name: str, *, as_json: bool) -> None:
     from edgeinfer.app.removal import remove_model
 
     gone = remove_model(store, name)

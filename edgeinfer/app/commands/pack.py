@@ -18,7 +18,7 @@ from edgeinfer.path_text import user_path
 
 if TYPE_CHECKING:
     from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.engine.bundling import Bundling
+    from edgeinfer.engine.offload.bundling import Bundling
     from edgeinfer.models.load import Model
 
 
@@ -59,9 +59,9 @@ def pack(
     """
     from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.engine.bundling import Bundling
-    from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.residency import place_of
+    from edgeinfer.engine.offload.bundling import Bundling
+    from edgeinfer.engine.offload.residency import place_of
+    from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
 
@@ -128,7 +128,7 @@ def _pack_in_order(bundling: Bundling, name: str, model: Model, text: Path, *, a
     """Pack the neurons in the order that a text shows to be good."""
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.engine.calibration import calibrated
+    from edgeinfer.engine.offload.calibration import calibrated
     from edgeinfer.models.download.space import size_text
 
     with ProgressLine() as progress:

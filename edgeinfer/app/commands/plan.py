@@ -16,14 +16,14 @@ from edgeinfer.app.options import KV, Approx, Cores, Ctx, Device, Json, Model, T
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeinfer.app.plan_record import ModelFacts
-    from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.app.plan_record import PlannedModel
+    from edgeinfer.app.planning import Planned, PlanRequest
     from edgeinfer.app.sizes import Fit
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
-    from edgeinfer.scheduling.plan import Plan, Speeds
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
     from edgeinfer.settings import Settings
 
 
@@ -78,7 +78,7 @@ def plan(
     Predictions come from this machine's profile (see probe); where there is none yet, a short probe makes one.
     """
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.app.planning import Wanted, check_schedule, read_goal
+    from edgeinfer.app.planning import PlanRequest, check_schedule, read_goal
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
@@ -87,7 +87,7 @@ def plan(
     with flags_read():
         check_schedule(schedule)
         ram_bytes, ram_said = _ram(ram, machine)
-        asked = Wanted(
+        asked = PlanRequest(
             kv=settings.machine.kv,
             n_sequences=batch,
             ram_bytes=ram_bytes,
@@ -97,14 +97,14 @@ def plan(
             cores=chosen_cores,
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
-    _show(local, settings, machine, asked, _Shown(as_json, verbose, ram_said))
+    _show(local, settings, machine, asked, _PlanOutput(as_json, verbose, ram_said))
 
 
 def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
     """The memory for weights, and what a share came to. Raises BadSetting."""
     from edgeinfer.app.fit import share_text, size_in_bytes
-    from edgeinfer.scheduling.machines import machine_profile
-    from edgeinfer.scheduling.topology import available_bytes
+    from edgeinfer.scheduling.machine.catalogue import machine_profile
+    from edgeinfer.scheduling.machine.topology import available_bytes
 
     if ram is None:
         return None, None
@@ -132,7 +132,7 @@ def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _PlanOutput:
     """How a plan is printed; `ram`: what a share of memory came to."""
 
     as_json: bool
@@ -144,14 +144,14 @@ class _Shown:
         return [] if self.ram is None else [f"weights   may take {self.ram}"]
 
 
-def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, how: _Shown) -> None:
+def _show(local: LocalModel, settings: Settings, machine: str | None, asked: PlanRequest, how: _PlanOutput) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
     from edgeinfer.app.plan_text import model_lines
     from edgeinfer.app.streamed_plans import may_be_found
-    from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.plan import Speeds
+    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
     with GGUFFile.open(local.path) as file:
         is_found = machine is None and settings.machine.device == ("auto",)
@@ -166,7 +166,7 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
             settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
             plans = _plans(local.name, file, settings, machine, asked)
         is_whole = machine is None and plans.here.kept is None
-        speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else Speeds()
+        speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else MeasuredSpeeds()
     shown, refusal = None if machine else plans.here, plans.refusal
     if how.as_json:
         from edgeinfer.app.plan_record import record_of
@@ -187,18 +187,18 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
 class _Plans:
     """The model in numbers, what it takes here, the plan (None where nothing is known), and why it cannot be run."""
 
-    facts: ModelFacts
+    facts: PlannedModel
     here: Plan
     planned: Planned | None
     refusal: DoesNotFit | None
     fit: Fit
 
 
-def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted) -> _Plans:
+def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: PlanRequest) -> _Plans:
     """Plan for this machine or another one."""
     from edgeinfer.app.sizes import Fit
     from edgeinfer.app.streamed_plans import fit_there, held_here, planned_there
-    from edgeinfer.engine.limits import memory_for_model
+    from edgeinfer.engine.run.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
 
     facts, here = _facts(file, settings)
@@ -220,7 +220,7 @@ def _on(device: str, settings: Settings) -> Settings:
     return replace(settings, machine=replace(settings.machine, device=(device,)))
 
 
-def _planned(devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: Plan) -> Planned | None:
+def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, here: Plan) -> Planned | None:
     """The plan for these devices of this machine; None where nothing is known of them, or of a disk that is needed."""
     from edgeinfer.app.expectation import adjustment_of
     from edgeinfer.app.planning import plan_devices, plan_model, plan_streamed
@@ -240,9 +240,9 @@ def _planned(devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: P
     return replace(planned, adjustment=adjustment_of(planned.profile, streams=here.kept is not None))
 
 
-def _machine(name: str, asked: Wanted) -> Profile:
+def _machine(name: str, asked: PlanRequest) -> Profile:
     """Another machine. Raises EdgeInferError for one that is not known, and for cores that it has not."""
-    from edgeinfer.scheduling.machines import machine_profile
+    from edgeinfer.scheduling.machine.catalogue import machine_profile
 
     profile = machine_profile(name)
     _check_cores(profile, asked.cores)
@@ -252,11 +252,11 @@ def _machine(name: str, asked: Wanted) -> Profile:
 def _device_found(file: GGUFFile, settings: Settings) -> str:
     """The device that "auto" means for this model, as far as that was found out."""
     from edgeinfer.backends.base import DeviceOptions
-    from edgeinfer.engine.evaluators import Subject
-    from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.racing.choosing import chosen_device
+    from edgeinfer.engine.probing.racing.choosing import chosen_device
+    from edgeinfer.engine.run.evaluators import Subject
+    from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import spec_of
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
     machine = settings.machine
@@ -264,11 +264,11 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     return chosen_device(subject, read_topology(), options, kv=machine.kv, race="never").device
 
 
-def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:
+def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> MeasuredSpeeds:
     """What answers took with the devices that take part, under the name that they have together."""
     from edgeinfer.app.speeds import measured_speeds
     from edgeinfer.engine.probing.combination import ordered
-    from edgeinfer.scheduling.profile import CPU
+    from edgeinfer.scheduling.machine.profile import CPU
 
     names = settings.machine.device
     working = names if planned is None else planned.decode.placement.devices
@@ -280,7 +280,7 @@ def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned |
 def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
     """The cores that were asked for, by number or by how many; None for those that help most."""
     from edgeinfer.affinity import require_cpus
-    from edgeinfer.scheduling.topology import usable_cores
+    from edgeinfer.scheduling.machine.topology import usable_cores
 
     machine = settings.machine
     if machine.cores is not None and elsewhere is None:
@@ -300,13 +300,13 @@ def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
         raise BadSetting(f"{profile.name} has no core {missing[0]}; it has: {there_are}")
 
 
-def _facts(file: GGUFFile, settings: Settings) -> tuple[ModelFacts, Plan]:
+def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     """The model in numbers, and what all of it takes on this machine."""
     from edgeinfer.app.fit import plan_for
-    from edgeinfer.app.plan_record import ModelFacts
+    from edgeinfer.app.plan_record import PlannedModel
     from edgeinfer.models.load import weight_bytes
-    from edgeinfer.scheduling.topology import usable_cores
-    from edgeinfer.scheduling.work import work_of
+    from edgeinfer.scheduling.cost.work import work_of
+    from edgeinfer.scheduling.machine.topology import usable_cores
 
     machine = settings.machine
     spec, here = plan_for(
@@ -320,15 +320,15 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[ModelFacts, Plan]:
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
-    return ModelFacts(spec, work, n_params, in_file, here.need.kv_bytes_per_token, file.nbytes), here
+    return PlannedModel(spec, work, n_params, in_file, here.need.kv_bytes_per_token, file.nbytes), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
     """This machine with these devices; None for a device that nothing is known of."""
     from edgeinfer.app.machine_profile import are_measurable, devices_profile, profile_or_short_probe
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.lanes.opening import FORMATS
-    from edgeinfer.scheduling.profile import CPU
+    from edgeinfer.engine.multi.opening import FORMATS
+    from edgeinfer.scheduling.machine.profile import CPU
 
     with ProgressLine() as progress:
         if devices in (("auto",), (CPU,)):
@@ -342,13 +342,13 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
     """The machine as each of these devices has it to itself."""
     from edgeinfer.app.machine_profile import devices_alone
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.lanes.opening import FORMATS
+    from edgeinfer.engine.multi.opening import FORMATS
 
     with ProgressLine() as progress:
         return devices_alone(devices, formats[:FORMATS], cores, progress)
 
 
-def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: Speeds, how: _Shown) -> Iterator[str]:
+def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds, how: _PlanOutput) -> Iterator[str]:
     """The plan for people."""
     from edgeinfer.app.plan_text import (
         adjustment_line,
@@ -381,7 +381,7 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: Speeds, how: _S
     yield from (*rows, *assumed)
 
 
-def _unpredicted(here: Plan, speeds: Speeds) -> str:
+def _unpredicted(here: Plan, speeds: MeasuredSpeeds) -> str:
     """What is known without a prediction."""
     if speeds.decode_tok_s is not None:
         return f"{speeds.decode_tok_s:.0f} tok/s (measured)"

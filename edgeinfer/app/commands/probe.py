@@ -13,7 +13,7 @@ from edgeinfer.app.misuse import flags_read
 from edgeinfer.app.options import Cores, Json, Threads
 
 if TYPE_CHECKING:
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.settings import MachineSettings
 
 DEVICE_FORMATS = ("Q4_0",)
@@ -46,7 +46,7 @@ def probe(
     from edgeinfer.app.machine_profile import measured_profile
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.errors import BadSetting, EdgeInferError
-    from edgeinfer.scheduling.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_writing import profile_text
     from edgeinfer.settings import load_settings
 
     if out is not None and not out.parent.is_dir():
@@ -76,8 +76,8 @@ def _show_devices(machine: MachineSettings, out: Path | None, as_json: bool) -> 
     """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
     from edgeinfer.app.machine_profile import devices_profile, kept_devices
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.scheduling.profile_writing import profile_text
-    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.machine.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.topology import read_topology
 
     names = machine.device
     cores = (machine.cores or read_topology().workers())[: machine.threads]
@@ -94,7 +94,7 @@ def _show_devices(machine: MachineSettings, out: Path | None, as_json: bool) -> 
 
 def _write(profile: Profile, out: Path | None) -> None:
     from edgeinfer.errors import EdgeInferError
-    from edgeinfer.scheduling.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_writing import profile_text
 
     if out is not None:
         try:
@@ -105,7 +105,7 @@ def _write(profile: Profile, out: Path | None) -> None:
 
 def _keep(profile: Profile) -> Path | None:
     """Keep a profile, unless all of this machine was measured before and this is the short look; None if not kept."""
-    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.engine.measure.profiles import ProfileStore
 
     before = ProfileStore().find(profile.fingerprint) if profile.short else None
     return ProfileStore().save(profile) if before is None or before.short else None
@@ -115,7 +115,7 @@ def _record(profile: Profile, kept: Path | None) -> dict[str, object]:
     """The profile as JSON: the same tables and keys as the TOML file."""
     import tomllib
 
-    from edgeinfer.scheduling.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_writing import profile_text
 
     return {**tomllib.loads(profile_text(profile)), "path": None if kept is None else str(kept)}
 

@@ -26,9 +26,9 @@ def pull(
 ) -> None:
     """Download a model, or list one that is on this computer already; an interrupted download goes on."""
     from edgeinfer.models.download.space import size_text
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    model = pull_model(Store(), source, force=force)
+    model = pull_model(ModelStore(), source, force=force)
     if as_json:
         record = {
             "name": model.name,

@@ -32,9 +32,9 @@ def rm(
     Files that other programs or you put elsewhere stay where they are; such a model is taken off the list.
     """
     from edgeinfer.app.removal import planned_removal, remove_model
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    store = Store()
+    store = ModelStore()
     planned = list(
         {removal.model.path: removal for removal in (planned_removal(store, name) for name in names)}.values()
     )

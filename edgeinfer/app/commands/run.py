@@ -18,9 +18,9 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
-    from edgeinfer.backends.stored import Reading
+    from edgeinfer.backends.stored import WeightReads
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.settings import Settings
@@ -83,11 +83,11 @@ def run(
 
     _check(raw=raw, system=system)
     text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    _answer(text, given_settings(context), tuple(stop or ()), _Shown(raw=raw, as_json=as_json, as_text=stats))
+    _answer(text, given_settings(context), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats))
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _RunOutput:
     """How a prompt is taken, and what is printed besides or instead of the answer."""
 
     raw: bool
@@ -95,7 +95,7 @@ class _Shown:
     as_text: bool
 
 
-def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _Shown) -> None:
+def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOutput) -> None:
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
     from edgeinfer.app.answer_output import print_answer, print_notices
     from edgeinfer.app.disk_reading import read_since
@@ -127,11 +127,11 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _Shown)
 class _Read:
     """What was read of weights for an answer, and the seconds it took."""
 
-    reading: Reading
+    reading: WeightReads
     seconds: float
 
 
-def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _Shown) -> None:
+def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _RunOutput) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines

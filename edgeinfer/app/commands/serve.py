@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.server.options import ServerOptions
     from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
     from edgeinfer.settings import Settings
 
 KEY_VARIABLE = "EDGEINFER_API_KEY"
@@ -164,7 +164,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.server.running import run_server
     from edgeinfer.interrupts import interrupt_plainly
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
     server.check()
     interrupt_plainly()
@@ -174,7 +174,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     def opening(path: Path) -> LLM:
         return _open(path, settings, server)
 
-    if code := run_server(server, sidecar, default, opening, Store().models, _defaults(settings)):
+    if code := run_server(server, sidecar, default, opening, ModelStore().models, _defaults(settings)):
         raise typer.Exit(code)
 
 

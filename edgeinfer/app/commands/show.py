@@ -32,9 +32,9 @@ def show(
     from edgeinfer.app.bundled import bundle_bytes
     from edgeinfer.app.model_facts import model_facts
     from edgeinfer.app.text_table import printable
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
-    store = Store()
+    store = ModelStore()
     model = store.find(name)
     facts = model_facts(model)
     if template:

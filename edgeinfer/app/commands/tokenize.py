@@ -26,7 +26,7 @@ def tokenize(
     """
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.text_input import argument_or_stdin
-    from edgeinfer.engine.texts import tokenizer_of
+    from edgeinfer.engine.requests.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
     chosen = choose_model(load_settings({"model": model}))

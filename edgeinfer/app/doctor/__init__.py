@@ -14,7 +14,7 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.registry import Registry
 
 if TYPE_CHECKING:
-    from edgeinfer.app.doctor.machine import Machine
+    from edgeinfer.app.doctor.machine import ExaminedMachine
 
 Status = Literal["wrong", "slow", "note", "ok"]
 """wrong: something does not work; slow: it costs speed now; note: worth knowing; ok: nothing to be done."""
@@ -54,7 +54,7 @@ class Check(Generic[Facts]):
 
     order: int
     summary: str
-    read: Callable[[Machine], Facts]
+    read: Callable[[ExaminedMachine], Facts]
     judge: Callable[[Facts], Sequence[Finding]]
     unknown: Facts
 
@@ -62,14 +62,14 @@ class Check(Generic[Facts]):
 CHECKS: Registry[Check[Any]] = Registry(f"{__name__}.checks", "CHECK", "check of doctor")
 
 
-def examine(machine: Machine) -> tuple[Finding, ...]:
+def examine(machine: ExaminedMachine) -> tuple[Finding, ...]:
     """The findings of all checks, the worst first."""
     checks = sorted(CHECKS.entries().items(), key=lambda item: (item[1].order, item[0]))
     findings = [finding for key, check in checks for finding in run_check(key, check, machine)]
     return tuple(sorted(findings, key=lambda finding: STATUSES.index(finding.status)))
 
 
-def run_check(key: str, check: Check[Facts], machine: Machine) -> Sequence[Finding]:
+def run_check(key: str, check: Check[Facts], machine: ExaminedMachine) -> Sequence[Finding]:
     """The findings of one check. One that fails says so, and leaves the others be."""
     try:
         return check.judge(check.read(machine))

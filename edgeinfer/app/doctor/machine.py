@@ -1,6 +1,7 @@
 """The machine as checks are given it: where its files are, and what several of them ask for.
 
-In: nothing, or what a test recorded. Out: a `Machine`. Looks for half a second at what others do; measures nothing.
+In: nothing, or what a test recorded. Out: an `ExaminedMachine`. Looks for half a second at what others do; measures
+nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeinfer.app.doctor.system import System, ThisSystem, Window, watch
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.topology import Topology, read_topology
-from edgeinfer.scheduling.topology.files import text_of
+from edgeinfer.app.doctor.system import SampledInterval, System, ThisSystem, watch
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.machine.topology import Topology, read_topology
+from edgeinfer.scheduling.machine.topology.files import text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ExaminedMachine:
     """A machine to be examined.
 
     root          below it are `sys`, `proc` and `dev`
@@ -31,7 +32,7 @@ class Machine:
 
     root: Path
     system: System
-    window: Window
+    window: SampledInterval
     topology: Topology
     profile: Profile | None
     profile_path: Path | None
@@ -45,15 +46,15 @@ class Machine:
         return "hypervisor" in cpu_flags(self.root)
 
 
-def this_machine() -> Machine:
+def this_machine() -> ExaminedMachine:
     """The machine this process runs on."""
-    from edgeinfer.engine.probing.machine import fingerprint_of
-    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.engine.measure.machine import fingerprint_of
+    from edgeinfer.engine.measure.profiles import ProfileStore
     from edgeinfer.models.store import default_root
 
     topology, profiles, system = read_topology(), ProfileStore(), ThisSystem()
     fingerprint = fingerprint_of(topology)
-    return Machine(
+    return ExaminedMachine(
         root=Path("/"),
         system=system,
         window=watch(system),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.doctor import STATUSES, Finding
 
 if TYPE_CHECKING:
-    from edgeinfer.app.doctor.machine import Machine
+    from edgeinfer.app.doctor.machine import ExaminedMachine
 
 
 def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str]:
@@ -35,10 +35,10 @@ def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str
     yield f"{nothing}{counted}{rest}"
 
 
-def record(machine: Machine, findings: Sequence[Finding]) -> dict[str, object]:
+def record(machine: ExaminedMachine, findings: Sequence[Finding]) -> dict[str, object]:
     """The same facts with stable keys; what is not known is null."""
     import edgeinfer
-    from edgeinfer.engine.probing.machine import machine_name
+    from edgeinfer.engine.measure.machine import machine_name
 
     topology = machine.topology
     described = {

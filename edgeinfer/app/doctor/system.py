@@ -17,10 +17,10 @@ from typing import Protocol
 
 import psutil
 
-from edgeinfer.engine.idle import idle_share
-from edgeinfer.engine.power import read_condition
-from edgeinfer.scheduling.governor import Condition
-from edgeinfer.scheduling.topology.files import number_of, numbered
+from edgeinfer.engine.measure.idle import idle_share
+from edgeinfer.engine.measure.power import read_condition
+from edgeinfer.scheduling.machine.topology.files import number_of, numbered
+from edgeinfer.scheduling.workers.governor import Condition
 
 MILLI = 1e-3
 PSUTIL_ERRORS = (OSError, RuntimeError, ValueError, psutil.Error)
@@ -53,7 +53,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SampledInterval:
     """Counters before and after some seconds in which this process slept, and how idle the machine was meanwhile."""
 
     before: Counters = Counters()
@@ -144,11 +144,11 @@ def watch(
     system: System,
     idle: Callable[[], float] = idle_share,
     clock: Callable[[], float] = time.perf_counter,
-) -> Window:
+) -> SampledInterval:
     """Counters around the half second in which `idle` looks how busy others keep the machine."""
     before, started = system.counters(), clock()
     share = idle()
-    return Window(before, system.counters(), clock() - started, share)
+    return SampledInterval(before, system.counters(), clock() - started, share)
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -5,13 +5,13 @@
 
 from edgeinfer.app.readings.records import (
     Cores,
-    Counted,
-    Drafting,
+    DraftCount,
+    DraftingReading,
     Energy,
-    Memory,
+    MemoryReading,
     PlanStrip,
     Roofline,
 )
 from edgeinfer.app.readings.service import Readings
 
-__all__ = ["Cores", "Counted", "Drafting", "Energy", "Memory", "PlanStrip", "Readings", "Roofline"]
+__all__ = ["Cores", "DraftCount", "DraftingReading", "Energy", "MemoryReading", "PlanStrip", "Readings", "Roofline"]

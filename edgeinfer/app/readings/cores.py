@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import psutil
 
 from edgeinfer.app.readings.records import CoreReading, Cores
-from edgeinfer.engine.power import SENSOR_ERRORS
+from edgeinfer.engine.measure.power import SENSOR_ERRORS
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.observed import LastStep
-    from edgeinfer.scheduling.topology import Core, Topology
+    from edgeinfer.engine.run.observed import LastStep
+    from edgeinfer.scheduling.machine.topology import Core, Topology
 
 LOOK_SHARE = 1 / 500
 """Of the time, that asking for clocks may take: on some systems it is a slow question."""

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Self
 
 from edgeinfer.app.disk_reading import read_since
 from edgeinfer.app.readings import strip
-from edgeinfer.app.readings.records import Counted, Drafting, PlanStrip, Roofline, Source, Stored
+from edgeinfer.app.readings.records import DraftCount, DraftingReading, PlanStrip, Roofline, Source, StoredReading
 from edgeinfer.app.readings.roofline import roofline
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.observed import StageSeconds
+    from edgeinfer.engine.run.observed import StageSeconds
     from edgeinfer.engine.stats import Stats
-    from edgeinfer.scheduling.memory import MemoryNeed
-    from edgeinfer.scheduling.profile import Profile
-    from edgeinfer.scheduling.work import ModelWork
+    from edgeinfer.scheduling.cost.memory import MemoryNeed
+    from edgeinfer.scheduling.cost.work import ModelWork
+    from edgeinfer.scheduling.machine.profile import Profile
 
 DEPTH = 512
 """Cached tokens of a pass whose shares are predicted."""
@@ -41,7 +41,7 @@ class Loaded:
         self._shares, self._source = _shares(llm, work, profile)
         self._read_shares = strip.read_shares(llm.stage_bytes)
         self._stats: Stats | None = None
-        self._total: dict[str, Counted] = {}
+        self._total: dict[str, DraftCount] = {}
         self._waiting: float | None = None
         self._reading = llm.reading
         self._timed: tuple[StageSeconds, ...] = ()
@@ -95,7 +95,7 @@ class Loaded:
         if stats.draft is not None:
             total = dict(self._total)
             for name, count in stats.draft.sources.items():
-                total[name] = total.get(name, Counted()) + Counted(count.proposed, count.accepted)
+                total[name] = total.get(name, DraftCount()) + DraftCount(count.proposed, count.accepted)
             self._total = total
         reading = self.llm.reading
         read, self._reading = read_since(self._reading, reading), reading
@@ -114,7 +114,7 @@ class Loaded:
             return bool(found)
 
     @property
-    def stored(self) -> Stored | None:
+    def stored(self) -> StoredReading | None:
         """What does not stay in memory."""
         return strip.stored_of(self.llm, self.llm.reading, self._waiting)
 
@@ -152,15 +152,15 @@ class Loaded:
         llm = self.llm
         return roofline(self.work, self._stats, self._profile, llm.device, llm.facts.kv, llm.limits.max_tokens)
 
-    def drafting(self) -> Drafting:
+    def drafting(self) -> DraftingReading:
         """What was drafted and accepted."""
         drafts, stats = self.llm.drafts, self._stats
         report = None if stats is None else stats.draft
         sources = {} if report is None else report.sources
         costs = None if drafts is None else drafts.costs
-        return Drafting(
+        return DraftingReading(
             is_on=drafts is not None,
-            last=_in_order({name: Counted(count.proposed, count.accepted) for name, count in sources.items()}),
+            last=_in_order({name: DraftCount(count.proposed, count.accepted) for name, count in sources.items()}),
             total=_in_order(self._total),
             accepted_per_step=None if stats is None else stats.accepted_per_step,
             single_s=None if report is None else report.single_s,
@@ -195,7 +195,7 @@ def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[
     return strip.shares_by_bytes(work), "by bytes"
 
 
-def _in_order(counts: Mapping[str, Counted]) -> tuple[tuple[str, Counted], ...]:
+def _in_order(counts: Mapping[str, DraftCount]) -> tuple[tuple[str, DraftCount], ...]:
     """Those that proposed anything, by what was accepted of them."""
     known = [(name, count) for name, count in counts.items() if count.proposed]
     return tuple(sorted(known, key=lambda each: (-each[1].accepted, -each[1].proposed, each[0])))

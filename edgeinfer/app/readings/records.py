@@ -33,7 +33,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredReading:
     """Weights of which only some stay in memory.
 
     `n_staying` of `n_stages` stages stay whole. `disk_bytes_s` is of all that was read since the model was loaded,
@@ -68,7 +68,7 @@ class PlanStrip:
     source: Source = "unknown"
     kinds: tuple[tuple[str, float], ...] = ()
     overlap: float | None = None
-    stored: Stored | None = None
+    stored: StoredReading | None = None
     note: str = ""
 
     @property
@@ -138,7 +138,7 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryReading:
     """Bytes, by the names of `app.sizes`; `stored`: as in the plan.
 
     `program_bytes`: what this process has besides weights, the cache that is in use and buffers.
@@ -152,20 +152,20 @@ class Memory:
     kv_bytes: int | None = None
     n_kv_tokens: int | None = None
     n_kv_most: int | None = None
-    stored: Stored | None = None
+    stored: StoredReading | None = None
     buffer_bytes: int | None = None
     program_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class DraftCount:
     """Drafted tokens, and those of them that the model chose too."""
 
     proposed: int = 0
     accepted: int = 0
 
-    def __add__(self, other: Counted) -> Counted:
-        return Counted(self.proposed + other.proposed, self.accepted + other.accepted)
+    def __add__(self, other: DraftCount) -> DraftCount:
+        return DraftCount(self.proposed + other.proposed, self.accepted + other.accepted)
 
     @property
     def share(self) -> float | None:
@@ -173,15 +173,15 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class DraftingReading:
     """Acceptance by drafter, of the last answer and of all since the model was loaded.
 
     costs  (tokens of a pass, what it costs where one of a single token costs 1)
     """
 
     is_on: bool = False
-    last: tuple[tuple[str, Counted], ...] = ()
-    total: tuple[tuple[str, Counted], ...] = ()
+    last: tuple[tuple[str, DraftCount], ...] = ()
+    total: tuple[tuple[str, DraftCount], ...] = ()
     accepted_per_step: float | None = None
     single_s: float | None = None
     costs: tuple[tuple[int, float], ...] = ()

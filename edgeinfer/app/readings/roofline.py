@@ -9,12 +9,12 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.readings.records import Phase, Reached, Roofline
-from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats
-    from edgeinfer.scheduling.profile import Profile
-    from edgeinfer.scheduling.work import ModelWork
+    from edgeinfer.scheduling.cost.work import ModelWork
+    from edgeinfer.scheduling.machine.profile import Profile
 
 
 def roofline(

@@ -15,14 +15,14 @@ import psutil
 
 from edgeinfer.app.readings.cores import CoreWatch
 from edgeinfer.app.readings.loaded import Loaded
-from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
-from edgeinfer.engine.power import EnergyCounter, Sensors
-from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
+from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
+from edgeinfer.engine.measure.power import EnergyCounter, Sensors
+from edgeinfer.scheduling.machine.topology import Topology, available_bytes, read_topology
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.stats import Stats
-    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.machine.profile import Profile
 
 LEAST_WATTS_S = 0.5
 """Between two counts of energy that make a power."""
@@ -81,9 +81,9 @@ class Readings:
         """What the last answer reached of what the machine allows."""
         return Roofline(note="no model is loaded yet") if self._loaded is None else self._loaded.roofline()
 
-    def drafting(self) -> Drafting:
+    def drafting(self) -> DraftingReading:
         """What was drafted and accepted."""
-        return Drafting() if self._loaded is None else self._loaded.drafting()
+        return DraftingReading() if self._loaded is None else self._loaded.drafting()
 
     def cores(self) -> Cores:
         """Every core, and what it had of the last step."""
@@ -93,12 +93,12 @@ class Readings:
         llm = loaded.llm
         return self._watch.read(llm.last_step, llm.affinity, llm.n_workers)
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryReading:
         """What this process, the model and its cache take."""
         free, total = available_bytes(), self._topology.total_bytes
         process = self._process.memory_info().rss
         if self._loaded is None:
-            return Memory(process, free, total)
+            return MemoryReading(process, free, total)
         llm = self._loaded.llm
         n_pages, n_free = llm.limits.n_pages, llm.n_free_pages
         held, page_tokens = llm.resident_bytes, llm.page_tokens
@@ -108,7 +108,9 @@ class Readings:
         weights = None if not held else held if kv is None else max(0, held - kv - (buffers or 0))
         n_used, n_most = (n_pages - n_free) * page_tokens, n_pages * page_tokens
         program = None if buffers is None else max(0, process - (weights or 0) - (used or 0) - buffers)
-        return Memory(process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored, buffers, program)
+        return MemoryReading(
+            process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored, buffers, program
+        )
 
     def taken(self) -> tuple[int, int | None]:
         """Bytes of this process, and of keys and values that are in use: what `memory` says of them, for little."""

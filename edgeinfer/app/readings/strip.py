@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.readings.records import Stored, Stretch
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.placement import all_on
-from edgeinfer.scheduling.profile import CPU
-from edgeinfer.scheduling.step_time import step_time
+from edgeinfer.app.readings.records import StoredReading, Stretch
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.machine.profile import CPU
+from edgeinfer.scheduling.placement.placement import all_on
+from edgeinfer.scheduling.placement.step_time import step_time
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.stored import Reading
-    from edgeinfer.engine.lanes.timeline import Timeline
+    from edgeinfer.backends.stored import WeightReads
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.observed import StageSeconds
-    from edgeinfer.engine.residency import StageBytes
-    from edgeinfer.scheduling.profile import Profile
-    from edgeinfer.scheduling.work import ModelWork
+    from edgeinfer.engine.multi.timeline import StepTimeline
+    from edgeinfer.engine.offload.residency import StageBytes
+    from edgeinfer.engine.run.observed import StageSeconds
+    from edgeinfer.scheduling.cost.work import ModelWork
+    from edgeinfer.scheduling.machine.profile import Profile
 
 
-def of_devices(timeline: Timeline) -> tuple[Stretch, ...]:
+def of_devices(timeline: StepTimeline) -> tuple[Stretch, ...]:
     """What several devices did in the last pass."""
     began = timeline.began
     return tuple(Stretch(span.device, span.stages, span.began - began, span.ended - began) for span in timeline.spans)
@@ -70,12 +70,12 @@ def read_shares(stages: Sequence[StageBytes]) -> dict[str, float]:
     return {each.stage: (each.read + each.some) / max(1, each.stay + each.read + each.some) for each in stages}
 
 
-def stored_of(llm: LLM, reading: Reading, waiting_share: float | None) -> Stored | None:
+def stored_of(llm: LLM, reading: WeightReads, waiting_share: float | None) -> StoredReading | None:
     """What stays and what is read of a model that streams. `waiting_share`: of the time of the last answer."""
     streamed, place, stages = llm.streamed, llm.limits.stored, llm.stage_bytes
     if streamed is None or place is None:
         return None
-    return Stored(
+    return StoredReading(
         stay_bytes=sum(stage.stay for stage in stages),
         read_bytes=sum(stage.read for stage in stages),
         some_bytes=sum(stage.some for stage in stages),

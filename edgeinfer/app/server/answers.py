@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.logprobs import TokenLogprobs
+    from edgeinfer.engine.requests.logprobs import TokenLogprobs
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text import Tokenizer

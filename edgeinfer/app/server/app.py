@@ -25,7 +25,7 @@ from edgeinfer.app.server.state import State
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
 
 LOG = logging.getLogger("edgeinfer.server")
 

@@ -87,7 +87,7 @@ class FunctionCall(Asked):
     arguments: str | dict[str, Any] = "{}"
 
 
-class ToolCall(Asked):
+class AskedToolCall(Asked):
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
@@ -97,7 +97,7 @@ class ChatMessage(Asked):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Text | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AskedToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 

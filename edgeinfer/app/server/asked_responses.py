@@ -12,6 +12,7 @@ from pydantic import Field
 
 from edgeinfer.app.server.asked import (
     Asked,
+    AskedToolCall,
     ChatMessage,
     ChatRequest,
     Count,
@@ -25,7 +26,6 @@ from edgeinfer.app.server.asked import (
     Temperature,
     Text,
     Tool,
-    ToolCall,
 )
 from edgeinfer.app.server.failures import Refusal
 
@@ -33,7 +33,7 @@ LOGPROBS = "message.output_text.logprobs"
 """By which `include` asks for probabilities of tokens."""
 
 
-class Part(Asked):
+class MessagePart(Asked):
     """A part of a message: text that came in, or that was put out before."""
 
     type: str = "input_text"
@@ -45,11 +45,11 @@ class Item(Asked):
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: Text | list[Part] | None = None
+    content: Text | list[MessagePart] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[Part] | None = None
+    output: str | list[MessagePart] | None = None
 
 
 class FlatTool(Asked):
@@ -131,7 +131,7 @@ def _message(item: Item, number: int) -> ChatMessage:
     if item.type == "message" and item.role is not None:
         return ChatMessage(role=item.role, content=_text(item.content, number))
     if item.type == "function_call" and item.name is not None:
-        call = ToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
+        call = AskedToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
         return ChatMessage(role="assistant", tool_calls=[call])
     if item.type == "function_call_output":
         return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
@@ -140,7 +140,7 @@ def _message(item: Item, number: int) -> ChatMessage:
     raise Refusal(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
 
 
-def _text(content: str | list[Part] | None, number: int) -> str:
+def _text(content: str | list[MessagePart] | None, number: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:

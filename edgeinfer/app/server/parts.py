@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats
 
 
-class Parts:
+class EventWriter:
     """Makes the events of one response."""
 
     def __init__(self, asked: Sampling, envelope: Envelope) -> None:

@@ -31,7 +31,7 @@ from edgeinfer.engine.running import RunningNote
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.store import LocalModel
 
 LOG = logging.getLogger("edgeinfer.server")

@@ -19,7 +19,7 @@ from edgeinfer.app.server.metrics import Metrics
 from edgeinfer.app.server.options import ServerOptions
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
 
 
 @dataclass(slots=True)

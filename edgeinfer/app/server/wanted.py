@@ -14,7 +14,7 @@ from edgeinfer.app.server.asked import NO_LIMIT, ChatMessage, ChatRequest, Named
 from edgeinfer.app.server.failures import Refusal
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})

@@ -21,7 +21,7 @@ LOST = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BranchPlace:
     """A message of the shown branch and where it stands among its siblings: the `index`th of `n_siblings`, from 1."""
 
     message: KeptMessage
@@ -71,9 +71,9 @@ class Chat:
         return () if self._leaf is None else self._tree.path(self._leaf)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[BranchPlace, ...]:
         """The messages that are shown, with their siblings counted."""
-        return tuple(Place(message, *self.place(message.number)) for message in self.branch)
+        return tuple(BranchPlace(message, *self.place(message.number)) for message in self.branch)
 
     def place(self, number: int) -> tuple[int, int]:
         """Which of its siblings a message is, from 1, and how many there are."""

@@ -33,7 +33,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ClipboardProgram:
     """A program that puts its standard input on the clipboard."""
 
     name: str
@@ -90,15 +90,18 @@ def copy_by_tool(text: str, environ: Mapping[str, str] | None = None, limit_s: f
     return None
 
 
-def tools(environ: Mapping[str, str], platform: str = sys.platform) -> list[Tool]:
+def tools(environ: Mapping[str, str], platform: str = sys.platform) -> list[ClipboardProgram]:
     """The programs that can reach a clipboard in this environment, best first."""
     if platform == "darwin":
-        return [Tool("pbcopy")]
+        return [ClipboardProgram("pbcopy")]
     if platform == "win32":
-        return [Tool("clip.exe", encoding="utf-16")]
-    found = [Tool("wl-copy")] if environ.get("WAYLAND_DISPLAY") else []
+        return [ClipboardProgram("clip.exe", encoding="utf-16")]
+    found = [ClipboardProgram("wl-copy")] if environ.get("WAYLAND_DISPLAY") else []
     if environ.get("DISPLAY"):
-        found += [Tool("xclip", ("-selection", "clipboard")), Tool("xsel", ("--clipboard", "--input"))]
+        found += [
+            ClipboardProgram("xclip", ("-selection", "clipboard")),
+            ClipboardProgram("xsel", ("--clipboard", "--input")),
+        ]
     if environ.get("WSL_DISTRO_NAME"):
-        found.append(Tool("clip.exe", encoding="utf-16"))
+        found.append(ClipboardProgram("clip.exe", encoding="utf-16"))
     return found

@@ -16,7 +16,7 @@ from edgeinfer.errors import BadSetting
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ChatCommand:
     """One thing to do.
 
     id: of its key, for remapping; form: how it is written after the slash, "" where it has keys alone; keys: Textual's
@@ -42,52 +42,53 @@ class Command:
         return " " in self.form
 
 
-COMMANDS: tuple[Command, ...] = (
-    Command("stop", "", "stop the answer; what there is of it stays", "escape", "stop", "answer"),
-    Command("interrupt", "", "the same, while an answer is written", "ctrl+c", "interrupt", "answer"),
-    Command("regen", "regen", "another answer to the same question", "ctrl+r", "regen", "answer"),
-    Command("continue", "continue", "write on where the answer ended", "alt+c", "continue", "answer"),
-    Command("edit", "edit", "edit the question; the old one stays as a branch", "alt+e", "edit", "answer"),
-    Command("unqueue", "unqueue", "take the queued questions back", "alt+q", "unqueue", "answer"),
-    Command("up", "", "select the message above", "alt+up", "select_previous", "transcript"),
-    Command("down", "", "select the message below", "alt+down", "select_next", "transcript"),
-    Command("latest", "", "go to the latest text", "alt+end", "follow", "transcript"),
-    Command("page-up", "", "scroll up", "pageup", "page_up", "transcript"),
-    Command("page-down", "", "scroll down", "pagedown", "page_down", "transcript"),
-    Command("copy", "copy", "copy the message as it was written", "ctrl+y", "copy", "transcript"),
-    Command("copy-fence", "fence [NUMBER]", "copy a code fence, the last one without a number", "alt+y", "copy_fence",
-            "transcript"),
-    Command("save-fence", "save [NUMBER] [PATH]", "save a code fence to a file", "alt+s", "save_fence", "transcript"),
-    Command("tint", "drafts", "show what was drafted, and by whom", "alt+d", "tint", "transcript"),
-    Command("thinking", "thinking", "open or fold what was thought before", "alt+t", "thinking", "transcript"),
-    Command("new", "new", "begin a new chat", "ctrl+n", "new", "chats", ("clear",)),
-    Command("sessions", "sessions", "kept chats: search, rename, delete, export", "ctrl+o", "sessions", "chats"),
-    Command("search", "search [WORDS]", "search the kept chats", "", "sessions", "chats"),
-    Command("rename", "rename TITLE", "give this chat a title", "", "rename", "chats"),
-    Command("fork", "fork", "go on in a new chat from here", "", "fork", "chats"),
-    Command("tree", "tree", "all branches of this chat", "ctrl+t", "tree", "chats"),
-    Command("previous-branch", "previous", "the branch before", "alt+left", "previous_branch", "chats"),
-    Command("next-branch", "next", "the branch after", "alt+right", "next_branch", "chats"),
-    Command("export", "export [PATH]", "write this chat to a file: .md or .json", "", "export", "chats"),
-    Command("import", "import PATH", "read a chat from a file", "", "import", "chats"),
-    Command("system", "system [TEXT|none]", "show or set the system prompt", "", "system", "conversation"),
-    Command("persona", "persona [NAME]", "kept system prompts", "f4", "personas", "conversation"),
-    Command("attach", "attach PATH", "attach a text file or a folder", "", "attach", "conversation"),
-    Command("prompt", "prompt", "what the model is given, special tokens and all", "", "prompt", "conversation"),
-    Command("compact", "compact", "have the oldest messages summed up", "", "compact", "conversation"),
-    Command("temp", "temp [NUMBER]", "show or set the temperature; 0 takes the most likely token", "", "temp",
+COMMANDS: tuple[ChatCommand, ...] = (
+    ChatCommand("stop", "", "stop the answer; what there is of it stays", "escape", "stop", "answer"),
+    ChatCommand("interrupt", "", "the same, while an answer is written", "ctrl+c", "interrupt", "answer"),
+    ChatCommand("regen", "regen", "another answer to the same question", "ctrl+r", "regen", "answer"),
+    ChatCommand("continue", "continue", "write on where the answer ended", "alt+c", "continue", "answer"),
+    ChatCommand("edit", "edit", "edit the question; the old one stays as a branch", "alt+e", "edit", "answer"),
+    ChatCommand("unqueue", "unqueue", "take the queued questions back", "alt+q", "unqueue", "answer"),
+    ChatCommand("up", "", "select the message above", "alt+up", "select_previous", "transcript"),
+    ChatCommand("down", "", "select the message below", "alt+down", "select_next", "transcript"),
+    ChatCommand("latest", "", "go to the latest text", "alt+end", "follow", "transcript"),
+    ChatCommand("page-up", "", "scroll up", "pageup", "page_up", "transcript"),
+    ChatCommand("page-down", "", "scroll down", "pagedown", "page_down", "transcript"),
+    ChatCommand("copy", "copy", "copy the message as it was written", "ctrl+y", "copy", "transcript"),
+    ChatCommand("copy-fence", "fence [NUMBER]", "copy a code fence, the last one without a number", "alt+y",
+                "copy_fence", "transcript"),
+    ChatCommand("save-fence", "save [NUMBER] [PATH]", "save a code fence to a file", "alt+s", "save_fence",
+                "transcript"),
+    ChatCommand("tint", "drafts", "show what was drafted, and by whom", "alt+d", "tint", "transcript"),
+    ChatCommand("thinking", "thinking", "open or fold what was thought before", "alt+t", "thinking", "transcript"),
+    ChatCommand("new", "new", "begin a new chat", "ctrl+n", "new", "chats", ("clear",)),
+    ChatCommand("sessions", "sessions", "kept chats: search, rename, delete, export", "ctrl+o", "sessions", "chats"),
+    ChatCommand("search", "search [WORDS]", "search the kept chats", "", "sessions", "chats"),
+    ChatCommand("rename", "rename TITLE", "give this chat a title", "", "rename", "chats"),
+    ChatCommand("fork", "fork", "go on in a new chat from here", "", "fork", "chats"),
+    ChatCommand("tree", "tree", "all branches of this chat", "ctrl+t", "tree", "chats"),
+    ChatCommand("previous-branch", "previous", "the branch before", "alt+left", "previous_branch", "chats"),
+    ChatCommand("next-branch", "next", "the branch after", "alt+right", "next_branch", "chats"),
+    ChatCommand("export", "export [PATH]", "write this chat to a file: .md or .json", "", "export", "chats"),
+    ChatCommand("import", "import PATH", "read a chat from a file", "", "import", "chats"),
+    ChatCommand("system", "system [TEXT|none]", "show or set the system prompt", "", "system", "conversation"),
+    ChatCommand("persona", "persona [NAME]", "kept system prompts", "f4", "personas", "conversation"),
+    ChatCommand("attach", "attach PATH", "attach a text file or a folder", "", "attach", "conversation"),
+    ChatCommand("prompt", "prompt", "what the model is given, special tokens and all", "", "prompt", "conversation"),
+    ChatCommand("compact", "compact", "have the oldest messages summed up", "", "compact", "conversation"),
+    ChatCommand("temp", "temp [NUMBER]", "show or set the temperature; 0 takes the most likely token", "", "temp",
             "conversation"),
-    Command("seed", "seed [NUMBER|none]", "show or set the seed of the random choices", "", "seed", "conversation"),
-    Command("editor", "editor", "write in $EDITOR", "ctrl+g", "editor", "conversation"),
-    Command("models", "model [NAME]", "models: here and elsewhere; open another one", "ctrl+l", "models", "app",
+    ChatCommand("seed", "seed [NUMBER|none]", "show or set the seed of the random choices", "", "seed", "conversation"),
+    ChatCommand("editor", "editor", "write in $EDITOR", "ctrl+g", "editor", "conversation"),
+    ChatCommand("models", "model [NAME]", "models: here and elsewhere; open another one", "ctrl+l", "models", "app",
             ("models", "load")),
-    Command("machine", "stats", "what the machine is doing", "f3", "machine", "app"),
-    Command("settings", "settings", "see and change the settings", "f2", "settings", "app"),
-    Command("set", "set NAME VALUE", "change a setting for this run", "", "set", "app"),
-    Command("theme", "theme [NAME]", "change the colours", "", "theme", "app"),
-    Command("help", "help", "this list", "f1", "help", "app"),
-    Command("leave", "", "leave, where nothing is being written", "ctrl+d", "leave_empty", "app"),
-    Command("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app", ("quit", "bye")),
+    ChatCommand("machine", "stats", "what the machine is doing", "f3", "machine", "app"),
+    ChatCommand("settings", "settings", "see and change the settings", "f2", "settings", "app"),
+    ChatCommand("set", "set NAME VALUE", "change a setting for this run", "", "set", "app"),
+    ChatCommand("theme", "theme [NAME]", "change the colours", "", "theme", "app"),
+    ChatCommand("help", "help", "this list", "f1", "help", "app"),
+    ChatCommand("leave", "", "leave, where nothing is being written", "ctrl+d", "leave_empty", "app"),
+    ChatCommand("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app", ("quit", "bye")),
 )  # fmt: skip
 
 GROUPS = {
@@ -117,12 +118,12 @@ def bindings() -> list[BindingType]:
     ]
 
 
-def slash_commands() -> tuple[Command, ...]:
+def slash_commands() -> tuple[ChatCommand, ...]:
     """Commands that can be written."""
     return tuple(command for command in COMMANDS if command.form)
 
 
-def find(line: str) -> tuple[Command, str]:
+def find(line: str) -> tuple[ChatCommand, str]:
     """The command of a line such as "/temp 0.2", and what follows its word. Raises BadSetting with the nearest."""
     word, _, argument = line.strip().removeprefix("/").partition(" ")
     words = {word: command for command in slash_commands() for word in (command.word, *command.also)}

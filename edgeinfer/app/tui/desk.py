@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.sessions.autosave import Autosave
     from edgeinfer.app.sessions.store import SessionStore
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.app.tui.engine import Model, Opening
+    from edgeinfer.app.tui.engine import EngineModel, Opening
     from edgeinfer.app.tui.tuning import Tuning
 
 
@@ -35,7 +35,7 @@ class Desk:
     folder: Path
     """Where histories of the app are kept."""
     snapshots: Snapshots | None = None
-    model: Model | None = None
+    model: EngineModel | None = None
     catalogue: Catalogue | None = None
     """Of models, once somebody has looked."""
     keys: Mapping[str, str] = field(default_factory=dict)

@@ -30,14 +30,14 @@ WHAT_WORKS = "set $EDITOR to an editor, for example EDITOR=nano"
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditedText:
     """What an editor made of a text: the new text, or None and a notice."""
 
     text: str | None
     notice: str = ""
 
 
-def edit_text(app: App[object], text: str) -> Edited:
+def edit_text(app: App[object], text: str) -> EditedText:
     """Let the user edit a text in an editor that has the terminal to itself until it ends."""
     from textual.app import SuspendNotSupported
 
@@ -47,9 +47,9 @@ def edit_text(app: App[object], text: str) -> Edited:
         with app.suspend():
             return run_editor(command, text)
     except EdgeInferError as error:
-        return Edited(None, str(error))
+        return EditedText(None, str(error))
     except SuspendNotSupported:
-        return Edited(None, "no editor can be opened here; open the chat in a terminal of this machine for that")
+        return EditedText(None, "no editor can be opened here; open the chat in a terminal of this machine for that")
 
 
 def editor_command(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
@@ -71,7 +71,7 @@ def editor_command(environ: Mapping[str, str], platform: str = sys.platform) -> 
     raise EdgeInferError(f"no editor is set; {WHAT_WORKS}")
 
 
-def run_editor(command: list[str], text: str) -> Edited:
+def run_editor(command: list[str], text: str) -> EditedText:
     """Run an editor on a file with a text, readable for this user alone; the file is removed afterwards."""
     shown = shlex.join(command)
     try:
@@ -81,13 +81,13 @@ def run_editor(command: list[str], text: str) -> Edited:
             with _interrupts_ignored():
                 status = subprocess.run([*command, str(path)]).returncode
             if status:
-                return Edited(None, f"{shown} ended with status {status}; the draft is as it was")
-            return Edited(_without_last_line_end(path.read_bytes().decode("utf-8", "replace")))
+                return EditedText(None, f"{shown} ended with status {status}; the draft is as it was")
+            return EditedText(_without_last_line_end(path.read_bytes().decode("utf-8", "replace")))
     except FileNotFoundError:
-        return Edited(None, f"{shown} was not found, or left no file; {WHAT_WORKS}")
+        return EditedText(None, f"{shown} was not found, or left no file; {WHAT_WORKS}")
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        return Edited(None, f"{shown} could not be run: {reason.lower()}; {WHAT_WORKS}")
+        return EditedText(None, f"{shown} could not be run: {reason.lower()}; {WHAT_WORKS}")
 
 
 def _without_last_line_end(text: str) -> str:

@@ -1,6 +1,6 @@
 """What the app needs of a model: the seam between screens and the engine, where tests put a scripted one.
 
-`edgeinfer.engine.llm.LLM` is a `Model`, its sessions are `ModelSession`s. Nothing here computes.
+`edgeinfer.engine.llm.LLM` is an `EngineModel`, its sessions are `ModelSession`s. Nothing here computes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
-    from edgeinfer.engine.conversation import Messages
+    from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
     from edgeinfer.engine.facts import Facts
-    from edgeinfer.engine.live import Live
-    from edgeinfer.engine.racing.afterwards import Compared
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.probing.racing.afterwards import Compared
+    from edgeinfer.engine.requests.conversation import Messages
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.live import Live
     from edgeinfer.engine.stats import Stats
 
 Runs = tuple[tuple[int, str | None], ...]
@@ -81,8 +81,8 @@ class ReadingsOfModel(Protocol):
     def plan(self) -> PlanStrip: ...
     def roofline(self) -> Roofline: ...
     def cores(self) -> Cores: ...
-    def memory(self) -> Memory: ...
-    def drafting(self) -> Drafting: ...
+    def memory(self) -> MemoryReading: ...
+    def drafting(self) -> DraftingReading: ...
     def energy(self) -> Energy: ...
     def taken(self) -> tuple[int, int | None]: ...
     def answered(self, stats: Stats) -> None: ...
@@ -93,7 +93,7 @@ class ReadingsOfModel(Protocol):
     def time_stages(self) -> bool: ...
 
 
-class Model(Protocol):
+class EngineModel(Protocol):
     """A loaded model."""
 
     @property
@@ -119,7 +119,7 @@ class LoadedModel:
     note      called after each answer, with what hears of a faster device; None where whoever runs it takes note itself
     """
 
-    model: Model
+    model: EngineModel
     readings: ReadingsOfModel | None = None
     note: Callable[[Stats, Callable[[Compared], None]], None] | None = None
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
 from edgeinfer.app.tui.engine_work import EngineWork, Host
 from edgeinfer.app.tui.growth import Growth
-from edgeinfer.app.tui.jobs import Answer, Job, Leave, OpenModel, Summarise
-from edgeinfer.app.tui.messages import Grown, Told
+from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, Job, OpenModelJob, Summarise
+from edgeinfer.app.tui.messages import Grown, Notified
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.live import Live
+    from edgeinfer.engine.scheduler.live import Live
 
 PATIENCE_S = 10.0
 
@@ -54,7 +54,7 @@ class EngineThread:
 
     def give(self, job: Job) -> None:
         """Do this after what was given before; opening a model takes the place of another one's."""
-        if isinstance(job, OpenModel):
+        if isinstance(job, OpenModelJob):
             self._call_off_opening()
         with self._lock:
             self._waiting.append(job)
@@ -63,7 +63,7 @@ class EngineThread:
     def stop(self) -> None:
         """End the answer in the making within a step, and whatever waits to be answered."""
         for job in self._unfinished():
-            if isinstance(job, Answer | Summarise):
+            if isinstance(job, AnswerJob | Summarise):
                 job.stopped.set()
         self._work.stop()
 
@@ -74,13 +74,13 @@ class EngineThread:
         self._work.call_off()
         if self._thread.ident is None:
             return True
-        self.give(Leave())
+        self.give(CloseJob())
         self._thread.join(patience_s)
         return not self._thread.is_alive()
 
     def _call_off_opening(self) -> None:
         for job in self._unfinished():
-            if isinstance(job, OpenModel):
+            if isinstance(job, OpenModelJob):
                 job.stopped.set()
         self._work.call_off_opening()
 
@@ -97,11 +97,11 @@ class EngineThread:
             try:
                 self._work.do(job)
             except EdgeInferError as error:
-                self._host.post_message(Told(str(error), is_error=True))
+                self._host.post_message(Notified(str(error), is_error=True))
             except Exception as error:  # what is wrong is told; the chat goes on
                 reason = f"the engine failed: {type(error).__name__}: {error}"
-                self._host.post_message(Told(reason, is_error=True))
+                self._host.post_message(Notified(reason, is_error=True))
             with self._lock:
                 self._current = None
-            if isinstance(job, Leave):
+            if isinstance(job, CloseJob):
                 return

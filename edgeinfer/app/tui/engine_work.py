@@ -23,9 +23,9 @@ from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.answer_figures import runs_of
-from edgeinfer.app.tui.engine import AnswerStream, LoadedModel, Model, ModelSession, Opening, ReadingsOfModel
+from edgeinfer.app.tui.engine import AnswerStream, EngineModel, LoadedModel, ModelSession, Opening, ReadingsOfModel
 from edgeinfer.app.tui.growth import Growth
-from edgeinfer.app.tui.jobs import Answer, EnterChat, Job, Leave, OpenModel, Summarise
+from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, EnterChat, Job, OpenModelJob, Summarise
 from edgeinfer.app.tui.messages import (
     Answered,
     ChatRestored,
@@ -34,8 +34,8 @@ from edgeinfer.app.tui.messages import (
     ModelFailed,
     ModelOpened,
     ModelOpening,
+    Notified,
     PromptRead,
-    Told,
 )
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotFound
 from edgeinfer.settings import Settings
@@ -43,7 +43,7 @@ from edgeinfer.settings import Settings
 if TYPE_CHECKING:
     from edgeinfer.app.compaction import Turn
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.stats import Stats
 
 MEGABYTE = 1_000_000
@@ -95,7 +95,7 @@ class EngineWork:
         return None if loaded is None else loaded.readings
 
     @property
-    def _model(self) -> Model | None:
+    def _model(self) -> EngineModel | None:
         return None if self._loaded is None else self._loaded.model
 
     def stop(self) -> None:
@@ -118,18 +118,18 @@ class EngineWork:
     def do(self, job: Job) -> None:
         """Do a job to its end."""
         match job:
-            case OpenModel():
+            case OpenModelJob():
                 self._open(job)
-            case Answer():
+            case AnswerJob():
                 self._answer(job)
             case Summarise():
                 self._summarise(job)
             case EnterChat():
                 self._enter(job.chat)
-            case Leave():
+            case CloseJob():
                 self._close_model()
 
-    def _open(self, job: OpenModel) -> None:
+    def _open(self, job: OpenModelJob) -> None:
         """Open another model. The one before stays open until the new one is, if there is room for both."""
         if job.stopped.is_set():
             return
@@ -177,7 +177,7 @@ class EngineWork:
             self._tell_loading,
             self._tell_pulling,
             approve_quietly,
-            lambda text: self._post(Told(text)),
+            lambda text: self._post(Notified(text)),
             agree=self._ask,
             chosen=lambda name, nbytes: self._post(ModelChosen(name, nbytes)),
             is_beside=is_beside,
@@ -236,7 +236,7 @@ class EngineWork:
         if chat is None or self._session is None or self._model is None or self._snapshots is None:
             return
         if notice := self._snapshots.keep(self._session, chat, self._model.facts.fingerprint):
-            self._post(Told(notice))
+            self._post(Notified(notice))
 
     def _close_model(self) -> None:
         self._leave_chat()
@@ -248,7 +248,7 @@ class EngineWork:
         if model is not None:
             model.close()
 
-    def _answer(self, job: Answer) -> None:
+    def _answer(self, job: AnswerJob) -> None:
         session = self._session
         if job.stopped.is_set():
             self._post(Answered(job.number, job.before, "stopped", None, (), ()))
@@ -319,7 +319,7 @@ class EngineWork:
     def _tell_device(self, compared: Compared) -> None:
         """Say which device is the fastest, if it is another one."""
         if compared.changes:
-            self._post(Told(compared.notice))
+            self._post(Notified(compared.notice))
 
     def _post(self, message: Message) -> None:
         self._host.post_message(message)
@@ -330,6 +330,6 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, EdgeInferError) else f"the engine failed: {type(error).__name__}: {error}"
 
 
-def counting(model: Model) -> Callable[[Sequence[Turn]], int]:
+def counting(model: EngineModel) -> Callable[[Sequence[Turn]], int]:
     """Counts the tokens of conversations as a model is told of them."""
     return lambda turns: model.prompts.n_tokens(messages_told(turns))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.text import Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpenModel:
+class OpenModelJob:
     """Open the model of these settings, in place of the one that is open."""
 
     settings: Settings
@@ -25,7 +25,7 @@ class OpenModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class AnswerJob:
     """Answer a conversation, or write on where it ends with an answer. `number`: of the order, told with what comes.
 
     `before`: the text that is there already.
@@ -58,10 +58,10 @@ class EnterChat:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Leave:
+class CloseJob:
     """Close everything and end the thread."""
 
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
-Job = OpenModel | Answer | Summarise | EnterChat | Leave
+Job = OpenModelJob | AnswerJob | Summarise | EnterChat | CloseJob

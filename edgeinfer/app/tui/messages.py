@@ -10,7 +10,7 @@ from collections.abc import Callable
 from textual.message import Message
 
 from edgeinfer.app.sessions.records import Figures, State
-from edgeinfer.app.tui.engine import Model, Runs
+from edgeinfer.app.tui.engine import EngineModel, Runs
 
 
 class ModelOpening(Message, bubble=False):
@@ -44,7 +44,7 @@ class DownloadAsked(Message, bubble=False):
 class ModelOpened(Message, bubble=False):
     """A model is ready."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EngineModel) -> None:
         super().__init__()
         self.model = model
 
@@ -55,7 +55,7 @@ class ModelFailed(Message, bubble=False):
     `setting`: how the settings named that one; None for the one used last.
     """
 
-    def __init__(self, reason: str, model: Model | None = None, setting: str | None = None) -> None:
+    def __init__(self, reason: str, model: EngineModel | None = None, setting: str | None = None) -> None:
         super().__init__()
         self.reason = reason
         self.model = model
@@ -110,7 +110,7 @@ class Answered(Message, bubble=False):
         self.n_summarised = n_summarised
 
 
-class Told(Message, bubble=False):
+class Notified(Message, bubble=False):
     """Something the user should know."""
 
     def __init__(self, text: str, *, is_error: bool = False) -> None:

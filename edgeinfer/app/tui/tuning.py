@@ -12,7 +12,7 @@ from edgeinfer.app.opening import answer_options
 from edgeinfer.settings import Settings, find_option, load_settings, read_value
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
 
 NEEDS_RELOAD = ("model", "speculation", "machine")
 """Groups of settings that a loaded model was opened with."""

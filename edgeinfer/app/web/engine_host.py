@@ -20,15 +20,15 @@ from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.app.web.wire import (
     Called,
+    DownloadProgress,
     Ended,
+    EngineOpened,
     Failed,
     Loading,
     Noted,
-    Opened,
-    Piece,
-    Pulling,
-    Read,
+    PromptTokensRead,
     Returned,
+    TextPiece,
     WantAnswer,
     WantModel,
     WantOptions,
@@ -37,8 +37,8 @@ from edgeinfer.app.web.wire import (
 from edgeinfer.errors import EdgeInferError, EngineClosed
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.conversation import Messages
-    from edgeinfer.engine.live import Live
+    from edgeinfer.engine.requests.conversation import Messages
+    from edgeinfer.engine.scheduler.live import Live
 
 PAUSE_S = 0.01
 LAST_S = 5.0
@@ -101,7 +101,7 @@ class EngineHost:
         """Open a model for somebody, who has it until the connection ends."""
         face = WatchedFace(
             lambda *progress: connection.send(Loading(*progress)),
-            lambda *progress: connection.send(Pulling(*progress)),
+            lambda *progress: connection.send(DownloadProgress(*progress)),
             approve_quietly,
             lambda text: connection.send(Noted(text)),
             is_beside=wanted.is_beside,
@@ -116,7 +116,7 @@ class EngineHost:
             over.wait(LAST_S)
             return
         try:
-            connection.send(Opened(shared.number, shared.llm.facts))
+            connection.send(EngineOpened(shared.number, shared.llm.facts))
             over.wait()
         finally:
             self._models.release(shared)
@@ -163,7 +163,7 @@ class EngineHost:
 
     def _answer(self, connection: Connection, wanted: WantAnswer) -> None:
         """Answer a conversation, piece by piece; stopped by whatever is said, and by who does not listen any more."""
-        told = Told(connection)
+        told = AnswerRelay(connection)
         options: Any = {**wanted.options, "progress": told.read}
         try:
             shared = self._models.find(wanted.model)
@@ -187,7 +187,7 @@ class EngineHost:
         over.wait(LAST_S)
 
 
-class Told:
+class AnswerRelay:
     """What is told of an answer in the making."""
 
     def __init__(self, connection: Connection) -> None:
@@ -197,13 +197,13 @@ class Told:
     def read(self, what: str, done: int, total: int) -> None:
         """So much of the prompt is read. Who has gone is told no more, and has stopped the answer by that."""
         with suppress(OSError):  # it would end the pass, which others' answers are part of
-            self._connection.send(Read(what, done, total))
+            self._connection.send(PromptTokensRead(what, done, total))
 
     def piece(self, text: str, live: Live) -> None:
         """There is more text."""
         now = time.monotonic()
         is_due = now - self._told_s >= LIVE_S
-        self._connection.send(Piece(text, live if is_due else None))
+        self._connection.send(TextPiece(text, live if is_due else None))
         if is_due:
             self._told_s = now
 

@@ -16,16 +16,16 @@ from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.web.wire import (
     Address,
     Called,
+    DownloadProgress,
     Ended,
     EngineGone,
+    EngineOpened,
     Failed,
     Loading,
     Noted,
-    Opened,
-    Piece,
-    Pulling,
-    Read,
+    PromptTokensRead,
     Returned,
+    TextPiece,
     WantAnswer,
     WantModel,
     WantOptions,
@@ -34,18 +34,18 @@ from edgeinfer.app.web.wire import (
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
-    from edgeinfer.engine.conversation import Fitted, Messages
+    from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
     from edgeinfer.engine.facts import Facts
-    from edgeinfer.engine.live import Live, Mark
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.conversation import Fitted, Messages
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.live import Live, Mark
     from edgeinfer.engine.stats import Stats
 
 LOOK_S = 0.1
 """How often it is looked whether opening was called off."""
 
 
-class Asking:
+class CallConnections:
     """Connections for calls: as many as threads call at a time."""
 
     def __init__(self, address: Address) -> None:
@@ -79,9 +79,9 @@ class Asking:
 class JoinedModel:
     """A model in the engine's process, ours as long as `lease` is open."""
 
-    def __init__(self, address: Address, lease: Connection, opened: Opened) -> None:
+    def __init__(self, address: Address, lease: Connection, opened: EngineOpened) -> None:
         self._address, self._lease, self._number = address, lease, opened.model
-        self._asking = Asking(address)
+        self._asking = CallConnections(address)
         self._sessions: list[JoinedSession] = []
         facts: Any = opened.facts
         self.facts: Facts = facts
@@ -153,12 +153,12 @@ class JoinedReadings:
         found: Cores = self._ask("cores")
         return found
 
-    def memory(self) -> Memory:
-        found: Memory = self._ask("memory")
+    def memory(self) -> MemoryReading:
+        found: MemoryReading = self._ask("memory")
         return found
 
-    def drafting(self) -> Drafting:
-        found: Drafting = self._ask("drafting")
+    def drafting(self) -> DraftingReading:
+        found: DraftingReading = self._ask("drafting")
         return found
 
     def energy(self) -> Energy:
@@ -280,12 +280,12 @@ class JoinedStream:
             with _gone():
                 said = connection.recv()
             match said:
-                case Piece():
+                case TextPiece():
                     if said.live is not None:
                         self._take_live(said.live)
                     self._texts.append(said.text)
                     yield said.text
-                case Read() if self._progress is not None:
+                case PromptTokensRead() if self._progress is not None:
                     self._progress(said.what, said.done, said.total)
                 case Ended():
                     self._end(said)
@@ -318,12 +318,12 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
                 case Loading():
                     with face.loading() as loading:
                         loading(said.what, said.done, said.total)
-                case Pulling():
+                case DownloadProgress():
                     with face.pulling(said.source) as pulling:
                         pulling(said.done_bytes, said.total_bytes, said.bytes_per_s)
                 case Noted():
                     face.note(said.text)
-                case Opened():
+                case EngineOpened():
                     return JoinedModel(address, lease, said)
                 case Failed():
                     raise said.error()

@@ -31,7 +31,7 @@ Loading = Callable[[Path, Settings, OpeningFace], "LLM"]
 
 
 @dataclass(slots=True, eq=False)
-class Answering:
+class SharedAnswer:
     """An answer in the making, and whether none was made beside it: only then its speed is the model's."""
 
     was_alone: bool = True
@@ -48,12 +48,12 @@ class SharedModel:
     n_users: int = 0
     sessions: dict[int, Session] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _answering: list[Answering] = field(default_factory=list, init=False)
+    _answering: list[SharedAnswer] = field(default_factory=list, init=False)
 
     @contextmanager
-    def answering(self) -> Iterator[Answering]:
+    def answering(self) -> Iterator[SharedAnswer]:
         """While an answer of it is made."""
-        entered = Answering()
+        entered = SharedAnswer()
         with self._lock:
             self._answering.append(entered)
             if len(self._answering) > 1:

@@ -137,7 +137,7 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulling:
+class DownloadProgress:
     """How far a download is."""
 
     source: str
@@ -154,7 +154,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class EngineOpened:
     """A model is open, and called so; what is told of it."""
 
     model: int
@@ -179,7 +179,7 @@ class WantAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class PromptTokensRead:
     """So many tokens of the prompt are read."""
 
     what: str
@@ -188,7 +188,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """More text, and how far the answer is (`live`), if that was told longer ago."""
 
     text: str

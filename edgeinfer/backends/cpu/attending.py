@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import padded, parts_of, tile_tokens
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.step import StepRecord, address
@@ -22,6 +21,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 
 NO_WINDOW = 1 << 30

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.catalogue import READ_PATTERNS, kernel_library
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 
 LINE_BYTES, LINES_PER_ROUND = 64, 4
 PASSES = 5
@@ -34,7 +34,7 @@ Read = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PatternRate:
     """Bytes per second of one pattern: the median of PASSES passes over the whole buffer."""
 
     pattern: str
@@ -54,10 +54,10 @@ def _cache_bytes(text: str) -> int:
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[text.strip()[len(digits) :]]
 
 
-def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[Reading]:
+def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[PatternRate]:
     """Read `n_bytes` with one thread on each of `cores`, pattern after pattern."""
     with MemoryReaders(cores, n_bytes, library) as readers:
-        return [Reading(name, readers.read(name)) for name in READ_PATTERNS]
+        return [PatternRate(name, readers.read(name)) for name in READ_PATTERNS]
 
 
 class MemoryReaders:
@@ -66,7 +66,7 @@ class MemoryReaders:
     def __init__(self, cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> None:
         """Raises BadSetting for a core that cannot be used here."""
         require_cpus(cores)
-        self._library = library or KernelLibrary()
+        self._library = library or kernel_library()
         self._buffer: NDArray[np.uint8] = aligned((len(cores), _share(n_bytes, len(cores))), np.uint8)
         self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
         self._turns, self._lines = 1, 0

@@ -1,120 +1,95 @@
 """Every kernel by name: its argument record and where its code is. Code is loaded only to be compiled.
 
-In: panels, page layouts, instruction sets. Out: `Kernel`s and `Function`s for a `KernelLibrary`. A name says everything
-that the compiled code depends on beside the sources. Loads no compiler.
+In: panels, page layouts, instruction sets. Out: `Kernel`s and `CompiledFunction`s for a `KernelLibrary`. A name says
+everything that the compiled code depends on beside the sources. Loads no compiler.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
-
+from edgeinfer.backends import base
 from edgeinfer.backends.cpu import chosen_records, records
 from edgeinfer.backends.cpu.columns import ColumnForm
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
+from edgeinfer.graph import step
+from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
+from edgeinfer.jit.library import KernelLibrary, cache_folder
 
-Code = Callable[..., Any]
+KERNELS = "edgeinfer.backends.cpu.kernels"
 
 TILED = MappingProxyType({"amx": "avx512vnni"})
 """Instruction sets with tile registers, for large products; and whose vectors their other kernels use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """Code that a tape calls with (address of one argument record, worker, crew), and the record's dtype."""
-
-    name: str
-    load: Callable[[], Code]
-    arguments: np.dtype[np.void]
-
-    @property
-    def n_arguments(self) -> int:
-        return 3
-
-    @property
-    def returns(self) -> bool:
-        return False
+def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = None) -> CodeSource:
+    return CodeSource(KERNELS, module, name, parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """Code that Python calls with int64s, and that returns an int64 or nothing."""
-
-    name: str
-    load: Callable[[], Code]
-    n_arguments: int
-    returns: bool = True
+def kernel_folder() -> Path:
+    """Where code of exactly these kernels is kept; they hold constants of the seams."""
+    here = Path(__file__).parent
+    return cache_folder(here, here / "kernels", Path(base.__file__), Path(step.__file__))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A function of a module of a package, or with `parameters` what that function makes."""
-
-    module: str
-    name: str
-    parameters: tuple[str | None, ...] | None = None
-    package: str = "edgeinfer.backends.cpu.kernels"
-
-    def __call__(self) -> Code:
-        found: Code = getattr(importlib.import_module(f"{self.package}.{self.module}"), self.name)
-        made: Code = found if self.parameters is None else found(*self.parameters)
-        return made
+def kernel_library() -> KernelLibrary:
+    """The compiled kernels of this device."""
+    return KernelLibrary(kernel_folder())
 
 
-ROUND_ROWS = Kernel("round_rows", Source("activations", "round_rows"), records.ROUND_ROWS)
-RMS_NORM = Kernel("rms_norm", Source("rows", "rms_norm"), records.RMS_NORM)
-LAYER_NORM = Kernel("layer_norm", Source("rows", "layer_norm"), records.LAYER_NORM)
-GATED = {name: Kernel(f"gated_{name}", Source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
-ACT = {name: Kernel(f"act_{name}", Source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
+ROUND_ROWS = Kernel("round_rows", _source("activations", "round_rows"), records.ROUND_ROWS)
+RMS_NORM = Kernel("rms_norm", _source("rows", "rms_norm"), records.RMS_NORM)
+LAYER_NORM = Kernel("layer_norm", _source("rows", "layer_norm"), records.LAYER_NORM)
+GATED = {name: Kernel(f"gated_{name}", _source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
+ACT = {name: Kernel(f"act_{name}", _source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 CUT_GATED = {
-    name: Kernel(f"cut_gated_{name}", Source("thresholds", "gated", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_gated_{name}", _source("thresholds", "gated", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 CUT_ACT = {
-    name: Kernel(f"cut_act_{name}", Source("thresholds", "act", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_act_{name}", _source("thresholds", "act", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
-ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
-ADD_VECTOR = Kernel("add_vector", Source("rows", "add_vector"), records.COLUMNS)
-SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
-SCALE = Kernel("scale_rows", Source("rows", "scale_rows"), records.COLUMNS)
-ZERO = Kernel("zero_rows", Source("rows", "zero_rows"), records.COLUMNS)
-FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)
-TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
-JOIN_HEADS = Kernel("join_heads", Source("rotary", "join_heads"), records.JOIN_HEADS)
-ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)
-ROUTE = Kernel("route", Source("experts", "route"), chosen_records.ROUTER)
-GROUP_BY_EXPERT = Kernel("group_by_expert", Source("experts", "group"), chosen_records.EXPERT_LISTS)
-MULTIPLY_EXPERTS = Kernel("multiply_experts", Source("experts", "multiply"), chosen_records.EXPERT_PRODUCTS)
-MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS)
-FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
-MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), chosen_records.ACTIVE)
-LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), chosen_records.ACTIVE)
-ADVANCE_CONV = Kernel("advance_conv", Source("convolution", "advance"), records.CONVOLUTION)
-PREPARE_DELTA = Kernel("prepare_delta", Source("delta", "prepare"), records.DELTA)
-DELTA = Kernel("delta", Source("delta", "recurrence"), records.DELTA)
-ADVANCE_DELTA = Kernel("advance_delta", Source("delta", "advance"), records.DELTA)
-NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
+ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
+ADD_VECTOR = Kernel("add_vector", _source("rows", "add_vector"), records.COLUMNS)
+SOFT_CAP = Kernel("soft_cap", _source("rows", "soft_cap"), records.COLUMNS)
+SCALE = Kernel("scale_rows", _source("rows", "scale_rows"), records.COLUMNS)
+ZERO = Kernel("zero_rows", _source("rows", "zero_rows"), records.COLUMNS)
+FIND_PEAKS = Kernel("find_peaks", _source("rows", "find_peaks"), records.PEAKS)
+TAKE_OUTPUTS = Kernel("take_outputs", _source("rows", "take_outputs"), records.TAKE_OUTPUTS)
+JOIN_HEADS = Kernel("join_heads", _source("rotary", "join_heads"), records.JOIN_HEADS)
+ROPE = Kernel("rope", _source("rotary", "rope"), records.ROPE)
+ROUTE = Kernel("route", _source("experts", "route"), chosen_records.ROUTER)
+GROUP_BY_EXPERT = Kernel("group_by_expert", _source("experts", "group"), chosen_records.EXPERT_LISTS)
+MULTIPLY_EXPERTS = Kernel("multiply_experts", _source("experts", "multiply"), chosen_records.EXPERT_PRODUCTS)
+MULTIPLY_EXPERT_FLOATS = Kernel(
+    "multiply_floats", _source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS
+)
+FINISH_HIDDEN = Kernel("finish_hidden", _source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
+MARK_ACTIVE = Kernel("mark_active", _source("active", "mark_active"), chosen_records.ACTIVE)
+LIST_ACTIVE = Kernel("list_active", _source("active", "list_active"), chosen_records.ACTIVE)
+ADVANCE_CONV = Kernel("advance_conv", _source("convolution", "advance"), records.CONVOLUTION)
+PREPARE_DELTA = Kernel("prepare_delta", _source("delta", "prepare"), records.DELTA)
+DELTA = Kernel("delta", _source("delta", "recurrence"), records.DELTA)
+ADVANCE_DELTA = Kernel("advance_delta", _source("delta", "advance"), records.DELTA)
+NOTHING = Kernel("nothing", _source("launch", "nothing"), records.NOTHING)
 
-LEAD = Function("lead", Source("launch", "lead"), 5)
-SERVE = Function("serve", Source("launch", "serve"), 4)
-DOZE = Function("doze", Source("launch", "doze"), 2)
-READ_TICKS = Function("read_ticks", Source("launch", "read_ticks"), 0)
-FILL_SLOTS = Function("fill_slots", Source("filling", "fill_slots"), 1)
-WANT_SLOTS = Function("want_slots", Source("filling", "want"), 3, returns=False)
-DROP_SLOTS = Function("drop_slots", Source("filling", "drop"), 2, returns=False)
-SETTLE_SLOTS = Function("settle_slots", Source("filling", "settle"), 2)
-LEAST_SLOT = Function("least_slot", Source("filling", "least"), 2)
-PACK_PANELS = Function("pack_panels", Source("packing", "pack_panels"), 2, returns=False)
-READ_RECORDS = Function("read_records", Source("page_reads", "read_records"), 12)
+LEAD = CompiledFunction("lead", _source("launch", "lead"), 5)
+SERVE = CompiledFunction("serve", _source("launch", "serve"), 4)
+DOZE = CompiledFunction("doze", _source("launch", "doze"), 2)
+READ_TICKS = CompiledFunction("read_ticks", _source("launch", "read_ticks"), 0)
+FILL_SLOTS = CompiledFunction("fill_slots", _source("filling", "fill_slots"), 1)
+WANT_SLOTS = CompiledFunction("want_slots", _source("filling", "want"), 3, returns=False)
+DROP_SLOTS = CompiledFunction("drop_slots", _source("filling", "drop"), 2, returns=False)
+SETTLE_SLOTS = CompiledFunction("settle_slots", _source("filling", "settle"), 2)
+LEAST_SLOT = CompiledFunction("least_slot", _source("filling", "least"), 2)
+PACK_PANELS = CompiledFunction("pack_panels", _source("packing", "pack_panels"), 2, returns=False)
+READ_RECORDS = CompiledFunction("read_records", _source("page_reads", "read_records"), 12)
 READ_PATTERNS = {
-    name: (streams, Function(name, Source("read_memory", name), 2))
+    name: (streams, CompiledFunction(name, _source("read_memory", name), 2))
     for name, streams in (
         ("read_one_stream", 1),
         ("read_one_stream_ahead", 1),
@@ -138,7 +113,7 @@ class AttentionKernels:
 
 def causal_conv(activation: str | None) -> Kernel:
     """The kernel with an activation, or with none."""
-    source = Source("convolution", "causal_conv", (activation,))
+    source = _source("convolution", "causal_conv", (activation,))
     return Kernel(f"causal_conv-{activation or 'plain'}", source, records.CONVOLUTION)
 
 
@@ -147,27 +122,27 @@ def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     isa_name = TILED.get(isa_name, isa_name)
     name, parameters = f"{layout.kind}-{isa_name}", (_int8(layout), isa_name)
     return AttentionKernels(
-        Kernel(f"attend_by_tile-{name}", Source("attention", "by_tile", parameters), records.ATTENTION),
-        Kernel(f"attend_by_chunk-{name}", Source("attention", "by_chunk", parameters), records.ATTENTION),
-        Kernel("join_chunks", Source("attention", "join_chunks"), records.ATTENTION),
+        Kernel(f"attend_by_tile-{name}", _source("attention", "by_tile", parameters), records.ATTENTION),
+        Kernel(f"attend_by_chunk-{name}", _source("attention", "by_chunk", parameters), records.ATTENTION),
+        Kernel("join_chunks", _source("attention", "join_chunks"), records.ATTENTION),
     )
 
 
 def store_kv(layout: PageLayout) -> Kernel:
     """The kernel for a kind of pages."""
-    return Kernel(f"store_kv-{layout.kind}", Source("store", "store", (_int8(layout),)), records.STORE_KV)
+    return Kernel(f"store_kv-{layout.kind}", _source("store", "store", (_int8(layout),)), records.STORE_KV)
 
 
-def copy_slots(kind: str) -> Function:
+def copy_slots(kind: str) -> CompiledFunction:
     """The function for a kind of pages."""
-    source = Source("moving", "copy_slots", ("int8" if kind == "int8" else None,))
-    return Function(f"copy_slots-{kind}", source, 5, returns=False)
+    source = _source("moving", "copy_slots", ("int8" if kind == "int8" else None,))
+    return CompiledFunction(f"copy_slots-{kind}", source, 5, returns=False)
 
 
 def product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The kernel for an integer panel and an instruction set."""
     isa_name = TILED.get(isa_name, isa_name)
-    source = Source("product", "product", (panel.key, isa_name))
+    source = _source("product", "product", (panel.key, isa_name))
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
@@ -175,29 +150,29 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
     """The kernel for whole tiles of tokens, where the instruction set has tile registers; `product` does the others."""
     if isa_name not in TILED:
         return None
-    source = Source("product_amx", "product", (panel.key, TILED[isa_name]))
+    source = _source("product_amx", "product", (panel.key, TILED[isa_name]))
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
 def product_float(panel: FloatPanel) -> Kernel:
     """The kernel for a float panel."""
-    return Kernel(f"product-{panel.key}", Source("product_float", "product", (panel.key,)), records.FLOAT_PRODUCT)
+    return Kernel(f"product-{panel.key}", _source("product_float", "product", (panel.key,)), records.FLOAT_PRODUCT)
 
 
 def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The product of chosen rows of an integer panel."""
     isa_name = TILED.get(isa_name, isa_name)
-    source = Source("chosen", "chosen_product", (panel.key, isa_name))
+    source = _source("chosen", "chosen_product", (panel.key, isa_name))
     return Kernel(f"chosen-{panel.key}-{isa_name}", source, chosen_records.CHOSEN)
 
 
 def column_product(form: ColumnForm, isa_name: str) -> Kernel:
     """The product of columns; that of floats is the same on all instruction sets."""
     if not form.has_scales:
-        source = Source("column_floats", "column_product", (form.key,))
+        source = _source("column_floats", "column_product", (form.key,))
         return Kernel(f"columns-{form.key}", source, chosen_records.COLUMN_PRODUCT)
     isa_name = TILED.get(isa_name, isa_name)
-    source = Source("column_product", "column_product", (form.key, isa_name))
+    source = _source("column_product", "column_product", (form.key, isa_name))
     return Kernel(f"columns-{form.key}-{isa_name}", source, chosen_records.COLUMN_PRODUCT)
 
 

@@ -11,16 +11,17 @@ import numpy as np
 
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import LANES
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.memory import aligned
 
 
-class Cutting:
+class ThresholdLowering:
     """Makes the calls of one model's thresholded activations; without any it has none."""
 
     def __init__(self, ops: Iterable[Op], values: Values, n_workers: int) -> None:
@@ -48,7 +49,7 @@ class Cutting:
         """The activation of a buffer alone."""
         return self._call(catalogue.CUT_ACT[op.activation], op, (source, source, out), share)
 
-    def _call(self, kernel: catalogue.Kernel, op: GatedAct | Act, names: tuple[str, str, str], share: str) -> Call:
+    def _call(self, kernel: Kernel, op: GatedAct | Act, names: tuple[str, str, str], share: str) -> Call:
         source, other, out = names
         args, buffers = np.zeros(1, records.CUT_COLUMNS), self._values.buffers
         args["source"], args["other"] = address(buffers[source]), address(buffers[other])

@@ -10,18 +10,20 @@ import platform
 from collections.abc import Sequence
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.needs import FILLING, kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress, no_progress
 
 
 class CpuDevice:
@@ -41,7 +43,7 @@ class CpuDevice:
         self._n_nodes = options.n_nodes
         features = cpu_features()
         _check_conversions(features)
-        self.library = KernelLibrary()
+        self.library = kernel_library()
         self._team: Team | None = None
         self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
 

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, chosen_records, records
-from edgeinfer.backends.cpu.cutting import Cutting
+from edgeinfer.backends.cpu.cutting import ThresholdLowering
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS
-from edgeinfer.backends.cpu.products import Products
+from edgeinfer.backends.cpu.products import MatMulLowering
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.jit.memory import aligned
 
 FLOAT_BYTES = 4
 MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"
@@ -32,8 +32,8 @@ MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """What the calls after the list say, to be changed for each turn: see `Feeding.take`."""
+class FeedArguments:
+    """What the calls after the list say, to be changed for each turn: see `SparseFfnLowering.take`."""
 
     number: int
     layer: SparseLayer
@@ -44,7 +44,7 @@ class Feed:
     """Address of the hidden values."""
 
 
-class Feeding:
+class SparseFfnLowering:
     """Makes the calls of one model's sparse layers; without any it has none."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Feeding:
         shared: Mapping[int, int],
         isa_name: str,
         values: Values,
-        products: Products,
-        cutting: Cutting,
+        products: MatMulLowering,
+        cutting: ThresholdLowering,
         n_workers: int,
     ) -> None:
         """`shared`: address of the scales of each layer that has some, by its number."""
@@ -76,7 +76,7 @@ class Feeding:
         self._sums: Floats = aligned((n_rows, 2 * max(widths, default=0)), np.float32)
         panels = [layer.layout.up.panel_bytes(layer.layout.width) for layer in layers if layer.layout.up is not None]
         self._scratch = aligned((n_workers, padded(max(panels, default=0), 4096)), np.uint8)
-        self._feeds: dict[int, Feed] = {}
+        self._feeds: dict[int, FeedArguments] = {}
 
     @property
     def resident_bytes(self) -> int:
@@ -88,7 +88,7 @@ class Feeding:
         """Whether the op at a place belongs to a sparse layer."""
         return place in self._roles
 
-    def feed(self, calls: Sequence[Call]) -> Feed | None:
+    def feed(self, calls: Sequence[Call]) -> FeedArguments | None:
         """What is to be said before these calls of an op run; None where nothing is."""
         return self._feeds.get(address(calls[0].arguments)) if calls else None
 
@@ -96,16 +96,18 @@ class Feeding:
         """The active neurons of the layer whose list was made last, in order: int32[n], a copy."""
         return self._listed[: self._n_listed[0]].copy()
 
-    def n_tokens(self, feed: Feed) -> int:
+    def n_tokens(self, feed: FeedArguments) -> int:
         """Tokens of the step."""
         return self._values.n_rows(feed.layer.activated)
 
-    def n_firing(self, feed: Feed) -> int:
+    def n_firing(self, feed: FeedArguments) -> int:
         """Neurons that fire for each token of the step, added up."""
         name = feed.layer.activated
         return int(np.count_nonzero(self._values.buffers[name][: self._values.n_rows(name)]))
 
-    def take(self, feed: Feed, first_block: int, stop_block: int, places: slice, addresses: NDArray[np.int64]) -> None:
+    def take(
+        self, feed: FeedArguments, first_block: int, stop_block: int, places: slice, addresses: NDArray[np.int64]
+    ) -> None:
         """Let the calls take the listed neurons `places`, all those of these blocks; int64 addresses of their records.
 
         Blocks are taken in order, from 0 to the layout's `n_blocks`.
@@ -176,7 +178,7 @@ class Feeding:
         rounding = self._products.round(layer.down.source) if layer.layout.down.has_scales else []
         columns = self._columns_of(number, layer)
         calls = [*([] if chosen is None else [chosen]), *rounding, columns]
-        self._feeds[address(calls[0].arguments)] = Feed(
+        self._feeds[address(calls[0].arguments)] = FeedArguments(
             number,
             layer,
             None if chosen is None else chosen.arguments,

@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, Limits, OpSeconds, Progress, Timing
+from edgeinfer.backends.base import Crew, Limits, OpSeconds, Timing
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.kv_memory import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.lowering import Lowering
-from edgeinfer.backends.cpu.packing import PackedWeights, Weights
+from edgeinfer.backends.cpu.lowering import CpuLowering
+from edgeinfer.backends.cpu.packing import PackedWeights, PanelWeights
 from edgeinfer.backends.cpu.pages import slot_copying
 from edgeinfer.backends.cpu.profile import call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
@@ -34,7 +33,9 @@ from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 class CpuLane:
@@ -63,7 +64,7 @@ class CpuLane:
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
-        self._lowering = Lowering(spec, file, limits, packed, self._kv.pools, self._step, team.n_workers, sections)
+        self._lowering = CpuLowering(spec, file, limits, packed, self._kv.pools, self._step, team.n_workers, sections)
         self._packed, self._values = packed, self._lowering.values
         self._embedded = None if embed is None else self._values.buffers[embed.out]
         self._one_logits = self._values.buffers[spec.logits][:1, : spec.output_width]
@@ -82,7 +83,7 @@ class CpuLane:
         self.reads_ahead = choose_ahead(every_call, team, library)
         file.release()
 
-    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
+    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> PanelWeights:
         """The model's matrices, packed."""
         packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
         wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]

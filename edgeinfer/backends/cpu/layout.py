@@ -63,7 +63,7 @@ def learned_positions(spec: ModelSpec, limits: Limits) -> Weight | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class PaddedHeads:
     """How a buffer is cut into heads: each takes `padded` of the row's floats, of which `width` count."""
 
     count: int
@@ -80,16 +80,19 @@ class Heads:
         return found
 
 
-def heads_of(spec: ModelSpec) -> dict[str, Heads]:
+def heads_of(spec: ModelSpec) -> dict[str, PaddedHeads]:
     """The buffers that are cut into heads, as attention and rotation name them."""
-    found: dict[str, Heads] = {}
+    found: dict[str, PaddedHeads] = {}
     for op in spec.ops():
         if isinstance(op, Attention):
-            found[op.query] = Heads(op.heads, op.key_width)
+            found[op.query] = PaddedHeads(op.heads, op.key_width)
         elif isinstance(op, StoreKV):
-            found[op.key], found[op.value] = Heads(op.kv_heads, op.key_width), Heads(op.kv_heads, op.value_width)
+            found[op.key], found[op.value] = (
+                PaddedHeads(op.kv_heads, op.key_width),
+                PaddedHeads(op.kv_heads, op.value_width),
+            )
         elif isinstance(op, Rope):
-            found[op.value] = Heads(op.heads, op.head_width)
+            found[op.value] = PaddedHeads(op.heads, op.head_width)
     return found
 
 

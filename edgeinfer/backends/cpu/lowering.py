@@ -14,18 +14,16 @@ import numpy as np
 from edgeinfer.backends.base import PEAK_LANES, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.attending import Attending
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.cutting import Cutting
-from edgeinfer.backends.cpu.feeding import Feeding
+from edgeinfer.backends.cpu.cutting import ThresholdLowering
+from edgeinfer.backends.cpu.feeding import SparseFfnLowering
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.mixing import Mixing
-from edgeinfer.backends.cpu.needs import Choice
+from edgeinfer.backends.cpu.needs import KernelChoice
 from edgeinfer.backends.cpu.op import DEVICE_OPS
-from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.packing import PanelWeights
 from edgeinfer.backends.cpu.pages import KVPool
-from edgeinfer.backends.cpu.products import Products
+from edgeinfer.backends.cpu.products import MatMulLowering
 from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.states import CpuStates
 from edgeinfer.backends.cpu.step import StepRecord, address
@@ -40,10 +38,12 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 
 
-class Lowering:
+class CpuLowering:
     """Builds the calls of one model; owns buffers, scratch and tables that they point into."""
 
     def __init__(
@@ -51,23 +51,23 @@ class Lowering:
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        packed: Weights,
+        packed: PanelWeights,
         pools: list[KVPool],
         step: StepRecord,
         n_workers: int,
         sections: Sections | None = None,
     ) -> None:
-        self._spec, self.step, self._choice = spec, step, Choice(spec, file.tensors, sections)
+        self._spec, self.step, self._choice = spec, step, KernelChoice(spec, file.tensors, sections)
         self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole = sections is None
         self._taps: dict[Weight, Floats] = {}
-        self.products = Products(self._choice, packed, self.values, step, n_workers)
+        self.products = MatMulLowering(self._choice, packed, self.values, step, n_workers)
         self.states = CpuStates(spec, limits)
         self.attending = Attending(spec, file, limits, pools, self.values, step, n_workers, packed.isa_name)
         self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
-        layers, self.cutting = packed.layers, Cutting(spec.ops(), self.values, n_workers)
+        layers, self.cutting = packed.layers, ThresholdLowering(spec.ops(), self.values, n_workers)
         parts = packed.shared, packed.isa_name, self.values, self.products, self.cutting
-        self.feeding = Feeding(layers, *parts, n_workers)
+        self.feeding = SparseFfnLowering(layers, *parts, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu import catalogue, chosen_records, records
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, record_blocks, row_floats
 from edgeinfer.backends.cpu.layout import BLOCK, padded
-from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.needs import KernelChoice
+from edgeinfer.backends.cpu.packing import PanelWeights
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, IntegerPanel, Panel
-from edgeinfer.backends.cpu.products import CACHED_BYTES, Products, block_tokens
+from edgeinfer.backends.cpu.products import CACHED_BYTES, MatMulLowering, block_tokens
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
@@ -28,6 +27,7 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.memory import aligned
 
 Bytes = NDArray[np.uint8]
 PAGE_BYTES = 4096
@@ -42,10 +42,10 @@ class Mixing:
 
     def __init__(
         self,
-        choice: Choice,
-        packed: Weights,
+        choice: KernelChoice,
+        packed: PanelWeights,
         values: Values,
-        products: Products,
+        products: MatMulLowering,
         step: StepRecord,
         n_workers: int,
     ) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Function, Kernel
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
-from edgeinfer.backends.cpu.op import DEVICE_OPS, Target
+from edgeinfer.backends.cpu.op import DEVICE_OPS, KernelTarget
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
@@ -21,6 +20,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.jit.code import CompiledFunction, Kernel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.settings import KVKind
@@ -36,7 +36,7 @@ FILLING = (
 """What reads experts that do not stay in memory."""
 
 
-class Choice:
+class KernelChoice:
     """What is decided about a model's ops by their weights' formats alone."""
 
     def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], sections: Sections | None = None) -> None:
@@ -77,15 +77,20 @@ def kernels_of(
     sections: Sections | None = None,
     *,
     streams: bool = False,
-) -> list[Kernel | Function]:
+) -> list[Kernel | CompiledFunction]:
     """All that a lane of this model calls, each once. `sections`: None for one of all ops.
 
     `streams`: weights come from a bundle file, and of layers with zeros only neurons that fire.
     """
-    choice = Choice(spec, tensors, sections)
-    found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
+    choice = KernelChoice(spec, tensors, sections)
+    found: list[Kernel | CompiledFunction] = [
+        *TEAM,
+        catalogue.PACK_PANELS,
+        catalogue.copy_slots(kv),
+        catalogue.FIND_PEAKS,
+    ]
     for place, op in enumerate(choice.ops):
-        found += DEVICE_OPS.of(op).kernels(choice, place, op, Target(kv, isa_name))
+        found += DEVICE_OPS.of(op).kernels(choice, place, op, KernelTarget(kv, isa_name))
     layers = sparse_layers(choice.ops, tensors) if streams else []
     for layer in layers:
         found += _kernels_of_layer(layer, isa_name)
@@ -101,10 +106,10 @@ def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
     return [*found, catalogue.column_product(layer.layout.down, isa_name)]
 
 
-def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | Function]:
+def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | CompiledFunction]:
     """What a Llama of these types of weights needs, before anything else is known of it."""
     attention = catalogue.attention(PageLayout(kv, 1, 1), isa_name)
-    found: list[Kernel | Function] = [attention.by_tile, attention.by_chunk, attention.join]
+    found: list[Kernel | CompiledFunction] = [attention.by_tile, attention.by_chunk, attention.join]
     for panel in {panel_for(format_of(each)) for each in ggml_types}:
         if isinstance(panel, FloatPanel):
             found.append(catalogue.product_float(panel))

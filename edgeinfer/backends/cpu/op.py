@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.op import Op
+from edgeinfer.jit.code import Kernel
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class KernelTarget:
     """What kernels are for: the kind of KV pages, and the instruction set."""
 
     kv: KVKind
@@ -35,11 +35,11 @@ class CpuOp:
     `advances`: the calls that let a state go on by tokens of the last pass, of an op that keeps one.
     """
 
-    kernels: Callable[[Choice, int, Any, Target], list[Kernel]]
-    calls: Callable[[Lowering, Any], list[Call]]
+    kernels: Callable[[KernelChoice, int, Any, KernelTarget], list[Kernel]]
+    calls: Callable[[CpuLowering, Any], list[Call]]
     fields: frozenset[str] = frozenset()
     why_not: Callable[[Op], str | None] | None = None
-    advances: Callable[[Lowering, Any], list[Call]] | None = None
+    advances: Callable[[CpuLowering, Any], list[Call]] | None = None
 
 
 DEVICE_OPS: DeviceOps[CpuOp] = DeviceOps("edgeinfer.backends.cpu.ops", "cpu")

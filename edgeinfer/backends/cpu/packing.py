@@ -15,11 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Progress
+from edgeinfer.backends.base import WHOLE, Crew
 from edgeinfer.backends.cpu.bundles.contents import Key
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
 from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.cpu.recipes import Recipes
@@ -28,8 +26,11 @@ from edgeinfer.backends.cpu.repacking import Job, MatrixPacking
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
+from edgeinfer.steps import Progress
 
 BATCH_BYTES = 16 << 20
 """So much of the file is read before its pages are given back."""
@@ -50,7 +51,7 @@ class HeadLayout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PanelPiece:
     """Panels `first` to `first + n_panels - 1` of a matrix, which lie together at `address`.
 
     `bundle`: the one they belong to; None where they stay in one place as long as the model is open.
@@ -62,7 +63,7 @@ class Piece:
     bundle: int | None = None
 
 
-class Matrix(Protocol):
+class PanelMatrix(Protocol):
     """A matrix in panels, an even number of them, in one or more pieces."""
 
     @property
@@ -72,10 +73,10 @@ class Matrix(Protocol):
     @property
     def panel_bytes(self) -> int: ...
     @property
-    def pieces(self) -> tuple[Piece, ...]: ...
+    def pieces(self) -> tuple[PanelPiece, ...]: ...
 
 
-class Weights(Protocol):
+class PanelWeights(Protocol):
     """Where a model's matrices are, packed for the instruction set `isa_name`."""
 
     @property
@@ -92,7 +93,7 @@ class Weights(Protocol):
         """Addresses of what the neurons of such a layer share, by its number."""
         ...
 
-    def matrix(self, weight: Weight, heads: HeadLayout | None) -> Matrix: ...
+    def matrix(self, weight: Weight, heads: HeadLayout | None) -> PanelMatrix: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,9 @@ class PackedMatrix:
         return int(self.data.shape[1])
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[PanelPiece, ...]:
         """All of it in one."""
-        return (Piece(0, len(self.data), address(self.data)),)
+        return (PanelPiece(0, len(self.data), address(self.data)),)
 
 
 @dataclass(frozen=True, slots=True)

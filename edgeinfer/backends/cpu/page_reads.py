@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu import catalogue
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.library import KernelLibrary
+    from edgeinfer.jit.library import KernelLibrary
 
 COLUMNS = 5
 """Numbers of a read: first byte in the file, bytes, first and end of its records, and what came of it."""
@@ -31,7 +31,7 @@ Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ReadFailure:
     """A read that failed: where, how many bytes it wanted, and the error's number, or None where the file ended."""
 
     offset: int
@@ -79,13 +79,13 @@ class PageReads:
             self.memory[slot] = pages[start : start + size]
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> ReadFailure | None:
         """The read that failed in compiled code, if one did."""
         number = int(self.state[1]) - 1
         if number < 0:
             return None
         offset, n_bytes, _, _, result = self.reads[number].tolist()
-        return Failure(offset, n_bytes, max(0, result), -result if result < 0 else None)
+        return ReadFailure(offset, n_bytes, max(0, result), -result if result < 0 else None)
 
 
 def read_each(reads: PageReads, pages: NDArray[np.uint8], read_pages: Callable[[int, memoryview], None]) -> None:

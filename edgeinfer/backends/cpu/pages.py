@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
+from edgeinfer.jit.memory import aligned
 from edgeinfer.settings import KVKind
 
 BANK_PAGES = 16

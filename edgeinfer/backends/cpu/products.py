@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
-from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.packing import Matrix, Piece, Weights
+from edgeinfer.backends.cpu.needs import KernelChoice
+from edgeinfer.backends.cpu.packing import PanelMatrix, PanelPiece, PanelWeights
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.step import StepRecord, address
@@ -22,6 +21,7 @@ from edgeinfer.backends.cpu.values import Values
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.jit.memory import aligned
 
 FLOAT_BYTES = 4
 CACHED_BYTES = 1 << 19
@@ -30,10 +30,12 @@ TILED_BYTES = 1 << 21
 """The same for tile registers: more of them come from further away, but panels are unpacked less often."""
 
 
-class Products:
+class MatMulLowering:
     """Makes the calls of one model's products; owns the scratch of tile kernels."""
 
-    def __init__(self, choice: Choice, packed: Weights, values: Values, step: StepRecord, n_workers: int) -> None:
+    def __init__(
+        self, choice: KernelChoice, packed: PanelWeights, values: Values, step: StepRecord, n_workers: int
+    ) -> None:
         self._choice, self._packed, self._values = choice, packed, values
         self._step, self._n_workers = step, n_workers
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
@@ -48,7 +50,7 @@ class Products:
         else:
             self._fresh.discard(name)
 
-    def _matrix(self, op: MatMul) -> Matrix:
+    def _matrix(self, op: MatMul) -> PanelMatrix:
         return self._packed.matrix(op.weight, self._values.heads.get(op.out))
 
     def round(self, name: str) -> list[Call]:
@@ -96,7 +98,7 @@ class Products:
         before = self.round(op.source)
         return [*before, *(call for piece in matrix.pieces for call in self._integer_product(op, matrix, piece))]
 
-    def _integer_product(self, op: MatMul, matrix: Matrix, piece: Piece) -> list[Call]:
+    def _integer_product(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> list[Call]:
         args, reads = self._product_arguments(op, matrix, piece)
         args["unit_bytes"], args["second"] = 2 * matrix.panel_bytes, matrix.panel_bytes
         args["n_units"], args["accumulate"] = piece.n_panels // 2, op.accumulate
@@ -123,7 +125,7 @@ class Products:
             calls += self._multiplied(gate, args, NOTHING, out, share, reads, piece.bundle)
         return calls
 
-    def _to_columns(self, args: NDArray[np.void], name: str, piece: Piece) -> None:
+    def _to_columns(self, args: NDArray[np.void], name: str, piece: PanelPiece) -> None:
         """Where a piece's rows go: columns of a buffer."""
         start, args["out_stride"] = self._values.at(name)
         args["out"] = start + piece.first * PANEL_ROWS * FLOAT_BYTES
@@ -160,7 +162,9 @@ class Products:
             self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
         return self._unpacked
 
-    def _product_arguments(self, op: MatMul, matrix: Matrix, piece: Piece) -> tuple[NDArray[np.void], frozenset[str]]:
+    def _product_arguments(
+        self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece
+    ) -> tuple[NDArray[np.void], frozenset[str]]:
         """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
         assert isinstance(matrix.panel, IntegerPanel)
         n_padded = self._values.layout.padded_blocks(op.source)
@@ -171,7 +175,7 @@ class Products:
         args["block_tokens"] = block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
 
-    def _float_product(self, op: MatMul, matrix: Matrix, piece: Piece) -> Call:
+    def _float_product(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> Call:
         assert isinstance(matrix.panel, FloatPanel)
         args = np.zeros(1, records.FLOAT_PRODUCT)
         args["weights"], args["panel_bytes"] = piece.address, matrix.panel_bytes
@@ -189,7 +193,7 @@ class Products:
         kernel = catalogue.product_float(matrix.panel)
         return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
-    def _bias(self, op: MatMul, matrix: Matrix, piece: Piece) -> tuple[int, int]:
+    def _bias(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> tuple[int, int]:
         """Address of the bias of a piece and bytes between pairs of panels."""
         if op.bias is None:
             return address(self._values.zeros), 0
@@ -197,7 +201,7 @@ class Products:
         return address(vector) + piece.first * LANES * FLOAT_BYTES, 2 * LANES * FLOAT_BYTES
 
 
-def _share(op: MatMul, matrix: Matrix, piece: Piece, panels: int) -> str:
+def _share(op: MatMul, matrix: PanelMatrix, piece: PanelPiece, panels: int) -> str:
     """How workers share a product, `panels` at a time; no other call's way is that of one in several pieces."""
     n_units = matrix.n_panels // panels
     whole = f"by {n_units} column pairs" if panels == 2 else f"by {n_units} columns"

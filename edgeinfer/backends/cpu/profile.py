@@ -17,11 +17,11 @@ from edgeinfer.backends.base import Crew, OpSeconds
 from edgeinfer.backends.capabilities import KernelTime, Overhead
 from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.chosen_records import EXPERT_PRODUCTS
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.graph.op import Op
+from edgeinfer.jit.library import KernelLibrary
 
 PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
 """Arguments of the kernels that multiply; an op's other calls round what they read."""

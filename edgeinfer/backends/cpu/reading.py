@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 
 from edgeinfer.backends.base import Crew
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.records import PRODUCT
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import Team
+from edgeinfer.jit.library import KernelLibrary
 
 ROUNDS = 7
 MEASURED_BYTES = 48 << 20

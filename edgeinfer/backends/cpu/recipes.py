@@ -39,7 +39,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class RecordField:
     """A number of `row_bytes` for each of 16 rows at byte `at` of a record: `flip` ^ its terms, which share no bits."""
 
     at: int
@@ -90,7 +90,7 @@ class Recipes:
         return self._made[key]
 
 
-def recipe(source_bytes: int, record_bytes: int, stores: list[Store]) -> Recipe:
+def recipe(source_bytes: int, record_bytes: int, stores: list[RecordField]) -> Recipe:
     """Stores and terms as arrays."""
     assert source_bytes <= SOURCE_BYTES
     rows = [(store.at, store.row_bytes, store.flip, len(store.terms)) for store in stores]
@@ -103,7 +103,9 @@ def recipe(source_bytes: int, record_bytes: int, stores: list[Store]) -> Recipe:
 def float_recipe(form: FloatFormat, columns: int) -> Recipe:
     """A run of columns of a float panel."""
     size = form.block_bytes
-    stores = [Store(column * PANEL_ROWS * size, size, (Term(column * size, 0, ALL),)) for column in range(columns)]
+    stores = [
+        RecordField(column * PANEL_ROWS * size, size, (Term(column * size, 0, ALL),)) for column in range(columns)
+    ]
     return recipe(columns * size, columns * PANEL_ROWS * size, stores)
 
 
@@ -112,7 +114,7 @@ def block_recipe(form: BlockFormat, n_blocks: int) -> Recipe:
     panel, layout = panel_for(form), form.layout
     assert isinstance(panel, IntegerPanel)
     assert layout is not None
-    stores: list[Store] = []
+    stores: list[RecordField] = []
     for block in range(n_blocks):
         start = block * form.block_bytes
         stores += _shifted(_scales(form, layout, panel, block), start)
@@ -120,14 +122,14 @@ def block_recipe(form: BlockFormat, n_blocks: int) -> Recipe:
     return recipe(n_blocks * form.block_bytes, panel.record_bytes, stores)
 
 
-def _shifted(stores: Iterator[Store], start: int) -> list[Store]:
+def _shifted(stores: Iterator[RecordField], start: int) -> list[RecordField]:
     """Stores of a block that begins at byte `start`."""
     return [
         replace(store, terms=tuple(replace(term, byte=term.byte + start) for term in store.terms)) for store in stores
     ]
 
 
-def _scales(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[Store]:
+def _scales(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[RecordField]:
     """Scales and minima of one block."""
     first = block * form.block_size // form.group * panel.scale_bytes
     if layout.multiples is None:
@@ -137,20 +139,20 @@ def _scales(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: 
             *([] if layout.minimum is None else [(panel.minima_at, layout.minimum)]),
         ]
         for region, byte in places:
-            yield Store(region + first, panel.scale_bytes // PANEL_ROWS, (Term(byte, 0, keep),))
+            yield RecordField(region + first, panel.scale_bytes // PANEL_ROWS, (Term(byte, 0, keep),))
         return
-    yield Store(0, 2, (Term(layout.scale, 0, 0xFFFF),))
+    yield RecordField(0, 2, (Term(layout.scale, 0, 0xFFFF),))
     if layout.minimum is not None:  # negated, as it is subtracted
-        yield Store(UNIT_BYTES, 2, (Term(layout.minimum, 0, 0xFFFF),), 0x8000)
+        yield RecordField(UNIT_BYTES, 2, (Term(layout.minimum, 0, 0xFFFF),), 0x8000)
     multiples = layout.multiples
     for group, number in enumerate(multiples.scales):
         at = panel.scales_at + first + group * panel.scale_bytes
         if panel.scales == "u4":
-            yield Store(at, 1, (*_number(number), *_number(multiples.minima[group], up=4)))
+            yield RecordField(at, 1, (*_number(number), *_number(multiples.minima[group], up=4)))
             continue
-        yield _less(Store(at, 1, _number(number)), multiples.offset)
+        yield _less(RecordField(at, 1, _number(number)), multiples.offset)
         if multiples.minima:
-            yield Store(panel.minima_at + first + group * panel.scale_bytes, 1, _number(multiples.minima[group]))
+            yield RecordField(panel.minima_at + first + group * panel.scale_bytes, 1, _number(multiples.minima[group]))
 
 
 def _number(number: Number, up: int = 0) -> tuple[Term, ...]:
@@ -158,7 +160,7 @@ def _number(number: Number, up: int = 0) -> tuple[Term, ...]:
     return tuple(Term(piece.byte, piece.shift, (1 << piece.width) - 1, 1 << (piece.place + up)) for piece in number)
 
 
-def _less(store: Store, offset: int) -> Store:
+def _less(store: RecordField, offset: int) -> RecordField:
     """The number less `offset`, what its highest bit is worth, as a signed byte: that bit and all above it turned."""
     if offset == 0:
         return store
@@ -168,10 +170,10 @@ def _less(store: Store, offset: int) -> Store:
     above = 0x100 - offset
     low.append(Term(top.byte, top.shift, top.keep >> 1, top.factor))
     low.append(Term(top.byte, top.shift + bits - 1, 1, above))
-    return Store(store.at, store.row_bytes, tuple(low), above)
+    return RecordField(store.at, store.row_bytes, tuple(low), above)
 
 
-def _codes(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[Store]:
+def _codes(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[RecordField]:
     """Codes of one block, run of 32 columns after run, plane after plane."""
     assert tuple(plane.width for plane in layout.planes) == PLANES[panel.code_bits]
     n_runs = form.block_size // BLOCK
@@ -181,7 +183,7 @@ def _codes(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: i
             share = 8 // plane.width
             for vector in range(plane.width):
                 terms = [_code_term(plane, run, vector * share + place, place * plane.width) for place in range(share)]
-                yield Store(at, 4, tuple(terms), 0x80808080 if layout.signed else 0)
+                yield RecordField(at, 4, tuple(terms), 0x80808080 if layout.signed else 0)
                 at += 4 * PANEL_ROWS
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.graph.ops.rope import RopeSections, RopeTable
+from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from edgeinfer.backends.base import Limits, Progress
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.layout import Heads
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.layout import PaddedHeads
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 def sections_of(spec: ModelSpec, exposed: Sequence[frozenset[str]]) -> Sections:
@@ -89,7 +90,7 @@ class CpuSections(CpuLane):
         super().close()
 
 
-def _runs(heads: Heads | None, first: int, width: int) -> list[tuple[int, int, int]]:
+def _runs(heads: PaddedHeads | None, first: int, width: int) -> list[tuple[int, int, int]]:
     """(first, last + 1, column in the buffer) of the columns that lie together there."""
     if heads is None or heads.padded == heads.width:
         return [(0, width, first)]

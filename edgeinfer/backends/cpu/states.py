@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout import padded
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.jit.memory import aligned
 
 STATE_STEP = np.dtype(
     [

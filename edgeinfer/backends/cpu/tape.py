@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.records import ENTRY_INTS
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.steps import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

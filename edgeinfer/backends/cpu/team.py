@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Crew, Timing
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.pinning import Pin, pin, running_on, yield_function
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.errors import BadSetting, EngineClosed
+from edgeinfer.jit.library import KernelLibrary
 
 PATIENCE_S = 0.005
 """How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.cpu.layout import LANES, BufferLayout, Heads, heads_of, padded
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.layout import LANES, BufferLayout, PaddedHeads, heads_of, padded
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 
 
@@ -48,7 +48,7 @@ class Values:
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
         self._constants: dict[tuple[float, int], Floats] = {}
-        self._ones: dict[tuple[int | Heads, int], Floats] = {}
+        self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
 
     @property
@@ -77,7 +77,7 @@ class Values:
         field = "n_tokens" if self._rows[name] is Rows.TOKENS else "n_outputs"
         return int(self._step.record[field][0])
 
-    def vector(self, weight: Weight, length: int, heads: Heads | None = None) -> Floats:
+    def vector(self, weight: Weight, length: int, heads: PaddedHeads | None = None) -> Floats:
         """A 1-D weight, zero-padded (per head where rows are cut into heads)."""
         if (weight, length) not in self._vectors:
             values = weights.vector(self._file, weight)
@@ -89,7 +89,7 @@ class Values:
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
 
-    def norm_vector(self, weight: Weight | None, width: int, length: int, heads: Heads | None = None) -> Floats:
+    def norm_vector(self, weight: Weight | None, width: int, length: int, heads: PaddedHeads | None = None) -> Floats:
         """What an RMSNorm over `width` columns multiplies by: `vector` of its weight, or ones where it has none."""
         if weight is not None:
             return self.vector(weight, length, heads)

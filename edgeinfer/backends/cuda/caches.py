@@ -1,8 +1,9 @@
 """Keys and values on the GPU: their arrays, and pages and slots read, written and copied.
 
-In: the KV layers of a spec, limits. Out: a `Cache` for each layer. A page's bytes are those of each layer in turn:
-keys, their scales, values, their scales. Layers that keep only a window have fewer pages, and a map on the host says at
-which of them a page of the KV memory lies; kernels are given slots and tables that are looked up already (`step`).
+In: the KV layers of a spec, limits. Out: a `GpuLayerCache` for each layer. A page's bytes are those of each layer in
+turn: keys, their scales, values, their scales. Layers that keep only a window have fewer pages, and a map on the host
+says at which of them a page of the KV memory lies; kernels are given slots and tables that are looked up already
+(`step`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Stream
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, GpuLaunch, Stream
 from edgeinfer.backends.cuda.layout import KVForm, over
-from edgeinfer.backends.cuda.lowering import Cache
+from edgeinfer.backends.cuda.lowering import GpuLayerCache
 from edgeinfer.backends.cuda.step import located
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 
 
-class Caches:
+class GpuKVMemory:
     """The KV memory of a lane. `places`: of each page in layers that keep only a window."""
 
     def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits, places: Int32s) -> None:
@@ -30,7 +31,7 @@ class Caches:
         self.windows = None if self._limited is None else CudaWindows(self._limited, places)
         self.layers = [self._layer(layer, limits) for layer in layers]
 
-    def _layer(self, layer: PagedKV, limits: Limits) -> Cache:
+    def _layer(self, layer: PagedKV, limits: Limits) -> GpuLayerCache:
         keys, values = KVForm.of(layer, limits)
         if self._limited is not None and limits.windows is not None and limits.windows.limit(layer):
             return self._limited.layer(keys, values, is_limited=True)
@@ -99,7 +100,7 @@ class Pools:
         self._driver, self._n_pages = driver, n_pages
         self.arrays: list[tuple[GpuArray, int]] = []
 
-    def layer(self, keys: KVForm, values: KVForm, *, is_limited: bool) -> Cache:
+    def layer(self, keys: KVForm, values: KVForm, *, is_limited: bool) -> GpuLayerCache:
         """The arrays of a layer; where there are no scales, the words stand for them."""
         found: list[GpuArray] = []
         for form in (keys, values):
@@ -111,7 +112,7 @@ class Pools:
                 self.arrays.append((scales, form.row_scales))
             found += [words, scales]
         key_words, key_scales, value_words, value_scales = found
-        return Cache(keys, values, key_words, key_scales, value_words, value_scales, is_limited)
+        return GpuLayerCache(keys, values, key_words, key_scales, value_words, value_scales, is_limited)
 
     @property
     def nbytes(self) -> int:
@@ -130,7 +131,7 @@ class Pools:
         kernel = self._driver.kernels.get("cache", "copying")
         threads = self._driver.sizes.threads
         launches = [
-            Launch(kernel, (over(width, threads), 1, 1), (threads, 1), (pool, numbers, len(sources), width))
+            GpuLaunch(kernel, (over(width, threads), 1, 1), (threads, 1), (pool, numbers, len(sources), width))
             for pool, width in self.arrays
         ]
         self._driver.launch(launches, stream)

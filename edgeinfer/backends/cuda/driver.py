@@ -68,13 +68,13 @@ class Event(Protocol):
         ...
 
 
-class Kernel(Protocol):
+class GpuKernel(Protocol):
     """A compiled kernel: kernel[grid, block, stream](*arguments) starts it."""
 
     def __getitem__(self, configuration: tuple[object, ...]) -> Callable[..., None]: ...
 
 
-class Sizes(NamedTuple):
+class BlockSizes(NamedTuple):
     """Threads of blocks: lanes of a warp, warps that norm a row, threads that each work for themselves."""
 
     lanes: int
@@ -92,9 +92,9 @@ class Kernels:
     """The kernels of a device, each made when it is first asked for."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, tuple[object, ...]], Kernel] = {}
+        self._made: dict[tuple[str, tuple[object, ...]], GpuKernel] = {}
 
-    def get(self, module: str, factory: str, *constants: object) -> Kernel:
+    def get(self, module: str, factory: str, *constants: object) -> GpuKernel:
         """The kernel that `factory` of kernels.`module` makes for these constants."""
         key = (f"{module}.{factory}", constants)
         if key not in self._made:
@@ -139,7 +139,7 @@ class Driver:
         if not self.simulated:
             require_compiler()
         self.kernels = Kernels()
-        self.sizes = Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
+        self.sizes = BlockSizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
 
     def _name(self) -> str:
         if self.simulated:
@@ -211,13 +211,13 @@ class Series:
             part.start(stream)
 
 
-class Launch:
+class GpuLaunch:
     """A kernel with its grid (x, y, z), block (x, y) and arguments."""
 
     __slots__ = ("arguments", "block", "grid", "kernel")
 
     def __init__(
-        self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int], arguments: tuple[object, ...]
+        self, kernel: GpuKernel, grid: tuple[int, int, int], block: tuple[int, int], arguments: tuple[object, ...]
     ) -> None:
         self.kernel, self.grid, self.block, self.arguments = kernel, grid, block, arguments
 

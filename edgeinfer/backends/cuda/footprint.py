@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
-from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
+from edgeinfer.backends.cuda.layout import GpuBufferLayout, KVForm, matrix_forms, slab_bytes
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.state import PagedKV
@@ -36,7 +36,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     limited = sum(_row_bytes(layer, limits) for layer in spec.kv if kept is not None and kept.limit(layer))
     per_position = sum(_row_bytes(layer, limits) for layer in spec.kv) - limited
     window_bytes = 0 if kept is None else limited * PAGE * kept.n_pages
-    buffers = BufferLayout(spec, tensors, limits).total_bytes
+    buffers = GpuBufferLayout(spec, tensors, limits).total_bytes
     kv_bytes = per_position * PAGE * limits.n_pages + window_bytes
     return Footprint(weights, per_position, kv_bytes, buffers, window_bytes=window_bytes)
 

@@ -16,8 +16,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Startable, Stream
-from edgeinfer.backends.cuda.layout import BLOCK, BufferLayout, FloatForm, IntegerForm, padded
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, GpuLaunch, Startable, Stream
+from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, GpuBufferLayout, IntegerForm, padded
 from edgeinfer.backends.cuda.placing import Placed
 from edgeinfer.errors import DeviceUnavailable
 
@@ -81,7 +81,7 @@ class Multiplication:
 class LargeProducts:
     """Makes the launches of products of `fewest` tokens or more; owns the scratch memory for them."""
 
-    def __init__(self, driver: Driver, layout: BufferLayout, widths: list[tuple[int, int]], gemm: Gemm) -> None:
+    def __init__(self, driver: Driver, layout: GpuBufferLayout, widths: list[tuple[int, int]], gemm: Gemm) -> None:
         """`widths`: rows and columns of every matrix."""
         self.fewest, self._driver, self._multiply = gemm.fewest, driver, gemm.multiply
         most_tokens = layout.most_tokens
@@ -106,7 +106,7 @@ class LargeProducts:
         count = n_tokens * columns
         kernels, threads = self._driver.kernels, self._driver.sizes.threads
         halving = kernels.get("unpacking", "halving")
-        found: list[Startable] = [Launch(halving, (-(-count // threads), 1, 1), (threads, 1), (x, self._x, count))]
+        found: list[Startable] = [GpuLaunch(halving, (-(-count // threads), 1, 1), (threads, 1), (x, self._x, count))]
         n_rows, step = placed.weight.n_rows, self._tile_rows(columns)
         settling = kernels.get("unpacking", "settling")
         target, stride, _ = out
@@ -116,13 +116,13 @@ class LargeProducts:
             sizes = n_tokens, rows, columns
             found.append(Multiplication(self._call(sizes)))
             arguments = (self._products, target if bias is None else bias, target, first, rows, stride, mode)
-            found.append(Launch(settling, (-(-rows // threads), n_tokens, 1), (threads, 1), arguments))
+            found.append(GpuLaunch(settling, (-(-rows // threads), n_tokens, 1), (threads, 1), arguments))
         return found
 
     def _call(self, sizes: tuple[int, int, int]) -> Callable[[Stream], None]:
         return lambda stream: self._multiply(self._x, self._tile, self._products, sizes, stream)
 
-    def _unpacking(self, placed: Placed, first: int, n_rows: int, columns: int) -> Launch:
+    def _unpacking(self, placed: Placed, first: int, n_rows: int, columns: int) -> GpuLaunch:
         """Rows of a weight as float16."""
         form, kernels, threads = placed.form, self._driver.kernels, self._driver.sizes.threads
         arguments: tuple[object, ...]
@@ -133,4 +133,4 @@ class LargeProducts:
             assert isinstance(form, FloatForm)
             kernel, count = kernels.get("unpacking", "float_halves", form.kind), columns // 8
             arguments = (placed.region("codes"), self._tile, first, n_rows, count)
-        return Launch(kernel, (-(-n_rows * count // threads), 1, 1), (threads, 1), arguments)
+        return GpuLaunch(kernel, (-(-n_rows * count // threads), 1, 1), (threads, 1), arguments)

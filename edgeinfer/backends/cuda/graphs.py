@@ -1,7 +1,8 @@
 """Steps recorded as CUDA graphs, which the driver starts in one go.
 
-In: a stream and what starts a step's kernels on it. Out: a `Graph`. Where cuda-python is missing, under the simulator,
-or where recording fails, there is none, and kernels are started one by one. Knows nothing of what the kernels do.
+In: a stream and what starts a step's kernels on it. Out: a `RecordedStep`. Where cuda-python is missing, under the
+simulator, or where recording fails, there is none, and kernels are started one by one. Knows nothing of what the
+kernels do.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class GraphFailed(Exception):
 RECORDING_FAILURES: tuple[type[Exception], ...] = (GraphFailed, *FAILURES)
 
 
-class Graph:
+class RecordedStep:
     """A recorded step."""
 
     def __init__(self, bindings: Bindings, graph: object, executable: object) -> None:
@@ -54,7 +55,7 @@ class Recorder:
     def works(self) -> bool:
         return self._bindings is not None
 
-    def record(self, start: Callable[[], None], stream: Stream) -> Graph | None:
+    def record(self, start: Callable[[], None], stream: Stream) -> RecordedStep | None:
         """A graph of what `start` starts on `stream`, of kernels that are compiled; nothing runs. None: it failed."""
         bindings = self._bindings
         if bindings is None:
@@ -73,7 +74,7 @@ class Recorder:
         except RECORDING_FAILURES:
             self._bindings = None
             return None
-        return Graph(bindings, graph, executable)
+        return RecordedStep(bindings, graph, executable)
 
 
 def found_bindings() -> Bindings | None:

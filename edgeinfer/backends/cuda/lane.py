@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.cuda.caches import CudaWindows
 from edgeinfer.backends.cuda.driver import FAILURES
-from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph
+from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, RecordedStep
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
-from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
@@ -38,10 +38,10 @@ class CudaFragmentLane:
         self._marks = model.driver.event(), model.driver.event()
         self._hosts = {name: model.host(name) for name in (*fragment.inputs, *fragment.outputs)}
         self._recorder = model.recorder
-        self._graphs: dict[Shape, Graph | None] = {}
+        self._graphs: dict[LaunchShape, RecordedStep | None] = {}
         # cuBLAS may allocate memory, which a recording forbids.
         self._fewest_unrecorded = min(MOST_RECORDED + 1, model.fewest_large)
-        self._shape: Shape | None = None
+        self._shape: LaunchShape | None = None
         self._began, self._seconds = 0.0, 0.0
         self._closed = False
 
@@ -96,7 +96,7 @@ class CudaFragmentLane:
         self._marks[1].record(self._stream)
         self._shape = shape
 
-    def _run(self, shape: Shape) -> None:
+    def _run(self, shape: LaunchShape) -> None:
         """Start the kernels of a pass, from a graph once it has run without."""
         is_recorded = self.records and shape.tokens < self._fewest_unrecorded
         graph = self._graphs.get(shape) if is_recorded else None
@@ -110,11 +110,11 @@ class CudaFragmentLane:
                 self._drop_graphs()
             self._graphs[shape] = self._recorder.record(lambda: self.start_kernels(shape), self._stream)
 
-    def start_kernels(self, shape: Shape) -> None:
+    def start_kernels(self, shape: LaunchShape) -> None:
         """Start the kernels of a pass, for what lies in the buffers, without a graph."""
         self.model.start(self._stages, shape)
 
-    def _n_rows(self, name: str, shape: Shape) -> int:
+    def _n_rows(self, name: str, shape: LaunchShape) -> int:
         return shape.tokens if self.model.layout.is_tokens(name) else shape.outputs
 
     def wait(self) -> Mapping[str, Floats]:

@@ -168,7 +168,7 @@ class KVForm:
         return cls(limits.kv, layer.kv_heads, layer.key_width), cls(limits.kv, layer.kv_heads, layer.value_width)
 
 
-class BufferLayout:
+class GpuBufferLayout:
     """Shapes of the values of one model under given limits."""
 
     def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> None:

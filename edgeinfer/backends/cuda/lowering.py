@@ -1,7 +1,7 @@
 """From ops to launches: which kernel runs on which arrays, with which grid, for a pass of a given shape.
 
-In: a ModelSpec, the buffers, placed weights and caches. Out: for each stage a list of `Call`s, functions of a `Shape`.
-Nothing is started here.
+In: a ModelSpec, the buffers, placed weights and caches. Out: for each stage a list of `Call`s, functions of a
+`LaunchShape`. Nothing is started here.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgeinfer.backends.cuda.driver import Driver, GpuArray, Kernel, Launch, Series, Startable
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, GpuKernel, GpuLaunch, Series, Startable
 from edgeinfer.backends.cuda.gemm import LargeProducts
-from edgeinfer.backends.cuda.layout import BLOCK, BufferLayout, KVForm, over
+from edgeinfer.backends.cuda.layout import BLOCK, GpuBufferLayout, KVForm, over
 from edgeinfer.backends.cuda.op import DEVICE_OPS, Call
 from edgeinfer.backends.cuda.placing import Placed
-from edgeinfer.backends.cuda.step import Shape, StepRecord
+from edgeinfer.backends.cuda.step import GpuStepRecord, LaunchShape
 from edgeinfer.graph.graph import Stage
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.weights import Weight
 
 
@@ -30,7 +30,7 @@ class Rounded:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class GpuLayerCache:
     """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words stand for them).
 
     `is_limited`: it keeps only a window.
@@ -46,27 +46,27 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GpuArrays:
     """Every array that launches name, but weights."""
 
     buffers: dict[str, GpuArray]
     rounded: dict[str, Rounded]
-    caches: list[Cache]
+    caches: list[GpuLayerCache]
     rotations: dict[RopeTable, tuple[GpuArray, GpuArray]]
     partials: GpuArray
     places: GpuArray
     window_places: GpuArray
 
 
-class Lowering:
+class CudaLowering:
     """Turns the stages of one model into calls."""
 
     def __init__(
         self,
         driver: Driver,
-        layout: BufferLayout,
-        memory: Memory,
-        step: StepRecord,
+        layout: GpuBufferLayout,
+        memory: GpuArrays,
+        step: GpuStepRecord,
         place: Callable[[Weight], Placed],
         large: LargeProducts | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Lowering:
         """Numbers between the rows of a buffer."""
         return self.layout.shape(name)[1]
 
-    def rows(self, name: str) -> Callable[[Shape], int]:
+    def rows(self, name: str) -> Callable[[LaunchShape], int]:
         """How many rows of a buffer a pass has."""
         is_tokens = self.layout.is_tokens(name)
         return lambda shape: shape.tokens if is_tokens else shape.outputs
@@ -114,16 +114,16 @@ class Lowering:
         per_row = self.stride(name) // BLOCK
         arrays = (self.memory.buffers[name], rounded.codes, rounded.scales, rounded.sums)
 
-        def call(shape: Shape) -> Startable:
+        def call(shape: LaunchShape) -> Startable:
             if self.is_large(rows(shape)):
                 return Series([])
             count = rows(shape) * per_row
-            return Launch(kernel, (self.over(count), 1, 1), self.flat, (*arrays, count))
+            return GpuLaunch(kernel, (self.over(count), 1, 1), self.flat, (*arrays, count))
 
         return [call]
 
-    def pointwise(self, name: str, width: int, kernel: Kernel, arguments: tuple[object, ...]) -> Call:
+    def pointwise(self, name: str, width: int, kernel: GpuKernel, arguments: tuple[object, ...]) -> Call:
         """The launch of a kernel that writes a buffer number by number."""
         self.written(name)
         rows, blocks = self.rows(name), self.over(width)
-        return lambda shape: Launch(kernel, (blocks, rows(shape), 1), self.flat, arguments)
+        return lambda shape: GpuLaunch(kernel, (blocks, rows(shape), 1), self.flat, arguments)

@@ -13,27 +13,29 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Limits, Progress
-from edgeinfer.backends.cuda.caches import Caches
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cuda.caches import GpuKVMemory
 from edgeinfer.backends.cuda.driver import Driver, GpuArray
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, LargeProducts
 from edgeinfer.backends.cuda.graphs import Recorder
-from edgeinfer.backends.cuda.layout import BLOCK, BufferLayout
-from edgeinfer.backends.cuda.lowering import Cache, Lowering, Memory, Rounded
-from edgeinfer.backends.cuda.placing import Feeding, Weights
-from edgeinfer.backends.cuda.step import Shape, StepRecord
+from edgeinfer.backends.cuda.layout import BLOCK, GpuBufferLayout
+from edgeinfer.backends.cuda.lowering import CudaLowering, GpuArrays, GpuLayerCache, Rounded
+from edgeinfer.backends.cuda.placing import GpuWeights, StageFeeding
+from edgeinfer.backends.cuda.step import GpuStepRecord, LaunchShape
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 class CudaModel:
@@ -53,29 +55,29 @@ class CudaModel:
         if len(fragments) > 1:
             limits = replace(limits, windows=None)  # each part has pages of its own
         self.driver, self.limits = driver, limits
-        self.layout = BufferLayout(spec, file.tensors, limits)
+        self.layout = GpuBufferLayout(spec, file.tensors, limits)
         room = _room_for_weights(driver, spec, file, limits, budget)
         self.stream = driver.stream()
         self.recorder = Recorder(driver)
         places = np.zeros(limits.n_pages, np.int32)  # in layers that keep only a window
-        self._step, self._shape = StepRecord(driver, self.layout, limits, places), Shape(0, 0, 0)
+        self._step, self._shape = GpuStepRecord(driver, self.layout, limits, places), LaunchShape(0, 0, 0)
         self._sent: Step | None = None
-        self.caches = [Caches(driver, fragment.spec.kv, limits, places) for fragment in fragments]
+        self.caches = [GpuKVMemory(driver, fragment.spec.kv, limits, places) for fragment in fragments]
         self._memory = self._allocate(spec, file, [layer for caches in self.caches for layer in caches.layers])
         self._large = None if gemm is None else _large_products(driver, self.layout, spec, gemm)
         if room is not None and self._large is not None:
             room -= self._large.nbytes
         spare = frozenset(weight for fragment in fragments for weight in fragment.spare)
-        self._weights = Weights(driver, spec, file, room, progress, spare)
-        self._feeding = Feeding(driver, self._weights)
-        lowering = Lowering(driver, self.layout, self._memory, self._step, self._weights.place, self._large)
+        self._weights = GpuWeights(driver, spec, file, room, progress, spare)
+        self._feeding = StageFeeding(driver, self._weights)
+        lowering = CudaLowering(driver, self.layout, self._memory, self._step, self._weights.place, self._large)
         self._calls = {stage.name: lowering.calls(stage) for stage in spec.stages}
         self._hosts: dict[str, Floats] = {}
         self.fewest_large = limits.max_tokens + 1 if gemm is None else gemm.fewest
         """Tokens of the smallest pass that cuBLAS has a part in."""
         self._n_open = len(fragments)
 
-    def _allocate(self, spec: ModelSpec, file: GGUFFile, caches: list[Cache]) -> Memory:
+    def _allocate(self, spec: ModelSpec, file: GGUFFile, caches: list[GpuLayerCache]) -> GpuArrays:
         """All arrays but weights, caches and the step."""
         driver, layout, step = self.driver, self.layout, self._step
         buffers: dict[str, GpuArray] = {}
@@ -99,7 +101,7 @@ class CudaModel:
         starts = [step.positions_at, step.rows_at, step.starts_at]
         places.copy_to_device(np.array([*starts, step.paths_at, step.tables_at], np.int32))
         window_places.copy_to_device(np.array([*starts, step.window_paths_at, step.window_tables_at], np.int32))
-        return Memory(buffers, rounded, caches, rotations, partials, places, window_places)
+        return GpuArrays(buffers, rounded, caches, rotations, partials, places, window_places)
 
     @property
     def shared_bytes(self) -> int:
@@ -130,18 +132,18 @@ class CudaModel:
         """The first rows of a buffer, flat."""
         return self._memory.buffers[name][: n_rows * self.layout.shape(name)[1]]
 
-    def send(self, step: Step) -> Shape:
+    def send(self, step: Step) -> LaunchShape:
         """Take over a step, unless it is the one that was sent last."""
         if step is not self._sent:
             self._shape = self._step.fill(step, self.stream)
             self._sent = step
         return self._shape
 
-    def start(self, stages: Sequence[str], shape: Shape) -> None:
+    def start(self, stages: Sequence[str], shape: LaunchShape) -> None:
         """Start the kernels of some stages, and send what those after them need."""
         self._feeding.run(stages, lambda name: self._start_stage(name, shape), self.stream)
 
-    def _start_stage(self, name: str, shape: Shape) -> None:
+    def _start_stage(self, name: str, shape: LaunchShape) -> None:
         self.driver.launch([call(shape) for call in self._calls[name]], self.stream)
 
     def leave(self) -> None:
@@ -177,7 +179,7 @@ def _moved(op: Op, first: int) -> Op:
     return replace(op, layer=op.layer + first) if isinstance(op, StoreKV | Attention) else op
 
 
-def _large_products(driver: Driver, layout: BufferLayout, spec: ModelSpec, gemm: Gemm) -> LargeProducts | None:
+def _large_products(driver: Driver, layout: GpuBufferLayout, spec: ModelSpec, gemm: Gemm) -> LargeProducts | None:
     """Scratch memory for large products, where a pass can be large."""
     widths = [(op.weight.n_rows, op.weight.columns) for op in spec.ops() if isinstance(op, MatMul)]
     if not widths or layout.most_tokens < gemm.fewest:

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgeinfer.backends.cuda.driver import Startable
-from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.op import Op
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
-Call: TypeAlias = Callable[[Shape], Startable]
+Call: TypeAlias = Callable[[LaunchShape], Startable]
 
 
 @dataclass(frozen=True, slots=True)
 class CudaOp:
     """One op. `calls`: its launches, in order."""
 
-    calls: Callable[[Lowering, Any], list[Call]]
+    calls: Callable[[CudaLowering, Any], list[Call]]
     fields: frozenset[str] = frozenset()
     why_not: Callable[[Op], str | None] | None = None
 

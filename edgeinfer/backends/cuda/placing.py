@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Stream
 from edgeinfer.backends.cuda.footprint import weight_regions
 from edgeinfer.backends.cuda.layout import ALIGNMENT, Form, IntegerForm, matrix_forms, padded
@@ -29,6 +28,7 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 DTYPES = {"codes": np.uint32, "high": np.uint32, "units": np.uint16, "values": np.float32}
 NUMBERS = {"half": np.uint16, "multiple": np.int8, "float": np.float32}
@@ -71,7 +71,7 @@ def stage_weights(stage: Stage) -> list[Weight]:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class StageWeights:
     """Weights of a stage that are kept on the GPU, or sent there, as one."""
 
     stage: str
@@ -80,7 +80,7 @@ class Load:
     nbytes: int
 
 
-class Weights:
+class GpuWeights:
     """All weights of a model's parts. `budget`: bytes of the GPU they may take, None for no limit. Raises DoesNotFit.
 
     `spare`: weights that are the first to be streamed.
@@ -111,7 +111,9 @@ class Weights:
         self._halves: tuple[GpuArray, ...] = ()
         self._load(kept, progress)
 
-    def _choose(self, spec: ModelSpec, spare: frozenset[Weight], budget: int | None) -> tuple[list[Weight], list[Load]]:
+    def _choose(
+        self, spec: ModelSpec, spare: frozenset[Weight], budget: int | None
+    ) -> tuple[list[Weight], list[StageWeights]]:
         """The weights that stay on the GPU, and those that are sent for each step, in order of use.
 
         The size of the two halves decides what can be sent at all; of all sizes the one that sends the fewest bytes, of
@@ -124,7 +126,7 @@ class Weights:
         loads = self._movable(spec, stages, spare)
         fixed = self._slab([w for w in everything if not any(w in load.weights for load in loads)]).nbytes
         total = sum(load.nbytes for load in loads)
-        best: tuple[tuple[int, int], set[Load]] | None = None
+        best: tuple[tuple[int, int], set[StageWeights]] | None = None
         least = fixed + total
         for half in sorted({load.nbytes for load in loads}):
             room = budget - fixed - 2 * half - sum(load.nbytes for load in loads if load.nbytes > half)
@@ -143,24 +145,26 @@ class Weights:
         moved = {weight for load in chosen for weight in load.weights}
         return [weight for weight in everything if weight not in moved], chosen
 
-    def _movable(self, spec: ModelSpec, stages: dict[str, list[Weight]], spare: frozenset[Weight]) -> list[Load]:
+    def _movable(
+        self, spec: ModelSpec, stages: dict[str, list[Weight]], spare: frozenset[Weight]
+    ) -> list[StageWeights]:
         """What could be streamed, in order of use: of each stage the spare weights, then the others."""
         uses = Counter(weight for found in stages.values() for weight in found)
         embeddings = {op.weight for op in spec.ops() if isinstance(op, Embed)}
-        loads: list[Load] = []
+        loads: list[StageWeights] = []
         for name, found in stages.items():
             if not found or embeddings & set(found) or any(uses[weight] > 1 for weight in found):
                 continue
             for is_spare in (True, False):
                 chosen = [weight for weight in found if (weight in spare) == is_spare]
                 if chosen:
-                    loads.append(Load(name, tuple(chosen), is_spare, self._slab(chosen).nbytes))
+                    loads.append(StageWeights(name, tuple(chosen), is_spare, self._slab(chosen).nbytes))
         return loads
 
     @staticmethod
-    def _sent(loads: list[Load], room: int) -> set[Load]:
+    def _sent(loads: list[StageWeights], room: int) -> set[StageWeights]:
         """Those of `loads` that have no room: spare ones before others, later ones before earlier ones."""
-        found: set[Load] = set()
+        found: set[StageWeights] = set()
         for load in sorted(loads, key=lambda load: load.is_spare):
             if load.nbytes <= room:
                 room -= load.nbytes
@@ -251,14 +255,14 @@ class Weights:
         self._resident, self._arrays, self._hosts, self._halves = {}, [], [], ()
 
 
-class Feeding:
+class StageFeeding:
     """Runs stages while streamed weights are sent ahead on a stream of their own, for the next step too.
 
     Loads go to the two halves in turns. One is sent as soon as what its half held has been read, so that it is on its
     way while the stages before it run, here or on other devices.
     """
 
-    def __init__(self, driver: Driver, held: Weights) -> None:
+    def __init__(self, driver: Driver, held: GpuWeights) -> None:
         self._weights = held
         self._copying = driver.stream()
         self._sent = [driver.event() for _ in range(2)]

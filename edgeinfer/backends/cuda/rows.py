@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.driver import GpuLaunch
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, IntegerForm, padded
 from edgeinfer.backends.cuda.op import Call
 from edgeinfer.graph.weights import Weight
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def look_up(lowering: Lowering, weight: Weight, name: str, scale: float, rows_at: int, *, adds: bool) -> list[Call]:
+def look_up(lowering: CudaLowering, weight: Weight, name: str, scale: float, rows_at: int, *, adds: bool) -> list[Call]:
     """Rows of a matrix into a buffer, or added to it; their numbers stand in the step from `rows_at` on."""
     lowering.written(name)
     placed, out, stride = lowering.place(weight), lowering.memory.buffers[name], lowering.stride(name)
@@ -31,4 +31,4 @@ def look_up(lowering: Lowering, weight: Weight, name: str, scale: float, rows_at
         kernel = lowering.kernels.get("embedding", "float_rows", form.kind)
         count = padded(weight.columns) // 8
         arguments = (placed.region("codes"), *at, count, stride, factor, int(adds))
-    return [lambda shape: Launch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)]
+    return [lambda shape: GpuLaunch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)]

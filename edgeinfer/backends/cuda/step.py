@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Stream
-from edgeinfer.backends.cuda.layout import BufferLayout
+from edgeinfer.backends.cuda.layout import GpuBufferLayout
 from edgeinfer.graph.step import PAGE, Int32s, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LaunchShape:
     """What launches depend on: tokens and outputs of a pass, and a bound for chunks of its longest context."""
 
     tokens: int
@@ -27,10 +27,10 @@ class Shape:
     chunks: int
 
 
-class StepRecord:
+class GpuStepRecord:
     """Owns the array on both sides."""
 
-    def __init__(self, driver: Driver, layout: BufferLayout, limits: Limits, places: Int32s) -> None:
+    def __init__(self, driver: Driver, layout: GpuBufferLayout, limits: Limits, places: Int32s) -> None:
         """`places`: of each page in layers that keep only a window, as far as there are such."""
         self._places, self._has_windows = places, limits.windows is not None
         n_tokens = limits.max_tokens
@@ -48,7 +48,7 @@ class StepRecord:
     def nbytes(self) -> int:
         return self.array.nbytes
 
-    def fill(self, step: Step, stream: Stream) -> Shape:
+    def fill(self, step: Step, stream: Stream) -> LaunchShape:
         """Take over a step and send it."""
         batch, host = step.batch, self._host
         n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
@@ -72,7 +72,7 @@ class StepRecord:
             host[start : start + n_tokens] = slots
             end = self._write_reached(step, slots, tables, direct, self.window_paths_at, self.window_tables_at)
             self.array[start:end].copy_to_device(host[start:end], stream=stream)
-        return Shape(n_tokens, n_outputs, chunk_bound(int(batch.positions.max()), self.table_width))
+        return LaunchShape(n_tokens, n_outputs, chunk_bound(int(batch.positions.max()), self.table_width))
 
     def _write_reached(
         self, step: Step, slots: Int32s, tables: Int32s, direct: list[bool], paths_at: int, tables_at: int

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Footprint, Limits
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
+from edgeinfer.backends.llamacpp.library import INSTALL, KEY
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.steps import Progress
 
-KEY = "llamacpp"
-INSTALL = "pip install 'edgeinfer[llamacpp]'"
 INT8_BYTES = 34 / 32
 """Of a cached number in ggml's Q8_0: blocks of 32 with a float16 scale."""
 PASS_BUFFERS = 6

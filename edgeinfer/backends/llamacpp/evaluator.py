@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.affinity import allowed_cpus
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress
-from edgeinfer.backends.llamacpp.library import library
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.llamacpp.library import INSTALL, KEY, library
 from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
 from edgeinfer.backends.llamacpp.passes import Arrays, is_chain, members_of
 from edgeinfer.backends.llamacpp.text import LlamaText
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.steps import Progress
 
 NO_ROOM, ABORTED = 1, 2
 """What llama_decode gives where no cells are free, and where it was told to stop."""
@@ -35,7 +36,7 @@ PRETENDED = 64
 
 
 @dataclass(slots=True)
-class _Sequence:
+class _LlamaSequence:
     """A sequence that has tokens. llama.cpp's number of it, and how many tokens lie in its memory.
 
     `shift`: positions are so many lower there, for tokens that were only pretended.
@@ -62,12 +63,10 @@ class LlamaEvaluator:
 
     def __init__(self, path: Path, limits: Limits, options: DeviceOptions, progress: Progress) -> None:
         """Raises DeviceUnavailable, BadSetting for another target, UnsupportedModel, DoesNotFit."""
-        from edgeinfer.backends.llamacpp import DEVICE
-
-        self._library = library(DEVICE.install)
+        self._library = library(INSTALL)
         api = self._api = self._library.api
         check_target(self._library, options.target)
-        self.name = f"{DEVICE.key}:{options.target}" if options.target else DEVICE.key
+        self.name = f"{KEY}:{options.target}" if options.target else KEY
         self.version = self._library.version
         model = open_model(self._library, path, options.target, progress)
         try:
@@ -83,7 +82,7 @@ class LlamaEvaluator:
         self._most_workers = max(self._threads)
         self._arrays = Arrays(api, self.limits.max_tokens, opened.n_sequences)
         self._free = list(range(opened.n_sequences - 1, -1, -1))
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, _LlamaSequence] = {}
         self._pending: tuple[Batch, _Branches | None] | None = None
         self._views: dict[tuple[int, int], Floats] = {}
         self._flag: StopFlag | None = None
@@ -205,7 +204,7 @@ class LlamaEvaluator:
             return
         member = self._take()
         self._api.llama_memory_seq_cp(self._opened.memory, found.member, member, -1, -1)
-        self._sequences[twin] = _Sequence(member, list(found.tokens), found.n_held, found.shift)
+        self._sequences[twin] = _LlamaSequence(member, list(found.tokens), found.n_held, found.shift)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached that nobody read: copies of a few that were, at the same positions as those.
@@ -262,11 +261,11 @@ class LlamaEvaluator:
             self._views.clear()
             self._opened.close(self._api)
 
-    def _ready(self, name: int) -> _Sequence:
+    def _ready(self, name: int) -> _LlamaSequence:
         """A sequence with all of its tokens in llama.cpp's memory."""
         found = self._sequences.get(name)
         if found is None:
-            found = self._sequences[name] = _Sequence(self._take())
+            found = self._sequences[name] = _LlamaSequence(self._take())
         while found.n_held < len(found.tokens):
             part = found.tokens[found.n_held : found.n_held + self.limits.max_tokens]
             order = np.arange(found.n_held, found.n_held + len(part), dtype=np.int32)
@@ -348,7 +347,7 @@ class LlamaEvaluator:
     def _forget(self, name: int) -> None:
         self._give_back(self._sequences.pop(name).member)
 
-    def _cut(self, found: _Sequence, n_held: int) -> None:
+    def _cut(self, found: _LlamaSequence, n_held: int) -> None:
         """Keep the first tokens in llama.cpp's memory, or none where it cannot cut."""
         found.n_held = n_held
         within = n_held > found.shift or not n_held

@@ -14,6 +14,8 @@ from typing import Any
 
 from edgeinfer.errors import DeviceUnavailable
 
+KEY = "llamacpp"
+INSTALL = "pip install 'edgeinfer[llamacpp]'"
 ERROR, CONTINUED = 4, 5
 """Levels of its messages: an error, and more of the message before."""
 MOST_LINES = 6

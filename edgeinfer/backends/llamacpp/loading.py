@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.llamacpp.library import Library
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import PAGE
+from edgeinfer.steps import Progress
 
 MOST_SEQUENCES = 128
 """Of llama.cpp's sequences: resting ones, and one more for each further leaf of a tree."""
@@ -25,7 +26,7 @@ SIZE = re.compile(r"buffer size\s*=\s*([\d.]+) MiB")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class LlamaHandles:
     """llama.cpp's handles of a model and its context. `is_recurrent`: its memory cannot be cut back."""
 
     model: Any
@@ -75,7 +76,7 @@ def open_model(library: Library, path: Path, target: str, progress: Progress) ->
     return model
 
 
-def open_context(library: Library, model: Any, limits: Limits, options: DeviceOptions) -> Opened:
+def open_context(library: Library, model: Any, limits: Limits, options: DeviceOptions) -> LlamaHandles:
     """A context of a model, which then owns it. Raises DoesNotFit."""
     api = library.api
     is_recurrent = bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
@@ -107,7 +108,9 @@ def open_context(library: Library, model: Any, limits: Limits, options: DeviceOp
         )
     told = [float(found[1]) for line in library.sizes if (found := SIZE.search(line))]
     resident_bytes = int(api.llama_model_size(model)) + int(sum(told) * (1 << 20))
-    return Opened(model, context, api.llama_get_memory(context), limits, n_sequences, resident_bytes, is_recurrent)
+    return LlamaHandles(
+        model, context, api.llama_get_memory(context), limits, n_sequences, resident_bytes, is_recurrent
+    )
 
 
 def threads(options: DeviceOptions) -> tuple[int, int]:

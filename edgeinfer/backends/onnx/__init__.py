@@ -9,11 +9,12 @@ import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits, Progress
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.steps import Progress
 
 KEY, RUNTIME = "onnx", "onnxruntime"
 PACKAGES = (RUNTIME, "onnx")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.backends.onnx.graph import OnnxGraph
 from edgeinfer.graph.activations import Activation
 
 
-def activated(graph: Graph, activation: Activation, gate: str) -> str:
+def activated(graph: OnnxGraph, activation: Activation, gate: str) -> str:
     """The name of activation(gate)."""
     match activation:
         case "silu":

@@ -8,9 +8,9 @@ which read what is there and put out the new rows. Knows no steps.
 
 from __future__ import annotations
 
-from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
-from edgeinfer.backends.onnx.lowering import Lowering, input_name
-from edgeinfer.backends.onnx.values import Part, Turned, Value
+from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, OnnxGraph
+from edgeinfer.backends.onnx.lowering import OnnxLowering, input_name
+from edgeinfer.backends.onnx.values import TensorPart, Turned, Value
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
@@ -57,9 +57,9 @@ def rotary_inputs(query: Value, key: Value) -> tuple[Value, Value, Rope | None]:
     return query, key, None
 
 
-def grouped_inputs(lowering: Lowering, query: Value, key: Value, value: Value) -> list[str]:
+def grouped_inputs(lowering: OnnxLowering, query: Value, key: Value, value: Value) -> list[str]:
     """Query, key and value as GroupQueryAttention takes them, two-dimensional: one tensor where they are one."""
-    if isinstance(query, Part) and isinstance(key, Part) and isinstance(value, Part):
+    if isinstance(query, TensorPart) and isinstance(key, TensorPart) and isinstance(value, TensorPart):
         in_order = (query.index, key.index, value.index) == (0, 1, 2) and len(query.widths) == 3
         if in_order and query.whole == key.whole == value.whole:
             return [query.whole, "", ""]
@@ -69,25 +69,25 @@ def grouped_inputs(lowering: Lowering, query: Value, key: Value, value: Value) -
 class LaneSurroundings:
     """What our own lanes bind: embedded tokens, positions, the rows that are wanted; plain attention."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         self._rows: dict[int, tuple[str, str]] = {}
 
-    def embedded(self, lowering: Lowering, op: Embed) -> str:
+    def embedded(self, lowering: OnnxLowering, op: Embed) -> str:
         """The rows of the embedding, which the host looks up."""
         return self._graph.input(input_name(op.out), FLOAT, ("tokens", op.weight.columns))
 
-    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str:
+    def placed(self, lowering: OnnxLowering, value: str, op: PositionEmbed) -> str:
         """The rows as they are: the host has added positions to them. Raises UnsupportedModel for other rows."""
         if value != input_name(op.out):
             raise UnsupportedModel("learned positions stand in another part than the embedding they belong to")
         return value
 
-    def taken(self, lowering: Lowering, value: str) -> str:
+    def taken(self, lowering: OnnxLowering, value: str) -> str:
         """The rows whose logits are wanted."""
         return self._graph.node("Gather", (value, self._graph.input(OUTPUTS, INT64, ("outputs",))), axis=0)
 
-    def rotated(self, lowering: Lowering, value: str, op: Rope) -> str:
+    def rotated(self, lowering: OnnxLowering, value: str, op: Rope) -> str:
         """A rotation by itself."""
         graph = self._graph
         inputs = (
@@ -106,7 +106,7 @@ class LaneSurroundings:
     def _mask(self, window: int | None) -> str:
         return self._graph.input(mask_name(window), FLOAT, (1, 1, "tokens", "rows"))
 
-    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
+    def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str:
         """Attention in plain operators: products, softmax and joins."""
         graph, groups = self._graph, op.kv_heads
         repeats = op.heads // groups
@@ -126,7 +126,7 @@ class LaneSurroundings:
         turned = graph.node("Transpose", (attended,), perm=(2, 0, 1, 3))
         return graph.reshape(turned, -1, op.heads * op.value_width)
 
-    def _all_rows(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> tuple[str, str]:
+    def _all_rows(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> tuple[str, str]:
         """Cached and new rows per head: keys as [G, width, rows], values as [G, rows, width]; the new ones are put out.
 
         Once for all layers that attend to them.
@@ -151,7 +151,7 @@ class LaneSurroundings:
 class GroupedSurroundings(LaneSurroundings):
     """The same with GroupQueryAttention, which also rotates."""
 
-    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
+    def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str:
         """One node; keys and values are written behind the cached rows of the same memory."""
         graph = self._graph
         query, key, rotation = rotary_inputs(lowering.value(op.query), key)
@@ -182,6 +182,6 @@ class GroupedSurroundings(LaneSurroundings):
         return graph.reshape(attended[0], -1, op.heads * op.value_width)
 
 
-def surroundings(graph: Graph, *, grouped: bool) -> LaneSurroundings:
+def surroundings(graph: OnnxGraph, *, grouped: bool) -> LaneSurroundings:
     """The surroundings of a lane."""
     return GroupedSurroundings(graph) if grouped else LaneSurroundings(graph)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cache_rows import CacheRows
-from edgeinfer.backends.onnx.footprint import LEAD_ROWS, Sizes
+from edgeinfer.backends.onnx.footprint import LEAD_ROWS, RowCounts
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 
@@ -20,10 +20,10 @@ LOOK_EVERY = 64
 """Rows that are added before it is counted again how many are dead."""
 
 
-class Cache:
+class OnnxCache:
     """Rows of all layers. `grouped`: arrays are [1, G, rows, width], else [rows, G, width]."""
 
-    def __init__(self, layers: Sequence[PagedKV], sizes: Sizes, *, grouped: bool) -> None:
+    def __init__(self, layers: Sequence[PagedKV], sizes: RowCounts, *, grouped: bool) -> None:
         self._sizes, self._rows = sizes, CacheRows(sizes.n_slots)
         self.arrays: list[tuple[Floats, Floats]] = []
         self._by_row: list[Floats] = []

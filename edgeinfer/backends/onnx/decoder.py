@@ -17,16 +17,17 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.onnx.decoder_cache import DecoderCache, Numbers
 from edgeinfer.backends.onnx.decoder_ports import NamedPort, ports_of
 from edgeinfer.backends.onnx.device import seats_of
-from edgeinfer.backends.onnx.session import Session
+from edgeinfer.backends.onnx.session import GraphSession
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import open_folder
 from edgeinfer.models.text.folder_text import FolderText
+from edgeinfer.steps import Progress
 
 LOGITS_BYTES = 64 << 20
 """What the logits of a pass may take; the graph makes those of every token."""
@@ -39,7 +40,7 @@ LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _PendingChain:
     """A pending chain: its tokens in the batch, and copies of its rows, or none where the cache still has them."""
 
     sequence: int
@@ -69,7 +70,7 @@ class FolderEvaluator:
         self._text = FolderText(path)
         progress("loading weights", 0, 1)
         try:
-            self._session = Session.of_file(folder.graph, seats.providers, seats.n_workers, seats.pinned_to)
+            self._session = GraphSession.of_file(folder.graph, seats.providers, seats.n_workers, seats.pinned_to)
         except MemoryError as reason:
             raise DoesNotFit(f"{folder.graph} does not fit into memory: {str(reason)[:200]}") from None
         except DeviceFailed as reason:
@@ -89,7 +90,7 @@ class FolderEvaluator:
         self._branch = np.zeros(1, np.bool_)
         self._made = np.zeros(max_tokens * ports.n_vocab, ports.logits.dtype)
         self._caches: dict[int, DecoderCache] = {}
-        self._pending: list[_Run] = []
+        self._pending: list[_PendingChain] = []
         self._flag: StopFlag | None = None
         self._closed = False
 
@@ -134,7 +135,7 @@ class FolderEvaluator:
                 if place < len(batch.outputs) and batch.outputs[place] == node:
                     logits[place] = made[row]
             is_tree = firsts.count(sequence) > 1
-            pending.append(_Run(sequence, path, cache.fresh(len(path)) if is_tree else None))
+            pending.append(_PendingChain(sequence, path, cache.fresh(len(path)) if is_tree else None))
         self._pending = pending
         return logits
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.onnx.session import Session
+from edgeinfer.backends.onnx.session import GraphSession
 from edgeinfer.graph.step import PAGE
 
 Numbers = NDArray[Any]
@@ -50,7 +50,7 @@ class DecoderCache:
         held = self._past if self._in_place else self._past + self._present
         return sum(array.nbytes for array in held)
 
-    def bind(self, session: Session, n_new: int) -> None:
+    def bind(self, session: GraphSession, n_new: int) -> None:
         """Let the graph read what is cached and write what it adds for so many tokens."""
         self._reserve(self.n_tokens + n_new)
         before, after = self.n_tokens, self.n_tokens + n_new

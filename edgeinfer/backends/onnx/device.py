@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import onnxruntime
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
 from edgeinfer.backends.onnx.op import DEVICE_OPS
@@ -20,6 +20,7 @@ from edgeinfer.graph.fragment import Fragment, whole
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.steps import Progress, no_progress
 
 MOST_THREADS = 256
 

@@ -1,17 +1,16 @@
 """A whole model as a graph for other programs, in the conventions of onnxruntime-genai and optimum.
 
-In: a model. Out: a `Graph` that reads input_ids, attention_mask (and position_ids where attention cannot count
+In: a model. Out: an `OnnxGraph` that reads input_ids, attention_mask (and position_ids where attention cannot count
 positions itself, or they are learned) and past_key_values, and puts out logits of every token and the present keys and
 values. Knows no files.
 """
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.onnx import matrices
 from edgeinfer.backends.onnx.attention import HEAD_MULTIPLE, fits_grouped, grouped_inputs, rotary_inputs
-from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
-from edgeinfer.backends.onnx.lowering import Lowering
+from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, OnnxGraph
+from edgeinfer.backends.onnx.lowering import OnnxLowering
 from edgeinfer.backends.onnx.matrices import BlockForm, form_of
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.values import Value
@@ -24,20 +23,21 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.steps import Progress
 
 INPUT_IDS, MASK, POSITION_IDS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 PAST = ("past_key_values.%d.key", "past_key_values.%d.value")
 PRESENT = ("present.%d.key", "present.%d.value")
 
 
-def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> Graph:
+def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> OnnxGraph:
     """The model as a graph. Raises UnsupportedModel where GroupQueryAttention does not take its heads."""
     DEVICE_OPS.check(spec.ops())
     if not fits_grouped(spec):
         raise UnsupportedModel(f"{_why_not_grouped(spec)}; --device onnx runs this model, by plain operators")
-    graph = Graph()
+    graph = OnnxGraph()
     around = _Exported(graph)
-    named = Lowering(graph, file, around, n_context).lower(whole(spec), progress)
+    named = OnnxLowering(graph, file, around, n_context).lower(whole(spec), progress)
     graph.node("Reshape", (named[spec.logits], around.by_sequence()), out=LOGITS)
     graph.output(LOGITS, FLOAT, ("batch_size", "sequence_length", spec.n_vocab))
     return graph
@@ -58,7 +58,7 @@ def _why_not_grouped(spec: ModelSpec) -> str:
 class _Exported:
     """Surroundings in those programs' names; tokens are [batch, sequence]."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         self._ids = graph.input(INPUT_IDS, INT64, ("batch_size", "sequence_length"))
         mask = graph.input(MASK, INT64, ("batch_size", "total_sequence_length"))
@@ -73,7 +73,7 @@ class _Exported:
         """The shape [batch, sequence, -1]."""
         return self._by_sequence
 
-    def embedded(self, lowering: Lowering, op: Embed) -> str:
+    def embedded(self, lowering: OnnxLowering, op: Embed) -> str:
         """Rows of the embedding, decoded by the graph."""
         graph, weight = self._graph, op.weight
         source = format_of(lowering.file.tensors[weight.tensor].ggml_type)
@@ -86,7 +86,7 @@ class _Exported:
         scaled = rows if op.scale == 1.0 else graph.node("Mul", (rows, graph.scalar(op.scale)))
         return graph.reshape(scaled, -1, weight.columns)
 
-    def _decoded(self, lowering: Lowering, op: Embed, source: BlockFormat, form: BlockForm) -> str:
+    def _decoded(self, lowering: OnnxLowering, op: Embed, source: BlockFormat, form: BlockForm) -> str:
         graph, n_rows, columns = self._graph, op.weight.n_rows, op.weight.columns
         held = matrices.blocks(lowering.file, (op.weight,), source, form)
         codes = graph.weight("embedding.codes", held.codes.reshape(n_rows, -1))
@@ -100,7 +100,7 @@ class _Exported:
         cut = graph.reshape(rows, -1, columns // form.block, form.block)
         return graph.node("Add", (cut, graph.reshape(minimums, -1, columns // form.block, 1)))
 
-    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str:
+    def placed(self, lowering: OnnxLowering, value: str, op: PositionEmbed) -> str:
         """Rows of positions that are given are added."""
         graph = self._graph
         ids = graph.input(POSITION_IDS, INT64, ("batch_size", "sequence_length"))
@@ -108,11 +108,11 @@ class _Exported:
         rows = graph.node("Gather", (table, ids), axis=0)
         return graph.node("Add", (value, graph.reshape(rows, -1, op.weight.columns)))
 
-    def taken(self, lowering: Lowering, value: str) -> str:
+    def taken(self, lowering: OnnxLowering, value: str) -> str:
         """All rows: these programs choose among the logits."""
         return value
 
-    def rotated(self, lowering: Lowering, value: str, op: Rope) -> str:
+    def rotated(self, lowering: OnnxLowering, value: str, op: Rope) -> str:
         """A rotation by itself, by positions that are given."""
         graph = self._graph
         positions = graph.input(POSITION_IDS, INT64, ("batch_size", "sequence_length"))
@@ -122,7 +122,7 @@ class _Exported:
         turned = graph.contrib("RotaryEmbedding", inputs, **width)
         return graph.reshape(turned, -1, op.heads * op.head_width)
 
-    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
+    def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str:
         """GroupQueryAttention over the past and present of a layer."""
         graph = self._graph
         query, key, rotation = rotary_inputs(lowering.value(op.query), key)

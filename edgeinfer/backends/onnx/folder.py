@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.onnx.export_graph import (
     INPUT_IDS,
     LOGITS,
@@ -20,11 +19,12 @@ from edgeinfer.backends.onnx.export_graph import (
     PRESENT,
     export_graph,
 )
-from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.backends.onnx.graph import OnnxGraph
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 GRAPH_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.onnx", "model.onnx.data", "genai_config.json"
 ALIGNMENT = 4096
@@ -59,7 +59,7 @@ def write_folder(
     return [folder / name for name in (GRAPH_FILE, WEIGHTS_FILE, SETTINGS_FILE)]
 
 
-def _write_weights(path: Path, graph: Graph) -> dict[str, tuple[int, int]]:
+def _write_weights(path: Path, graph: OnnxGraph) -> dict[str, tuple[int, int]]:
     """Write the large initialisers one after the other; offset and length of each."""
     places: dict[str, tuple[int, int]] = {}
     with path.open("wb") as out:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
-from edgeinfer.backends.onnx.grouping import Product, joined
+from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.fragment import Fragment, whole
@@ -22,8 +22,9 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.rms_norm import RMSNorm
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 
@@ -32,7 +33,7 @@ LEAD_ROWS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class RowCounts:
     """How many rows the cache and the bound buffers of a fragment have."""
 
     n_slots: int
@@ -42,7 +43,7 @@ class Sizes:
     table_rows: int
 
     @classmethod
-    def of(cls, limits: Limits) -> Sizes:
+    def of(cls, limits: Limits) -> RowCounts:
         """Room for every slot, for rows that are dead until they are many, and for those of one pass."""
         n_slots = limits.n_pages * PAGE
         spare = max(limits.max_tokens, SPARE_ROWS + int(SPARE_SHARE * n_slots))
@@ -60,23 +61,23 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of a fragment. Raises as `footprint`."""
     DEVICE_OPS.check_kinds(fragment.spec.ops())
-    spec, sizes = fragment.spec, Sizes.of(limits)
+    spec, sizes = fragment.spec, RowCounts.of(limits)
     per_token = spec.kv_bytes_per_token(4)
     spare = per_token * (sizes.cache_rows - sizes.n_slots)
     held = weight_bytes(spec, tensors, sizes)
     return Footprint(held, per_token, per_token * sizes.n_slots, spare + bound_bytes(fragment, sizes))
 
 
-def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Sizes) -> int:
+def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: RowCounts) -> int:
     """Bytes of all initialisers but the few numbers that are shapes."""
-    products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
+    products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, ProductGroup)}
     norms = {vector for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) for vector in op.vectors}
     ones = {op.width for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) and op.weight is None}
     tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
     return sum(product.nbytes for product in products) + 4 * (sum(norm.n_rows for norm in norms) + sum(ones)) + tables
 
 
-def bound_bytes(fragment: Fragment, sizes: Sizes) -> int:
+def bound_bytes(fragment: Fragment, sizes: RowCounts) -> int:
     """Bytes of the input and output buffers of the largest pass; inputs that a caller owns are not counted."""
     spec = fragment.spec
     rows = {Rows.TOKENS: sizes.max_tokens, Rows.OUTPUTS: sizes.max_outputs}

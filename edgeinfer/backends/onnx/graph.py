@@ -26,7 +26,7 @@ Dimension = int | str
 Attribute = int | float | str | tuple[int, ...]
 
 
-class Graph:
+class OnnxGraph:
     """Names are given out by the graph but for its inputs, outputs and large initialisers."""
 
     def __init__(self) -> None:

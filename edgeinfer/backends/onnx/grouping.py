@@ -17,7 +17,7 @@ from edgeinfer.models.quants import QuantFormat, format_of
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductGroup:
     """Products of one source whose rows lie one below the other; each op takes its own part of the columns out."""
 
     ops: tuple[MatMul, ...]
@@ -44,9 +44,9 @@ class Product:
         return matrix + 4 * sum(bias.n_rows for bias in self.biases)
 
 
-def joined(ops: Iterable[Op], tensors: Mapping[str, TensorInfo]) -> Iterator[Op | Product]:
+def joined(ops: Iterable[Op], tensors: Mapping[str, TensorInfo]) -> Iterator[Op | ProductGroup]:
     """The ops in order, every MatMul in a Product."""
-    open_group: Product | None = None
+    open_group: ProductGroup | None = None
     for op in ops:
         if not isinstance(op, MatMul):
             if open_group is not None:
@@ -56,16 +56,16 @@ def joined(ops: Iterable[Op], tensors: Mapping[str, TensorInfo]) -> Iterator[Op 
             continue
         source = format_of(tensors[op.weight.tensor].ggml_type)
         if open_group is not None and _may_join(open_group, op, source):
-            open_group = Product((*open_group.ops, op), source, open_group.form)
+            open_group = ProductGroup((*open_group.ops, op), source, open_group.form)
             continue
         if open_group is not None:
             yield open_group
-        open_group = Product((op,), source, form_of(source))
+        open_group = ProductGroup((op,), source, form_of(source))
     if open_group is not None:
         yield open_group
 
 
-def _may_join(group: Product, op: MatMul, source: QuantFormat) -> bool:
+def _may_join(group: ProductGroup, op: MatMul, source: QuantFormat) -> bool:
     last = group.ops[-1]
     return (
         not (op.accumulate or last.accumulate)

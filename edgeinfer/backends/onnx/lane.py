@@ -15,7 +15,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PATIENCE_S, Limits, Progress
+from edgeinfer.backends.base import PATIENCE_S, Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.onnx.attention import (
     LAST,
@@ -27,13 +27,13 @@ from edgeinfer.backends.onnx.attention import (
     mask_name,
     surroundings,
 )
-from edgeinfer.backends.onnx.cache import Cache
-from edgeinfer.backends.onnx.footprint import Sizes, windows
-from edgeinfer.backends.onnx.graph import FLOAT, Graph
-from edgeinfer.backends.onnx.lowering import Lowering, input_name, output_name
+from edgeinfer.backends.onnx.cache import OnnxCache
+from edgeinfer.backends.onnx.footprint import RowCounts, windows
+from edgeinfer.backends.onnx.graph import FLOAT, OnnxGraph
+from edgeinfer.backends.onnx.lowering import OnnxLowering, input_name, output_name
 from edgeinfer.backends.onnx.providers import CPU
-from edgeinfer.backends.onnx.session import Session
-from edgeinfer.backends.onnx.watching import Watch
+from edgeinfer.backends.onnx.session import GraphSession
+from edgeinfer.backends.onnx.watching import RunWatch
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.fragment import Fragment
@@ -43,6 +43,7 @@ from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
+from edgeinfer.steps import Progress
 
 Threads = tuple[int, tuple[int, ...]]
 """How many threads a session has, and the cores they are pinned to, () for none."""
@@ -61,18 +62,18 @@ class OnnxFragmentLane:
         progress: Progress,
     ) -> None:
         spec = fragment.spec
-        self._fragment, self._sizes = fragment, Sizes.of(limits)
+        self._fragment, self._sizes = fragment, RowCounts.of(limits)
         grouped = providers[0] == CPU and fits_grouped(spec)
-        graph = Graph()
-        lowering = Lowering(graph, file, surroundings(graph, grouped=grouped), self._sizes.table_rows)
+        graph = OnnxGraph()
+        lowering = OnnxLowering(graph, file, surroundings(graph, grouped=grouped), self._sizes.table_rows)
         for name, tensor in lowering.lower(fragment, progress).items():
             graph.node("Identity", (tensor,), out=output_name(name))
             graph.output(output_name(name), FLOAT, ("rows out." + name, spec.buffer(name).width))
         file.release()
         self._weight_bytes = lowering.packed_bytes + sum(array.nbytes for array in graph.large.values())
         self._inputs = frozenset(graph.input_names)
-        self._session = Session.of_graph(graph, providers, *threads)
-        self._cache = Cache(spec.kv, self._sizes, grouped=grouped)
+        self._session = GraphSession.of_graph(graph, providers, *threads)
+        self._cache = OnnxCache(spec.kv, self._sizes, grouped=grouped)
         self._grouped = grouped
         learned = {op.out: op.weight for op in spec.ops() if isinstance(op, PositionEmbed)}
         self._embeds = [
@@ -257,7 +258,7 @@ class OnnxLane:
 
     def __init__(self, part: OnnxFragmentLane, logits: str, *, apart: bool) -> None:
         self._part, self._logits = part, logits
-        self._watch = None if apart else Watch(part.patience_s)
+        self._watch = None if apart else RunWatch(part.patience_s)
 
     @property
     def resident_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """From the ops of a fragment to an ONNX graph.
 
-In: a fragment and its file. Out: nodes and initialisers in a `Graph`. Buffers are two-dimensional, [rows, width]; what
-a buffer holds is put off as long as it may become part of a larger operator (`values`). Knows no sessions and no cache.
+In: a fragment and its file. Out: nodes and initialisers in an `OnnxGraph`. Buffers are two-dimensional, [rows, width];
+what a buffer holds is put off as long as it may become part of a larger operator (`values`). Knows no sessions and no
+cache.
 """
 
 from __future__ import annotations
@@ -10,43 +11,44 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Progress
-from edgeinfer.backends.onnx.graph import FLOAT, Graph
-from edgeinfer.backends.onnx.grouping import Product, joined
+from edgeinfer.backends.onnx.graph import FLOAT, OnnxGraph
+from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.op import DEVICE_OPS
-from edgeinfer.backends.onnx.values import Part, Plain, Sum, Turned, Value
+from edgeinfer.backends.onnx.values import Plain, Sum, TensorPart, Turned, Value
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 class Surroundings(Protocol):
     """What differs between our own lanes and graphs for other programs: tokens, attention, what is put out."""
 
-    def embedded(self, lowering: Lowering, op: Embed) -> str: ...
+    def embedded(self, lowering: OnnxLowering, op: Embed) -> str: ...
 
-    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str: ...
+    def placed(self, lowering: OnnxLowering, value: str, op: PositionEmbed) -> str: ...
 
-    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str: ...
+    def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str: ...
 
-    def rotated(self, lowering: Lowering, value: str, op: Rope) -> str: ...
+    def rotated(self, lowering: OnnxLowering, value: str, op: Rope) -> str: ...
 
-    def taken(self, lowering: Lowering, value: str) -> str: ...
+    def taken(self, lowering: OnnxLowering, value: str) -> str: ...
 
 
-class Lowering:
+class OnnxLowering:
     """One fragment on its way into a graph.
 
     `packed_bytes`: what the runtime will hold for packed weights beside their initialisers.
     """
 
-    def __init__(self, graph: Graph, file: GGUFFile, around: Surroundings, table_rows: int) -> None:
+    def __init__(self, graph: OnnxGraph, file: GGUFFile, around: Surroundings, table_rows: int) -> None:
         self.graph, self.file = graph, file
         self.around, self._table_rows = around, table_rows
         self.packed_bytes = 0
@@ -64,7 +66,7 @@ class Lowering:
         stages = fragment.spec.stages
         for done, stage in enumerate(stages):
             for op in joined(stage.ops, self.file.tensors):
-                DEVICE_OPS.of(op.ops[0] if isinstance(op, Product) else op).lower(self, op)
+                DEVICE_OPS.of(op.ops[0] if isinstance(op, ProductGroup) else op).lower(self, op)
             progress("loading weights", done + 1, len(stages))
         if self.stored.keys() - self.attended:
             layer = min(self.stored.keys() - self.attended)
@@ -92,12 +94,12 @@ class Lowering:
                 return value.name
             case Sum():
                 return self.graph.node("Add", (value.left, value.right))
-            case Part():
+            case TensorPart():
                 return self._split(value)[value.index]
             case Turned():
                 return self.around.rotated(self, self.plain(value.value), value.rope)
 
-    def _split(self, part: Part) -> tuple[str, ...]:
+    def _split(self, part: TensorPart) -> tuple[str, ...]:
         if part.whole not in self._splits:
             sizes = self.graph.numbers(*part.widths)
             outs = ("?",) * len(part.widths)

@@ -43,7 +43,7 @@ class BlockForm:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatForm:
+class PlainFloats:
     """Plain float32."""
 
     def nbytes(self, n_rows: int, columns: int) -> int:
@@ -51,7 +51,7 @@ class FloatForm:
         return 4 * n_rows * columns
 
 
-Form = BlockForm | FloatForm
+Form = BlockForm | PlainFloats
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Blocks:
 def form_of(form: QuantFormat) -> Form:
     """How a format is held. Formats whose codes or blocks MatMulNBits lacks become float32."""
     if not isinstance(form, BlockFormat) or form.group not in BLOCKS:
-        return FloatForm()
+        return PlainFloats()
     lowest, highest = form.code_range
     if lowest >= -8 and highest <= 7:
         return BlockForm(4, form.group, form.has_minimum, 8)
@@ -79,7 +79,7 @@ def form_of(form: QuantFormat) -> Form:
         return BlockForm(4, form.group, True, 0)
     if lowest >= -128 and highest <= 127:
         return BlockForm(8, form.group, form.has_minimum, 128)
-    return FloatForm()
+    return PlainFloats()
 
 
 def blocks(file: GGUFFile, parts: Sequence[Weight], source: BlockFormat, form: BlockForm) -> Blocks:

@@ -13,14 +13,14 @@ from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.op import Op
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxOp:
     """One op. `lower` appends its nodes, and says what its buffer holds then; of `MatMul` it takes whole groups."""
 
-    lower: Callable[[Lowering, Any], None]
+    lower: Callable[[OnnxLowering, Any], None]
     fields: frozenset[str] = frozenset()
     why_not: Callable[[Op], str | None] | None = None
 

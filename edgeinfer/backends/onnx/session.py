@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.backends.onnx.graph import OnnxGraph
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
 
 FATAL = 4
@@ -32,7 +32,7 @@ class Port:
     shape: tuple[int | str | None, ...]
 
 
-class Session:
+class GraphSession:
     """A graph that can be run; what is bound stays bound until it is bound anew."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
@@ -41,7 +41,9 @@ class Session:
         self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
 
     @classmethod
-    def of_graph(cls, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> Session:
+    def of_graph(
+        cls, graph: OnnxGraph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()
+    ) -> GraphSession:
         """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
 
         Raises DeviceFailed where the runtime refuses the graph, DeviceUnavailable where the provider does not start,
@@ -58,7 +60,7 @@ class Session:
         return cls(session)
 
     @classmethod
-    def of_file(cls, path: Path, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> Session:
+    def of_file(cls, path: Path, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> GraphSession:
         """The graph in a file, with its weights there or beside it. Raises as `of_graph`."""
         return cls(_started(str(path), _options(n_threads, cores), providers))
 

@@ -27,7 +27,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TensorPart:
     """Columns of a tensor that is cut into parts of `widths`: the part numbered `index`."""
 
     whole: str
@@ -39,8 +39,8 @@ class Part:
 class Turned:
     """A value that is still to be rotated."""
 
-    value: Plain | Sum | Part
+    value: Plain | Sum | TensorPart
     rope: Rope
 
 
-Value = Plain | Sum | Part | Turned
+Value = Plain | Sum | TensorPart | Turned

@@ -19,7 +19,7 @@ LOOKS = 4
 """How often a run is looked after in the time that it has."""
 
 
-class Watch:
+class RunWatch:
     """Looks after the runs of one session, one at a time. Close it."""
 
     def __init__(self, patience_s: float) -> None:

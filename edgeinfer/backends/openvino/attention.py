@@ -26,7 +26,7 @@ def state_name(layer: int, part: str) -> str:
     return f"cache.{layer}.{part}"
 
 
-class Caches:
+class GraphStates:
     """The states of a graph."""
 
     def __init__(self, kv: Sequence[PagedKV], parameters: Mapping[str, Node]) -> None:

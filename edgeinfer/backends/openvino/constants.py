@@ -1,7 +1,7 @@
 """Weights as constants of a graph: how each quant format is stored, how large that is, and the arrays themselves.
 
-In: a quant format, or the raw rows of a weight. Out: a `Form`, and `Stored` arrays that mean exactly the same values as
-the file, except for formats with a minimum. Knows nothing of OpenVINO.
+In: a quant format, or the raw rows of a weight. Out: a `Form`, and `StoredMatrix` arrays that mean exactly the same
+values as the file, except for formats with a minimum. Knows nothing of OpenVINO.
 
 OpenVINO multiplies 8-bit activations with weights of the form scale * (code - zero point), all integers but the scale.
 A minimum is a zero point that is not an integer: the nearest one is stored, and what is left of each group, at most
@@ -62,7 +62,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMatrix:
     """A matrix: codes uint8[N, K' * bits / 8] (two 4-bit codes in a byte, the first one low), or its values.
 
     scale float16 or float32[N, K' / group, 1]; zero uint8[1, 1, 1], or [N, K' / group * bits / 8] packed as codes are.
@@ -93,11 +93,11 @@ def form_of(form: QuantFormat) -> Form:
     return Form(code, form.group, 8 if code == "u4" else 128, scale)
 
 
-def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> Stored:
+def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> StoredMatrix:
     """Raw rows, uint8[N, row_bytes], in the form of their format."""
     form, n_rows = form_of(quant), len(raw)
     if isinstance(quant, FloatFormat):
-        return Stored(form, n_rows, columns, _plain(raw, quant, form))
+        return StoredMatrix(form, n_rows, columns, _plain(raw, quant, form))
     n_columns = columns + form.sum_columns(columns)
     n_groups, per_byte = n_columns // form.group, 8 // CODE_BITS[form.code]
     codes = np.empty((n_rows, n_columns // per_byte), np.uint8)
@@ -112,8 +112,8 @@ def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> Stored:
             whole, scale[rows, :, 0] = unpacked.codes.view(np.uint8) + np.uint8(form.zero), unpacked.scale
         codes[rows] = _packed(whole, form)
     if form.zero is None:
-        return Stored(form, n_rows, columns, codes, scale, _packed(zeros.reshape(1, -1), form).reshape(-1))
-    return Stored(form, n_rows, columns, codes, scale, np.full((1, 1, 1), form.zero, np.uint8))
+        return StoredMatrix(form, n_rows, columns, codes, scale, _packed(zeros.reshape(1, -1), form).reshape(-1))
+    return StoredMatrix(form, n_rows, columns, codes, scale, np.full((1, 1, 1), form.zero, np.uint8))
 
 
 def _plain(raw: NDArray[np.uint8], quant: FloatFormat, form: Form) -> NDArray[np.generic]:

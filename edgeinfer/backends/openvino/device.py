@@ -9,12 +9,12 @@ from pathlib import Path
 
 import openvino as ov
 
-from edgeinfer.backends.base import DeviceOptions, Joined, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Joined, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.openvino.attention import state_name
-from edgeinfer.backends.openvino.feeding import Feed
+from edgeinfer.backends.openvino.feeding import GraphFeed
 from edgeinfer.backends.openvino.footprint import float_layers, fragment_footprint
-from edgeinfer.backends.openvino.graph import Lowering
+from edgeinfer.backends.openvino.graph import OpenVinoLowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import JOINED_PRODUCTS, MOST_JOINED, OpenVinoFragmentLane, OpenVinoLane
@@ -31,6 +31,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.steps import Progress, no_progress
 
 KEY = "openvino"
 
@@ -74,13 +75,13 @@ class OpenVinoDevice:
 
     def _parts(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress
-    ) -> tuple[Feed, States, tuple[str, ...], int, Placing]:
+    ) -> tuple[GraphFeed, States, tuple[str, ...], int, Placing]:
         compiled = self._compiled(fragment, file, limits, progress)
         self._placing.expect_threads()
         states = States(compiled, state_forms(fragment), limits.n_pages * PAGE)
         taken = fragment_footprint(fragment, file.tensors, limits)
         n_bytes = taken.weight_bytes + taken.kv_bytes + taken.buffer_bytes
-        return Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes, self._placing
+        return GraphFeed(signature_of(fragment), file), states, fragment.outputs, n_bytes, self._placing
 
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
         """The graph of a fragment: the one that was kept, or a new one, which is kept."""
@@ -90,7 +91,7 @@ class OpenVinoDevice:
         key = key_of(fragment, file, properties, self._processor)
         found = self._kept.find(self._core, key, self._target, properties)
         if found is None:
-            model = Lowering(fragment, file).model(progress)
+            model = OpenVinoLowering(fragment, file).model(progress)
             progress("compiling the graph", 0, 1)
             try:
                 found = self._core.compile_model(model, self._target, properties)

@@ -26,7 +26,7 @@ UNSEEN = np.float32(-65504.0)
 Arrays = dict[str, NDArray[np.generic]]
 
 
-class Feed:
+class GraphFeed:
     """What the graph of one signature is fed."""
 
     def __init__(self, signature: Signature, file: GGUFFile) -> None:

@@ -13,8 +13,7 @@ import openvino as ov
 from openvino import Node
 from openvino import opset13 as op
 
-from edgeinfer.backends.base import Progress
-from edgeinfer.backends.openvino.attention import Caches
+from edgeinfer.backends.openvino.attention import GraphStates
 from edgeinfer.backends.openvino.nodes import indices, parameter
 from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.signature import Signature, signature_of
@@ -22,6 +21,7 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 @dataclass(slots=True)
@@ -33,14 +33,14 @@ class Value:
     sums: dict[tuple[int, int], Node] = field(default_factory=dict)
 
 
-class Lowering:
+class OpenVinoLowering:
     """Nodes of one fragment, made op by op."""
 
     def __init__(self, fragment: Fragment, file: GGUFFile) -> None:
         self._fragment, self.file = fragment, file
         self.signature: Signature = signature_of(fragment)
         self.parameters = {name: parameter(name, shape, is_index) for name, shape, is_index in self.signature.inputs}
-        self.caches = Caches(fragment.spec.kv, self.parameters)
+        self.caches = GraphStates(fragment.spec.kv, self.parameters)
         self.values = {name: Value(self.parameters[name]) for name in fragment.inputs}
         self.matrices: dict[Weight, Node] = {}
 

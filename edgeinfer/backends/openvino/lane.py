@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.capabilities import LaneCapabilities
-from edgeinfer.backends.openvino.feeding import Arrays, Feed
+from edgeinfer.backends.openvino.feeding import Arrays, GraphFeed
 from edgeinfer.backends.openvino.holder import Holder
 from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.states import States
@@ -38,7 +38,7 @@ class OpenVinoFragmentLane:
     """A fragment on one processor of OpenVINO; steps are asynchronous infer requests."""
 
     def __init__(
-        self, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int, placing: Placing
+        self, feed: GraphFeed, states: States, outputs: tuple[str, ...], resident_bytes: int, placing: Placing
     ) -> None:
         self._placing = placing
         self._feed, self._states, self._outputs = feed, states, outputs
@@ -129,7 +129,7 @@ class OpenVinoLane(OpenVinoFragmentLane):
 
     def __init__(
         self,
-        feed: Feed,
+        feed: GraphFeed,
         states: States,
         outputs: tuple[str, ...],
         resident_bytes: int,

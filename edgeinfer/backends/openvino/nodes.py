@@ -1,6 +1,6 @@
 """Small pieces of OpenVINO graphs: constants, inputs, and a stored matrix as the form that plugins keep compressed.
 
-In: numbers and `Stored` arrays. Out: nodes. Constants own their memory, so nothing of ours has to live on.
+In: numbers and `StoredMatrix` arrays. Out: nodes. Constants own their memory, so nothing of ours has to live on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from edgeinfer.backends.openvino.constants import Stored
+from edgeinfer.backends.openvino.constants import StoredMatrix
 
 TYPES = {"u4": ov.Type.u4, "u8": ov.Type.u8, "f16": ov.Type.f16, "bf16": ov.Type.bf16, "f32": ov.Type.f32}
 
@@ -39,7 +39,7 @@ def constant(contents: NDArray[np.generic], shape: tuple[int, ...], kind: str) -
     return op.constant(tensor)
 
 
-def matrix(stored: Stored) -> ov.Node:
+def matrix(stored: StoredMatrix) -> ov.Node:
     """float32[N, K'] of a matrix: (codes - zero point) * scale, which plugins keep as codes."""
     form, n_rows = stored.form, stored.n_rows
     columns = stored.columns + form.sum_columns(stored.columns)

@@ -13,14 +13,14 @@ from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.op import Op
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
 @dataclass(frozen=True, slots=True)
 class OpenVinoOp:
     """One op. `lower` makes its nodes, and says what its buffer holds then."""
 
-    lower: Callable[[Lowering, Any], None]
+    lower: Callable[[OpenVinoLowering, Any], None]
     fields: frozenset[str] = frozenset()
     why_not: Callable[[Op], str | None] | None = None
 

@@ -12,9 +12,10 @@ from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.rotary import RopeTable
 
 Input = tuple[str, tuple[int, ...], bool]
 """Name, shape with -1 for what varies, and whether it holds int32 (else float32)."""

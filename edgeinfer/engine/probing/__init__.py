@@ -1,1 +1,1 @@
-"""Measuring this machine: rates of devices, memory and disk, as a `scheduling.profile.Profile`."""
+"""Measuring this machine: rates of devices, memory and disk, as a `scheduling.machine.profile.Profile`."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from edgeinfer.backends.base import Device
-from edgeinfer.engine.probing.quiet import QuietMeter
+from edgeinfer.engine.measure.quiet import QuietMeter
 from edgeinfer.engine.probing.rates import bytes_per_weight
 from edgeinfer.engine.probing.separation import (
     CACHED,
@@ -33,19 +33,19 @@ from edgeinfer.engine.probing.separation import (
     TimedPass,
     separated,
 )
-from edgeinfer.engine.probing.synthetic import Shape
+from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.engine.probing.whole_passes import WholePasses
-from edgeinfer.scheduling import profile
-from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
+from edgeinfer.scheduling.machine import profile
+from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
 
 N_VOCAB, VOCAB_UNIT, N_CONTEXT, HEAD_WIDTH = 1024, 64, 2048, 64
-FLAT = Shape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
+FLAT = ModelShape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
 """A model of next to no weights: what a pass takes anyway;"""
 DEEPER = 12
 """layers of another one: what their ops take."""
-SLIM = Shape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+SLIM = ModelShape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
 """A layer of small matrices, as models have them in great numbers."""
-BROAD = Shape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+BROAD = ModelShape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
 """A layer of large ones, which are mostly products."""
 LAYER_SHARE = 0.5
 """Of the bytes that no cache holds, those in layers; the rest is in the head, which long passes compute only once."""
@@ -117,7 +117,7 @@ class AcceleratorProbe:
         others = {part: seconds for part, seconds in known.items() if part[0] not in (NARROW, WIDE)}
         return separated(self._usual([(shape, False) for shape in self._shapes(form)[-2:]], form), others)
 
-    def _usual(self, shapes: Sequence[tuple[Shape, bool]], form: str) -> list[TimedPass]:
+    def _usual(self, shapes: Sequence[tuple[ModelShape, bool]], form: str) -> list[TimedPass]:
         """Passes of models, of which some are read deep, round after round."""
         found: dict[tuple[int, int, int], list[TimedPass]] = {}
         for _ in range(self._amount.rounds):
@@ -126,7 +126,7 @@ class AcceleratorProbe:
                     found.setdefault((number, *key), []).append(each)
         return [usual(each) for each in found.values()]
 
-    def _shapes(self, form: str) -> tuple[Shape, ...]:
+    def _shapes(self, form: str) -> tuple[ModelShape, ...]:
         """Two models of next to nothing, the narrow and the wide one; these read what no cache holds."""
         n_weights = self._footprint / bytes_per_weight(form)
         layered = []
@@ -136,7 +136,7 @@ class AcceleratorProbe:
             layered.append(replace(shape, n_layers=n_layers, n_vocab=n_vocab))
         return (FLAT, replace(FLAT, n_layers=DEEPER), *layered)
 
-    def _timed(self, shape: Shape, form: str, *, is_deep: bool) -> list[tuple[tuple[int, int], TimedPass]]:
+    def _timed(self, shape: ModelShape, form: str, *, is_deep: bool) -> list[tuple[tuple[int, int], TimedPass]]:
         """Passes of a model, each with its tokens and the group it belongs to."""
         amount, found = self._amount, []
         longest = amount.prompts[-1]

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, Progress, kind_of, open_device
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of, open_device
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
 from edgeinfer.engine.probing.exchange import measured_exchange
 from edgeinfer.engine.probing.link import measured_link
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.probing.probe import Wanted, footprint, probe, rounded
-from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.probing.probe import ProbeRequest, footprint, probe, rounded
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.store import default_root
-from edgeinfer.scheduling.beside import side_by_side
-from edgeinfer.scheduling.core_plan import read_bytes_s
-from edgeinfer.scheduling.profile import CPU, QUIET_SHARE, Curve, DeviceRates, Profile
-from edgeinfer.scheduling.some_cores import with_cores
-from edgeinfer.scheduling.topology import Topology
+from edgeinfer.scheduling.machine.profile import CPU, QUIET_SHARE, Curve, DeviceRates, Profile
+from edgeinfer.scheduling.machine.topology import Topology
+from edgeinfer.scheduling.workers.beside import side_by_side
+from edgeinfer.scheduling.workers.core_plan import read_bytes_s
+from edgeinfer.scheduling.workers.some_cores import with_cores
+from edgeinfer.steps import Progress
 
 METHOD = "whole models"
 """How devices are measured: combinations that were measured in another way are measured again."""
@@ -58,7 +59,7 @@ def machine_profile(topology: Topology, formats: tuple[str, ...], progress: Prog
     store = ProfileStore()
     found = store.find(fingerprint_of(topology))
     if found is None:
-        found = probe(topology, Wanted(True, formats), default_root(), progress)
+        found = probe(topology, ProbeRequest(True, formats), default_root(), progress)
         if found.idle_share is None or found.idle_share >= QUIET_SHARE:
             store.save(found)
     return found

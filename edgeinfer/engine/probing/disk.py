@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.cpu.memory import HUGE, aligned
-from edgeinfer.scheduling.profile import Curve, Disk
+from edgeinfer.jit.memory import HUGE, aligned
+from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.temporary import temporary_folder
 
 FILE_BYTES = 128 << 20

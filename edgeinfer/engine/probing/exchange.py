@@ -12,25 +12,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Device, Limits, Progress, no_progress
+from edgeinfer.backends.base import Device, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.engine.lanes.timeline import Timeline
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.multi.timeline import StepTimeline
 from edgeinfer.engine.probing.separation import nonnegative
-from edgeinfer.engine.probing.synthetic import Shape
+from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.engine.probing.whole_passes import WholePasses
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.cost import ACTIVATION_BYTES
-from edgeinfer.scheduling.granules import granule
-from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
-from edgeinfer.scheduling.profile import Link
-from edgeinfer.scheduling.step_time import product_groups
-from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.machine.profile import Link
+from edgeinfer.scheduling.placement.granules import granule
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.step_time import product_groups
+from edgeinfer.steps import Progress, no_progress
 
-SMALL = Shape(256, 512, 4, 2, 64, 8, 1024, 1024)
+SMALL = ModelShape(256, 512, 4, 2, 64, 8, 1024, 1024)
 """Next to nothing is computed: an exchange takes what it takes anyway."""
-LARGE = Shape(1024, 2048, 16, 4, 64, 2, 1024, 1024)
+LARGE = ModelShape(1024, 2048, 16, 4, 64, 2, 1024, 1024)
 """More bytes are exchanged, in fewer messages."""
 RUNS = {1: 16, 64: 4, 256: 3}
 """Tokens of passes, and how many are timed; the first of each is not counted."""
@@ -92,14 +93,14 @@ def halves(work: ModelWork, host: str, other: str) -> Placement:
             product.n_rows // 2 // granule(product.n_rows) * granule(product.n_rows) for product in stage.shape.products
         ]
         parts = tuple(
-            (Part(host, 0, cut), Part(other, cut, product.n_rows))
+            (RowRange(host, 0, cut), RowRange(other, cut, product.n_rows))
             for cut, product in zip(cuts, stage.shape.products, strict=True)
         )
         stages.append(StagePlacement(host, parts, None if stage.shape.attention is None else host))
     return Placement(tuple(stages))
 
 
-def _exchanges(device: _Halves, shape: Shape, form: str) -> list[_Exchanges]:
+def _exchanges(device: _Halves, shape: ModelShape, form: str) -> list[_Exchanges]:
     """Of passes of each size, the quickest quarter's."""
     whole = WholePasses(device, shape, form)
     try:
@@ -118,7 +119,7 @@ def _exchanges(device: _Halves, shape: Shape, form: str) -> list[_Exchanges]:
         whole.close()
 
 
-def _read(timeline: Timeline, host: str, n_bytes: float) -> _Exchanges:
+def _read(timeline: StepTimeline, host: str, n_bytes: float) -> _Exchanges:
     n = sum(span.device != host for span in timeline.spans)
     host_s = timeline.ended - timeline.began - timeline.busy_s(host) - timeline.waited_s
     away = next(name for name in timeline.devices if name != host)

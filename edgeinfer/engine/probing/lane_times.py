@@ -1,6 +1,6 @@
 """Timing a lane op by op: passes of a synthetic model, and what each kind of op took in them.
 
-In: the op times of an open lane, and the numbers of tokens. Out: `scheduling.fit.PassTimes`. Places tokens by the
+In: the op times of an open lane, and the numbers of tokens. Out: `scheduling.cost.fit.PassTimes`. Places tokens by the
 accounting of the KV cache alone, since what the cache holds does not change the time.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits, OpSeconds
 from edgeinfer.backends.capabilities import OpTimes
-from edgeinfer.engine.kvcache import KVCache
+from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Batch, Step
-from edgeinfer.scheduling.fit import PassTimes, ProductTime
+from edgeinfer.scheduling.cost.fit import PassTimes, ProductTime
 
 ATTENTION, OTHERS = -1, -2
 """Groups of what is no product; products are told apart by their columns."""

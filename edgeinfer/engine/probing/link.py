@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits
-from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.buffers import Buffer, Rows
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import Stage
@@ -25,7 +25,7 @@ from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.load import Model
-from edgeinfer.scheduling.profile import Link
+from edgeinfer.scheduling.machine.profile import Link
 
 WIDTH, NARROW = 8192, 256
 """Numbers of a row that cross: with MANY rows, 8 MB; and of one that is next to nothing."""
@@ -34,7 +34,7 @@ N_RUNS = 5
 MOST_BYTES_S = 1e13
 """That are believed: where a difference of two times is nothing or less, it is that."""
 LEAST_S = 1e-9
-SHAPE = Shape(NARROW, NARROW, 1, 1, 64, 1, NARROW, MANY)
+SHAPE = ModelShape(NARROW, NARROW, 1, 1, 64, 1, NARROW, MANY)
 
 
 def measured_link(device: FragmentDevice, form: str) -> Link:

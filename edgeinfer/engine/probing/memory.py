@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from edgeinfer.backends.cpu.bandwidth import MemoryReaders
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.scheduling.profile import CoreRates, Curve, NodeRates
-from edgeinfer.scheduling.topology import Topology
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.scheduling.machine.profile import CoreRates, Curve, NodeRates
+from edgeinfer.scheduling.machine.topology import Topology
 
 LARGEST_BYTES = 256 << 20
 SMALLEST_BYTES = 8 << 20
@@ -54,7 +54,7 @@ class MemoryProbe:
         self._alone: dict[tuple[int, ...], list[float]] = {}
         self._n_rounds = 0
         self._open = ExitStack()
-        library = KernelLibrary()
+        library = kernel_library()
         self._readers = self._open.enter_context(MemoryReaders(self._chosen, self._largest, library))
         self._library = library
 

@@ -15,14 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from edgeinfer.backends.base import DeviceOptions, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.measure.machine import fingerprint_of, machine_name
+from edgeinfer.engine.measure.quiet import QuietMeter
 from edgeinfer.engine.probing.disk import DiskProbe
-from edgeinfer.engine.probing.machine import fingerprint_of, machine_name
 from edgeinfer.engine.probing.memory import MemoryProbe, MemoryRates
-from edgeinfer.engine.probing.quiet import QuietMeter
 from edgeinfer.engine.probing.rates import HEAD_WIDTHS, FormatProbe, FormatRates, combined
-from edgeinfer.scheduling.profile import CPU, Curve, DeviceRates, Profile
-from edgeinfer.scheduling.topology import Topology
+from edgeinfer.scheduling.machine.profile import CPU, Curve, DeviceRates, Profile
+from edgeinfer.scheduling.machine.topology import Topology
+from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -42,7 +43,7 @@ Measured = TypeVar("Measured", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProbeRequest:
     """What to measure. `formats`: besides the usual ones; `cores`: None for those the topology suggests."""
 
     short: bool = False
@@ -50,14 +51,14 @@ class Wanted:
     cores: tuple[int, ...] | None = None
 
 
-class Part(Protocol):
+class ProbePart(Protocol):
     """A part of the machine that is measured round after round."""
 
     def round(self) -> None: ...
     def close(self) -> None: ...
 
 
-def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress = no_progress) -> Profile:
+def probe(topology: Topology, wanted: ProbeRequest, folder: Path, progress: Progress = no_progress) -> Profile:
     """Measure this machine. Raises DeviceUnavailable where the cpu device cannot run."""
     started = time.perf_counter()
     cores, short = wanted.cores or topology.workers(), wanted.short
@@ -86,7 +87,7 @@ def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress =
     )
 
 
-def _measure(parts: Sequence[Part], started: float, short: bool, progress: Progress) -> QuietMeter:
+def _measure(parts: Sequence[ProbePart], started: float, short: bool, progress: Progress) -> QuietMeter:
     """Rounds over all parts, so that a disturbance of seconds hits each of them once; what is usual counts."""
     meter, n_quiet, began = QuietMeter(), 0, time.perf_counter()
     n_wanted = 1 if short else QUIET_ROUNDS

@@ -17,16 +17,16 @@ import numpy as np
 
 from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, open_device
 from edgeinfer.backends.capabilities import Workers
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.gguf.ggml_types import GGML_TYPES
-from edgeinfer.scheduling import fit
-from edgeinfer.scheduling.profile import AttentionRates, Curve, ProductRates
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost import fit
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, ProductRates
 
 NARROW, WIDE = 768, 4096
 """Columns of the matrices that are multiplied: what most models have lies between them or near."""
@@ -68,10 +68,10 @@ class FormatRates:
     speeds: tuple[float, ...]
 
 
-def shape_for(form_bytes: float, footprint: int, head_width: int) -> Shape:
+def shape_for(form_bytes: float, footprint: int, head_width: int) -> ModelShape:
     """A shape whose layers take about `footprint` bytes together."""
     heads = NARROW // head_width
-    shape = Shape(NARROW, WIDE, heads, heads // 3, head_width, 1, N_VOCAB, N_CONTEXT)
+    shape = ModelShape(NARROW, WIDE, heads, heads // 3, head_width, 1, N_VOCAB, N_CONTEXT)
     return replace(shape, n_layers=max(FEW_LAYERS, round(footprint / (shape.layer_weights * form_bytes))))
 
 

@@ -2,7 +2,7 @@
 
 In: passes of models whose work is known, with their seconds. Out: the `Parts` that explain them best, none below 0, by
 least squares of relative errors. Each is told from the others because models of different shapes were timed. Mirrors
-`scheduling.cost`; measures nothing.
+`scheduling.cost.seconds`; measures nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import ModelWork
 
 PASS, TOKEN, OP, ELEMENT, CACHED, ROW = "pass", "token", "op", "element", "cached", "row"
 NARROW, WIDE = "narrow weight", "wide weight"

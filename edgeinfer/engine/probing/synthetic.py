@@ -27,7 +27,7 @@ STRING, U32, F32 = 8, 4, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """The sizes of a llama whose head is tied to its embedding."""
 
     width: int
@@ -59,7 +59,7 @@ class Shape:
         return sum(rows * columns for name, (rows, columns) in self.matrices().items() if name.startswith("blk.0."))
 
 
-def synthetic_model(shape: Shape, form: str, seed: int | None = None) -> Model:
+def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Model:
     """A model whose matrices all have the format called `form`: of zeros, or all different with a seed."""
     header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
     mapping = mmap.mmap(-1, n_bytes) if sys.platform == "win32" else mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
@@ -82,7 +82,7 @@ def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
         part[:] = np.frombuffer(draw.bytes(len(part)), np.uint8) & 0x0F | 0x20
 
 
-def _encoded(shape: Shape, kind: GGMLType) -> tuple[bytes, int]:
+def _encoded(shape: ModelShape, kind: GGMLType) -> tuple[bytes, int]:
     """The header of the file, and the size of the whole."""
     numbers = {
         "embedding_length": shape.width,
@@ -108,7 +108,7 @@ def _encoded(shape: Shape, kind: GGMLType) -> tuple[bytes, int]:
     return header, -(-len(header) // ALIGNMENT) * ALIGNMENT + offset
 
 
-def _tensors(shape: Shape, kind: GGMLType) -> list[tuple[str, tuple[int, ...], GGMLType]]:
+def _tensors(shape: ModelShape, kind: GGMLType) -> list[tuple[str, tuple[int, ...], GGMLType]]:
     """Name, sides and type of every tensor: matrices, then the norms."""
     norms = [f"blk.{n}.{name}.weight" for n in range(shape.n_layers) for name in ("attn_norm", "ffn_norm")]
     found: list[tuple[str, tuple[int, ...], GGMLType]] = [

@@ -12,14 +12,14 @@ from contextlib import ExitStack
 import numpy as np
 
 from edgeinfer.backends.base import Device
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.lanes.timeline import Timeline
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.multi.timeline import StepTimeline
 from edgeinfer.engine.probing.separation import TimedPass
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import work_of
 
 SEED = 1
 """Of weights: runtimes that keep equal matrices once would read zeros from their caches."""
@@ -28,7 +28,7 @@ SEED = 1
 class WholePasses:
     """A synthetic model on a device. Close it; the device is its owner's."""
 
-    def __init__(self, device: Device, shape: Shape, form: str) -> None:
+    def __init__(self, device: Device, shape: ModelShape, form: str) -> None:
         """Raises as the device does when it compiles."""
         self._open = ExitStack()
         try:
@@ -48,7 +48,7 @@ class WholePasses:
         self._open.close()
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> StepTimeline:
         """When each device worked in the last pass. Raises ValueError for a device that is one alone."""
         shared = self._executor.shared
         if shared is None:

@@ -51,7 +51,7 @@ FIRST_UNSEEN, UNSEEN = 8, 96
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCosts:
     """Seconds of passes by their tokens: at the start of a sequence, and behind `depth` cached tokens if that is not 0.
 
     Passes of one token are in both.
@@ -62,7 +62,7 @@ class Measured:
     deep: Mapping[int, float]
 
 
-def measure(run: Callable[[int, int], float], most: int, deepest: int, *, streamed: bool = False) -> Measured:
+def measure(run: Callable[[int, int], float], most: int, deepest: int, *, streamed: bool = False) -> MeasuredCosts:
     """Seconds of passes of `most` tokens at most, `deepest` cached tokens before them at most.
 
     `run(k, depth)` runs one of k tokens after so many and tells its seconds. `streamed`: passes wait for weights, which
@@ -70,12 +70,12 @@ def measure(run: Callable[[int, int], float], most: int, deepest: int, *, stream
     """
     run(1, 0)
     if streamed:
-        return Measured(_seconds(run, [size for size in STREAMED_SIZES if size <= most], 0, is_quick=False), 0, {})
+        return MeasuredCosts(_seconds(run, [size for size in STREAMED_SIZES if size <= most], 0, is_quick=False), 0, {})
     is_quick = run(1, 0) < QUICK_S
     depth = DEEP if deepest >= DEEP else 0
     first = _seconds(run, [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most], 0, is_quick)
     deep_sizes = [size for size in DEEP_SIZES if size in first] if depth else []
-    return Measured(first, depth, _seconds(run, deep_sizes, depth, is_quick))
+    return MeasuredCosts(first, depth, _seconds(run, deep_sizes, depth, is_quick))
 
 
 def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
@@ -117,7 +117,7 @@ class Costs:
         self._last: tuple[int, float] | None = None
 
     @classmethod
-    def of(cls, measured: Measured) -> Costs:
+    def of(cls, measured: MeasuredCosts) -> Costs:
         """Costs as they were measured."""
         single = measured.first[1]
         first = {size: seconds / single for size, seconds in measured.first.items()}

@@ -15,17 +15,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.evaluators import SequenceEvaluator
-from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.speculation.chances import Chances
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.jit.library import KernelLibrary
 
 Failure: TypeAlias = DeviceFailed | MemoryError
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
@@ -156,14 +156,14 @@ class Offer:
         return expected / (float(self.costs.curve[n_asked + 1]) + asked)
 
 
-class Asking:
+class DraftModelPolicy:
     """When to ask a draft model, and for how much, in one session."""
 
-    def __init__(self, follower: Follower, chain: Chain, first_claim: int) -> None:
-        """`first_claim`: where the claims of its voice begin in the counts."""
+    def __init__(self, follower: Follower, chain: Chain, first_bucket: int) -> None:
+        """`first_bucket`: where the buckets of its draft source begin in the counts."""
         self._follower = follower
         self._chain = chain
-        self._rank_0 = slice(first_claim + FIRST_CLAIM, first_claim + FIRST_CLAIM + GAPS)
+        self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
         self._token_s = 0.0
         self._n_unasked = UNASKED
         self.seconds = 0.0
@@ -174,9 +174,9 @@ class Asking:
         self._chain.clear()
         self.seconds = 0.0
 
-    def ask(self, history: Sequence[int], chances: Chances, offer: Offer) -> bool:
+    def ask(self, history: Sequence[int], acceptance: AcceptanceEstimator, offer: Offer) -> bool:
         """Let the model draft if that should pay; whether there is something new."""
-        usual, by_gap = self._chances(chances)
+        usual, by_gap = self._acceptance(acceptance)
         is_due = self._n_unasked >= UNASKED
         most = min(offer.most, MOST_CHAINED)
         if most < 1:
@@ -207,9 +207,9 @@ class Asking:
         """The session is over."""
         self._follower.close()
 
-    def _chances(self, chances: Chances) -> tuple[float, list[float]]:
+    def _acceptance(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
         """That the model's likeliest token is right: of all, and by how far it was ahead of the second."""
-        counts = chances.counts[self._rank_0]
+        counts = acceptance.counts[self._rank_0]
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
         usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
         by_gap = (accepted + FIRST_WEIGHT * usual) / (seen + FIRST_WEIGHT)

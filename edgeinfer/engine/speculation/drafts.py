@@ -1,23 +1,22 @@
 """Drafting with all drafters at once: one best-first tree, grown as far as it pays, learnt from after every pass.
 
 In: a session's tokens. Out: drafts. `ModelDrafts` holds what sessions of a model share: compiled loops, tables of
-successors, counts of chances, costs. `SessionDrafts` is a `Speculator`. Nothing here can change a text.
+successors, acceptance counts, costs. `SessionDrafts` is a `Speculator`. Nothing here can change a text.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.backends.cpu.catalogue import Function, Source
-from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
-from edgeinfer.engine.speculation.chances import Chances, fill, start
+from edgeinfer.backends import base
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, fill, start
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
@@ -29,22 +28,30 @@ from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.code import CodeSource, CompiledFunction
+from edgeinfer.jit.library import KernelLibrary, cache_folder
+from edgeinfer.steps import Progress, no_progress
 
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 2
-"""Raised when claims or kept arrays change their meaning."""
-GROW = Function("grow", Source("growth", "grow", package=LOOPS), 1)
-LOOK = Function("look", Source("learning", "look", package=LOOPS), 1)
-LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)
+"""Raised when buckets or stored arrays change their meaning."""
+GROW = CompiledFunction("grow", CodeSource(LOOPS, "growth", "grow"), 1)
+LOOK = CompiledFunction("look", CodeSource(LOOPS, "learning", "look"), 1)
+LEARN = CompiledFunction("learn", CodeSource(LOOPS, "learning", "learn"), 1)
+
+
+def loops_folder() -> Path:
+    """Where code of the loops of speculation is kept: apart from the kernels, for neither changes with the other."""
+    here = Path(__file__).parent
+    return cache_folder(here, here / "loops", Path(base.__file__))
 
 
 def loops_library() -> KernelLibrary:
-    """Where the compiled loops of speculation are kept: apart from the kernels, for neither changes with the other."""
-    here = os.path.dirname(__file__)
-    return KernelLibrary(cache_folder(here, os.path.join(here, "loops")))
+    """The compiled loops of speculation."""
+    return KernelLibrary(loops_folder())
 
 
-def loops_of(drafters: Mapping[str, Drafter]) -> list[Function]:
+def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
     """All that must be compiled for drafting."""
     return [GROW, LOOK, LEARN, PACK, *(each for drafter in drafters.values() for each in drafter.functions)]
 
@@ -72,17 +79,19 @@ class ModelDrafts:
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         if draft_model is not None:
             self.drafters[DRAFT_MODEL] = draft_model_drafter.DRAFTER
-        self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
+        self.draft_sources = [
+            draft_source for drafter in self.drafters.values() for draft_source in drafter.draft_sources
+        ]
         library.prepare(loops_of(self.drafters), os.cpu_count() or 1, progress)
         self.grow, self.look, self.learn = (library.function(each) for each in (GROW, LOOK, LEARN))
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
-        n_claims = [voice.n_claims for voice in self.voices]
-        self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
-        for sampled, chances in self.chances.items():
-            start(chances, self.claims, LAYOUT_VERSION, MODES[sampled])
+        n_buckets = [draft_source.n_buckets for draft_source in self.draft_sources]
+        self.acceptance = {sampled: AcceptanceEstimator(n_buckets) for sampled in (False, True)}
+        for sampled, acceptance in self.acceptance.items():
+            start(acceptance, self.buckets, LAYOUT_VERSION, MODES[sampled])
             if draft_model is not None:
-                likely = draft_model_drafter.LIKELIEST_CHANCES, draft_model_drafter.ASSUMED_SEEN
-                chances.assume(len(self.voices) - 1, 0, *likely)
+                likely = draft_model_drafter.LIKELIEST_ACCEPTANCE, draft_model_drafter.ASSUMED_SEEN
+                acceptance.assume(len(self.draft_sources) - 1, 0, *likely)
         self._folder: DraftFolder | None = None
         self._keeps_texts = False
         self._sessions: list[SessionDrafts] = []
@@ -91,14 +100,14 @@ class ModelDrafts:
         self._primed = np.zeros((0, BEST), np.int32)
 
     @property
-    def claims(self) -> dict[str, int]:
-        """How many claims each voice can make."""
-        return {voice.name: voice.n_claims for voice in self.voices}
+    def buckets(self) -> dict[str, int]:
+        """How many buckets each draft source has."""
+        return {draft_source.name: draft_source.n_buckets for draft_source in self.draft_sources}
 
     @property
     def layout(self) -> str:
         """What the meaning of counts depends on."""
-        return f"{LAYOUT_VERSION} " + " ".join(f"{name}:{count}" for name, count in self.claims.items())
+        return f"{LAYOUT_VERSION} " + " ".join(f"{name}:{count}" for name, count in self.buckets.items())
 
     def session(self) -> SessionDrafts:
         """Drafts for one more session."""
@@ -190,5 +199,5 @@ class ModelDrafts:
         """All arrays that are kept, by what they belong to."""
         return [
             *((key, tables.kept()) for key, tables in self.tables.items()),
-            *((MODES[sampled], chances.kept()) for sampled, chances in self.chances.items()),
+            *((MODES[sampled], acceptance.kept()) for sampled, acceptance in self.acceptance.items()),
         ]

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.cpu.catalogue import Function, Source
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.evaluators import SequenceEvaluator
-from edgeinfer.engine.fair_lock import FairLock
-from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.fair_lock import FairLock
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import Batch, Int32s
+from edgeinfer.jit.code import CodeSource, CompiledFunction
+from edgeinfer.jit.library import KernelLibrary
 
-PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 7)
+PACK = CompiledFunction("pack_rows", CodeSource(LOOPS, "learning", "pack_rows"), 7)
 MOST_AT_ONCE = 64
 FEW = 8
 LONGEST_S = 0.03

@@ -13,11 +13,11 @@ MOST = 64
 SUFFIX = 16
 """Last tokens of a node's path that drafters are given."""
 PROPOSED = 16
-"""Most tokens that one voice proposes at a node."""
+"""Most tokens that one draft source proposes at a node."""
 EACH = 32
-"""Most candidates at a node, of all voices."""
-VOICES = 12
-"""Most voices."""
+"""Most candidates at a node, of all draft sources."""
+DRAFT_SOURCES = 12
+"""Most draft sources."""
 BEST = 8
 """Highest logits that are kept of a token (arXiv 2408.08696)."""
 MOST_CHAINED = 16
@@ -27,13 +27,13 @@ TOKEN_BITS = 20
 MOST_GAP = 1023
 GAP_EDGES = (6, 14, 28, 50, 80)
 GAPS = len(GAP_EDGES) + 1
-"""Classes of gaps that claims tell apart, and where all but the first begin."""
+"""Classes of gaps that buckets tell apart, and where all but the first begin."""
 STANDINGS = BEST * GAPS
-"""Claims by rank and gap."""
+"""Buckets by rank and gap."""
 NO_TOKEN = -1
 """Stands between texts in a log of tokens, and in empty places of tables."""
-SILENT, OTHERS, FIRST_CLAIM = range(3)
-"""Claims about a candidate that every voice makes: it proposed nothing at the node; it proposed others; its own."""
+SILENT, OTHERS, FIRST_BUCKET = range(3)
+"""Buckets that every draft source has: it proposed nothing at the node; it proposed others; and its own from here."""
 TABLE_STEPS = 4096
 """Entries of the tables of logits (of a probability) and of probabilities (of a logit)."""
 LOGIT_RANGE = 8.0
@@ -66,18 +66,18 @@ TREE = np.dtype(
         ("parents", "i8"),  # int32[MOST]
         ("depths", "i8"),  # int32[MOST]
         ("reaches", "i8"),  # float32[MOST]: probability that the path comes to a node
-        ("sources", "i8"),  # int32[MOST]: the voice that a node owes its place to, -1 for the root
+        ("sources", "i8"),  # int32[MOST]: the draft source that a node owes its place to, -1 for the root
         ("offers", "i8"),  # int32[MOST, 2]: first candidate and number of candidates at a node
         ("suffix", "i8"),  # int32[SUFFIX]: the last tokens up to the node at hand, the node's own first
         ("n_suffix", "i8"),
-        ("proposals", "i8"),  # int32[PROPOSED, 2]: token and claim
+        ("proposals", "i8"),  # int32[PROPOSED, 2]: token and confidence bucket
         ("n_proposals", "i8"),
-        ("spoken", "i8"),  # bits of the voices that proposed something at the node at hand
+        ("spoken", "i8"),  # bits of the draft sources that proposed something at the node at hand
         ("best", "i8"),  # int32[BEST]: the highest logits after the node at hand, packed
         ("rows", "i8"),  # int32[MOST, BEST]: those after every node
         ("likeliest", "i8"),  # int32[MOST]: the token with the highest logit after each node, NO_TOKEN where in doubt
-        ("voices", "i8"),  # int64[n_voices, 3]: address of propose, of its tables, first place of its claims
-        ("n_voices", "i8"),
+        ("draft_sources", "i8"),  # int64[n, 3]: address of propose, of its tables, first place of its buckets
+        ("n_draft_sources", "i8"),
         ("readers", "i8"),  # int64[n_readers, 2]: address of read, of its tables
         ("n_readers", "i8"),
         ("learners", "i8"),  # int64[n_learners, 2]: address of learn, of its tables
@@ -86,7 +86,7 @@ TREE = np.dtype(
         ("n_candidates", "i8"),
         ("heap", "i8"),  # (float32 probability, int32 candidate)[MOST * EACH]
         ("n_heap", "i8"),
-        ("chances", "i8"),  # CHANCES
+        ("acceptance", "i8"),  # ACCEPTANCE
         ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], of the pass
         ("logits_stride", "i8"),
         ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as `base.Peaked` says, or 0
@@ -94,7 +94,7 @@ TREE = np.dtype(
         ("path", "i8"),  # int32[n_path]: nodes that the pass accepted
         ("chosen", "i8"),  # int32[n_path]: the token chosen after each
         ("n_path", "i8"),
-        ("tally", "i8"),  # int64[VOICES, 2]: nodes that were checked of each source, and accepted
+        ("tally", "i8"),  # int64[DRAFT_SOURCES, 2]: nodes that were checked of each source, and accepted
         ("expected", "f8"),  # tokens that the pass should give
     ]
 )
@@ -106,16 +106,16 @@ CANDIDATE = np.dtype(
         ("node", "i4"),  # it would follow
         ("chance", "f4"),  # that it follows, if the path comes to the node
         ("source", "i4"),
-        ("claims", "i4", (VOICES,)),  # place of each voice's claim in the counts
+        ("buckets", "i4", (DRAFT_SOURCES,)),  # place in the counts of the bucket of each draft source
     ]
 )
-CLAIMS_OFFSET = 16
-"""Bytes of a candidate before its claims."""
+BUCKETS_OFFSET = 16
+"""Bytes of a candidate before its buckets."""
 
-CHANCES = np.dtype(
+ACCEPTANCE = np.dtype(
     [
         ("counts", "i8"),  # COUNT[n_claims]
-        ("weights", "i8"),  # float32[VOICES + 1]: of each voice, and of nothing
+        ("weights", "i8"),  # float32[DRAFT_SOURCES + 1]: of each draft source, and of nothing
         ("joint", "i8"),  # JOINT[1 << joint_bits]
         ("joint_bits", "i8"),
         ("logit_of", "i8"),  # float32[TABLE_STEPS + 1]
@@ -123,7 +123,7 @@ CHANCES = np.dtype(
         ("calibration", "i8"),  # float32[POINTS + 1]: what came of estimates
     ]
 )
-"""`loops.chances`."""
+"""`loops.acceptance`."""
 
 COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
 JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])

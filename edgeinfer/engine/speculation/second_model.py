@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeinfer.backends.base import Limits, Progress, no_progress
-from edgeinfer.engine.evaluators import SequenceEvaluator
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.limits import limits_for, limits_with_states, memory_for_model, memory_need
+from edgeinfer.backends.base import Limits
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.limits import limits_for, limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model, spec_of
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from edgeinfer.models.text import Vocabulary, vocabulary_of
-from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.cost.memory import require_fit
+from edgeinfer.steps import Progress, no_progress
 
 CPU = "cpu"
 MAGIC = b"GGUF"
@@ -91,7 +92,7 @@ def open_draft_model(
 def _named(source: Path) -> Path:
     """The file of a model of that name, else the path as it is: whoever reads it says what is wrong."""
     try:
-        return Store().find(str(source)).path
+        return ModelStore().find(str(source)).path
     except ModelNotFound:
         return source
 

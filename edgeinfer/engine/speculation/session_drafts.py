@@ -13,21 +13,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.engine.speculation.draft_model import Asking, Offer
+from edgeinfer.engine.run.tree import Draft, Walk
+from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
-from edgeinfer.engine.speculation.drafters.suffix import Reading, split_texts
+from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
 from edgeinfer.engine.speculation.log import TokenLog
-from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES, offset_of
+from edgeinfer.engine.speculation.records import (
+    BEST,
+    CANDIDATE,
+    DRAFT_SOURCES,
+    EACH,
+    MOST,
+    PROPOSED,
+    SUFFIX,
+    TREE,
+    offset_of,
+)
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, DraftReport, SourceCount
-from edgeinfer.engine.speculation.tree import Draft, Walk
 from edgeinfer.graph.step import Floats, Int32s
 
 if TYPE_CHECKING:
     from edgeinfer.engine.speculation.drafts import ModelDrafts
 
 DRAFT_MODEL = "draft_model"
-"""Key of the drafter that is asked only where there is such a model; its voice is the last."""
+"""Key of the drafter that is asked only where there is such a model; its draft source is the last."""
 LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 """The fields logits, logits_stride, peaks and peaks_stride of a tree: one call is quicker than four assignments;"""
 WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
@@ -51,7 +61,7 @@ TREE_ARRAYS = (
     ("heap", (MOST * EACH, 2), "i4"),
     ("path", (MOST,), "i4"),
     ("chosen", (MOST,), "i4"),
-    ("tally", (VOICES, 2), "i8"),
+    ("tally", (DRAFT_SOURCES, 2), "i8"),
 )
 
 
@@ -72,14 +82,16 @@ class SessionDrafts:
         self._address = int(self._tree.ctypes.data)
         self._tables = {key: tables.session() for key, tables in shared.tables.items()}
         reading = self._tables["suffix"]
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, AutomatonCursor)
         self._reading = reading
         self._introduce(self._tables)
-        self._chances = shared.chances[False]
-        self._asking: Asking | None = None
+        self._acceptance = shared.acceptance[False]
+        self._asking: DraftModelPolicy | None = None
         chain = self._tables.get(DRAFT_MODEL)
         if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
-            self._asking = Asking(shared.draft_model.session(shared.library), chain, self._chances.starts[-1])
+            self._asking = DraftModelPolicy(
+                shared.draft_model.session(shared.library), chain, self._acceptance.starts[-1]
+            )
         self._log = TokenLog(self._log_moved)
         self._begin_report()
 
@@ -109,21 +121,26 @@ class SessionDrafts:
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Tell the loops who speaks and who learns, and where their tables are."""
-        starts, library = self._shared.chances[False].starts, self._shared.library
-        voices: list[tuple[int, int, int]] = []
+        starts, library = self._shared.acceptance[False].starts, self._shared.library
+        draft_sources: list[tuple[int, int, int]] = []
         readers: list[tuple[int, int]] = []
         learners: list[tuple[int, int]] = []
         for key, drafter in self._shared.drafters.items():
-            for voice in drafter.voices:
-                voices.append((library.address(voice.speak), tables[key].address, starts[len(voices)]))
+            for draft_source in drafter.draft_sources:
+                draft_sources.append(
+                    (library.address(draft_source.speak), tables[key].address, starts[len(draft_sources)])
+                )
             if drafter.learn is not None:
                 learners.append((library.address(drafter.learn), tables[key].address))
             if drafter.read is not None:
                 readers.append((library.address(drafter.read), tables[key].address))
-        self._voices = np.array(voices, np.int64).reshape(-1, 3)
+        self._draft_sources = np.array(draft_sources, np.int64).reshape(-1, 3)
         self._readers = np.array(readers, np.int64).reshape(-1, 2)
         self._learners = np.array(learners, np.int64).reshape(-1, 2)
-        self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(voices)
+        self._fields["draft_sources"], self._fields["n_draft_sources"] = (
+            self._draft_sources.ctypes.data,
+            len(draft_sources),
+        )
         self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
@@ -133,8 +150,8 @@ class SessionDrafts:
         self._shared.make_room(self)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
-        self._chances = self._shared.chances[sampled]
-        self._fields["chances"] = self._chances.address
+        self._acceptance = self._shared.acceptance[sampled]
+        self._fields["acceptance"] = self._acceptance.address
         self._fields["costs"] = self._shared.costs.address
         self._shared.costs.begin()
         self._begin_report()
@@ -162,7 +179,7 @@ class SessionDrafts:
             self._asking.begin()
         n_nodes = self._shared.grow(self._address)
         asking = self._asking if beside is ALONE else None  # others would wait for it
-        if asking is not None and asking.ask(history, self._chances, self._offer(n_nodes, most, deepest)):
+        if asking is not None and asking.ask(history, self._acceptance, self._offer(n_nodes, most, deepest)):
             n_nodes = self._shared.grow(self._address)
         draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
         self._seconds += time.perf_counter() - started
@@ -217,9 +234,12 @@ class SessionDrafts:
         self._seconds += time.perf_counter() - started
 
     def sources(self, path: Int32s) -> list[str | None]:
-        """The voice that each node of a path after the root owes its place to."""
-        voices, sources = self._shared.voices, self._arrays["sources"]
-        return [voices[voice].name if voice >= 0 else None for voice in sources[path[1:]].tolist()]
+        """The draft source that each node of a path after the root owes its place to."""
+        draft_sources, sources = self._shared.draft_sources, self._arrays["sources"]
+        return [
+            draft_sources[draft_source].name if draft_source >= 0 else None
+            for draft_source in sources[path[1:]].tolist()
+        ]
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the draft model since this was last asked."""
@@ -230,8 +250,8 @@ class SessionDrafts:
         """The numbers of the text since `begin`."""
         counts = self._arrays["tally"].tolist()
         sources = {
-            voice.name: SourceCount(proposed, accepted)
-            for voice, (proposed, accepted) in zip(self._shared.voices, counts, strict=False)
+            draft_source.name: SourceCount(proposed, accepted)
+            for draft_source, (proposed, accepted) in zip(self._shared.draft_sources, counts, strict=False)
         }
         return DraftReport(
             sources, self._seconds, self._n_passes, self._n_single, self._n_expected, self._shared.costs.single_s

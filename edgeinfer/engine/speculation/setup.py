@@ -16,10 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.evaluators import SequenceEvaluator
-from edgeinfer.engine.speculation.costs import Costs, Measured, measure
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
 from edgeinfer.engine.speculation.files import file_texts
@@ -29,10 +27,11 @@ from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
 from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.text import Tokenizer
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.settings import Spec
-from edgeinfer.steps import COMPILING
+from edgeinfer.steps import COMPILING, Progress, no_progress
 
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
@@ -183,7 +182,7 @@ def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelD
     return Priming(executor, drafts.library, drafts.n_vocab, beginning)
 
 
-def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> Measured:
+def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> MeasuredCosts:
     """Costs of passes, measured now or before."""
     limits = executor.limits
     name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
@@ -193,13 +192,13 @@ def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: i
     if note is not None:
         kept = json.loads(note)
         first, deep = ({int(size): float(cost) for size, cost in kept[key].items()} for key in ("first", "deep"))
-        return Measured(first, int(kept["depth"]), deep)
+        return MeasuredCosts(first, int(kept["depth"]), deep)
     measured = measure_costs(executor, n_vocab)
     library.keep_note(name, json.dumps(asdict(measured)))
     return measured
 
 
-def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> Measured:
+def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
     """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence and deep."""
     limits = executor.limits
     sequence = executor.create()

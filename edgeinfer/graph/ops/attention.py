@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.cost import Cost, Heads
+from edgeinfer.graph.cost import AttentionHeads, Cost
 from edgeinfer.graph.op import Access, Op, OpContext
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
@@ -49,7 +49,7 @@ class Attention(Op):
 
     @property
     def cost(self) -> Cost:
-        heads = Heads(self.heads, self.kv_heads, self.key_width, self.value_width, self.window)
+        heads = AttentionHeads(self.heads, self.kv_heads, self.key_width, self.value_width, self.window)
         return Cost(vectors=self.vectors, attention=heads)
 
     def evaluate(self, context: OpContext) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.graph.activations import ExpertActivation, gated
-from edgeinfer.graph.cost import Cost, Products
+from edgeinfer.graph.cost import Cost, MatMulCost
 from edgeinfer.graph.op import Access, Op, OpContext
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
@@ -54,7 +54,7 @@ class Experts(Op):
     def cost(self) -> Cost:
         """All experts are as large as the first."""
         count, active = len(self.gate), self.active
-        products = tuple(Products(each[0], None, count, active) for each in (self.gate, self.up, self.down))
+        products = tuple(MatMulCost(each[0], None, count, active) for each in (self.gate, self.up, self.down))
         return Cost(vectors=self.vectors, products=products, n_elements=active * self.gate[0].n_rows)
 
     def evaluate(self, context: OpContext) -> None:

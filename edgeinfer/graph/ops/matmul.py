@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import Cost, Products
+from edgeinfer.graph.cost import Cost, MatMulCost
 from edgeinfer.graph.op import Access, Op, OpContext
 from edgeinfer.graph.weights import Weight
 
@@ -34,7 +34,7 @@ class MatMul(Op):
 
     @property
     def cost(self) -> Cost:
-        return Cost(products=(Products(self.weight, self.source),))
+        return Cost(products=(MatMulCost(self.weight, self.source),))
 
     def evaluate(self, context: OpContext) -> None:
         source, values = context.values[self.source], context.values

@@ -7,7 +7,7 @@ OLMo 3 has windows in three of four layers, whose rotary embedding is not scaled
 from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, rejoin
 from edgeinfer.models.hyperparameters import Hyperparameters

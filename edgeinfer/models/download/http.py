@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.download.policy import DownloadPolicy
 
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -69,7 +69,7 @@ def shown(url: str) -> str:
 
 
 @contextmanager
-def open_url(url: str, headers: Mapping[str, str], policy: Policy) -> Iterator[http.client.HTTPResponse]:
+def open_url(url: str, headers: Mapping[str, str], policy: DownloadPolicy) -> Iterator[http.client.HTTPResponse]:
     """Ask for `url` and give the open response; closes it.
 
     Raises ConnectionCutError for what may pass, also for trouble inside the `with`, and Refused for a definite no.
@@ -102,7 +102,7 @@ def read_piece(response: http.client.HTTPResponse, nbytes: int) -> bytes:
         raise ConnectionCutError(f"the connection broke ({_plain(error)})") from None
 
 
-def probe(url: str, policy: Policy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
+def probe(url: str, policy: DownloadPolicy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
     """What the server says of `url`, from a request for its first byte. Raises ConnectionCutError, Refused."""
     try:
         with open_url(url, {**dict(headers), "Range": "bytes=0-0"}, policy) as response:

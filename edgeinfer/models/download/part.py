@@ -29,7 +29,7 @@ def record_path(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-class Part:
+class DownloadPart:
     """An append-only file that may be continued by a later process; use with `with`.
 
     Leaving the `with` closes the file; a part that is empty is removed, any other is kept until `discard`.
@@ -62,7 +62,7 @@ class Part:
             self._file.close()
             raise self._failure(error) from None
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> DownloadPart:
         return self
 
     def __exit__(

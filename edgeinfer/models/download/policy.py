@@ -1,7 +1,7 @@
 """How patient a download is, and how it reports.
 
-In: nothing. Out: `Policy` (tries, waits, sizes), the `Progress` callback type and `Meter`, which turns byte counts into
-calls of it. Deliberately does not know what is being downloaded or how progress is shown.
+In: nothing. Out: `DownloadPolicy` (tries, waits, sizes), the `Progress` callback type and `ProgressMeter`, which turns
+byte counts into calls of it. Deliberately does not know what is being downloaded or how progress is shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PullStopped(EdgeInferError):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class DownloadPolicy:
     """Patience of a download."""
 
     attempts: int = 5  # tries in a row that brought next to nothing
@@ -62,7 +62,7 @@ def shifted(progress: Progress, before_bytes: int, total_bytes: int) -> Progress
     return report
 
 
-class Meter:
+class ProgressMeter:
     """Calls `progress` at most once in `every_s`, with a moving average of the rate."""
 
     def __init__(

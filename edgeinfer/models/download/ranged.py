@@ -11,7 +11,7 @@ import time
 
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.models.download.http import CONTENT_RANGE, ConnectionCutError, Remote, open_url, read_piece, shown
-from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.download.policy import DownloadPolicy
 
 BUFFER_BYTES = 1 << 18
 READ_CAP_BYTES = 1 << 28  # a look at a header; no list of contents or header is larger
@@ -20,7 +20,7 @@ READ_CAP_BYTES = 1 << 28  # a look at a header; no list of contents or header is
 class RangedFile(io.RawIOBase):
     """The bytes of a `Remote`, fetched as they are read. Reads raise DownloadFailed."""
 
-    def __init__(self, remote: Remote, policy: Policy) -> None:
+    def __init__(self, remote: Remote, policy: DownloadPolicy) -> None:
         super().__init__()
         if remote.nbytes is None or not remote.ranged:
             raise DownloadFailed(f"{shown(remote.url)} cannot be read in parts")
@@ -89,6 +89,6 @@ class RangedFile(io.RawIOBase):
         return bytes(pieces)
 
 
-def open_ranged(remote: Remote, policy: Policy) -> io.BufferedReader:
+def open_ranged(remote: Remote, policy: DownloadPolicy) -> io.BufferedReader:
     """A buffered, seekable stream over `remote`. Raises DownloadFailed when it cannot be read in parts."""
     return io.BufferedReader(RangedFile(remote, policy), BUFFER_BYTES)

@@ -1,8 +1,8 @@
 """Receiving the body of one remote file: resume, retries, checksum, progress.
 
-In: a `Remote`, an open `Part`, a `Policy`. Out: the SHA-256 of the finished part; the caller gives it its name. What is
-kept and what is removed when things go wrong: a cut connection or an interrupt keeps the part, a wrong checksum, a full
-disk, a changed file or a refusal of the watcher removes it. Does not know what the file holds.
+In: a `Remote`, an open `DownloadPart`, a `DownloadPolicy`. Out: the SHA-256 of the finished part; the caller gives it
+its name. What is kept and what is removed when things go wrong: a cut connection or an interrupt keeps the part, a
+wrong checksum, a full disk, a changed file or a refusal of the watcher removes it. Does not know what the file holds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from edgeinfer.models.download.http import (
     read_piece,
     shown,
 )
-from edgeinfer.models.download.part import Part
-from edgeinfer.models.download.policy import Meter, Policy, Progress
+from edgeinfer.models.download.part import DownloadPart
+from edgeinfer.models.download.policy import DownloadPolicy, Progress, ProgressMeter
 from edgeinfer.models.download.space import require_space, size_text
 
 FIRST_LOOK_BYTES = 1 << 20
@@ -34,7 +34,7 @@ Watcher = Callable[[Path, int | None], bool]
 """Looks at the beginning of a file, given its path and size; True when it has seen enough; raises to stop."""
 
 
-def ask(url: str, policy: Policy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
+def ask(url: str, policy: DownloadPolicy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
     """What the server says of `url`. Raises DownloadFailed when it cannot be reached or refuses."""
     for failures in range(1, policy.attempts + 1):
         try:
@@ -50,8 +50,8 @@ def ask(url: str, policy: Policy, headers: tuple[tuple[str, str], ...] = ()) -> 
 
 def receive(
     remote: Remote,
-    part: Part,
-    policy: Policy,
+    part: DownloadPart,
+    policy: DownloadPolicy,
     progress: Progress,
     *,
     expected_sha256: str | None = None,
@@ -65,7 +65,7 @@ def receive(
     """
     try:
         _make_room(remote, part, besides_bytes)
-        Transfer(remote, part, policy, Meter(progress, policy.report_every_s), watcher).run()
+        Transfer(remote, part, policy, ProgressMeter(progress, policy.report_every_s), watcher).run()
         found_sha256 = part.complete()
     except KeyboardInterrupt as stop:
         if part.nbytes:
@@ -82,7 +82,7 @@ def receive(
     return found_sha256
 
 
-def _make_room(remote: Remote, part: Part, besides_bytes: int) -> None:
+def _make_room(remote: Remote, part: DownloadPart, besides_bytes: int) -> None:
     if remote.nbytes is None:
         return
     try:
@@ -95,7 +95,9 @@ def _make_room(remote: Remote, part: Part, besides_bytes: int) -> None:
 class Transfer:
     """One download until it is whole: tries, counts failures in a row, waits, goes on."""
 
-    def __init__(self, remote: Remote, part: Part, policy: Policy, meter: Meter, watcher: Watcher | None) -> None:
+    def __init__(
+        self, remote: Remote, part: DownloadPart, policy: DownloadPolicy, meter: ProgressMeter, watcher: Watcher | None
+    ) -> None:
         self._remote = remote
         self._part = part
         self._policy = policy

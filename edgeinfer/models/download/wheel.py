@@ -20,7 +20,7 @@ from typing import IO
 
 from edgeinfer.errors import BadGGUF, DownloadFailed
 from edgeinfer.models.download.header import HEADER_CAP_BYTES, read_header
-from edgeinfer.models.download.policy import Meter, Progress
+from edgeinfer.models.download.policy import Progress, ProgressMeter
 from edgeinfer.models.download.space import FULL, disk_full, require_space
 from edgeinfer.models.file_names import safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete
@@ -141,7 +141,7 @@ def unpack(archive: zipfile.ZipFile, member: Member, target: Path, progress: Pro
 
 def _copy(stream: IO[bytes], file: IO[bytes], member: Member, progress: Progress) -> str:
     digest, done_bytes = hashlib.sha256(), 0
-    meter = Meter(progress)
+    meter = ProgressMeter(progress)
     meter.start(0, member.nbytes)
     while data := stream.read(COPY_BYTES):
         file.write(data)

@@ -1,7 +1,7 @@
-"""Models in the folders of other programs: one file per program, each exporting `PROGRAM`, a `Program`.
+"""Models in the folders of other programs: one file per program, each exporting `PROGRAM`, an `OtherProgram`.
 
-In: nothing but where those programs keep their models. Out: `Found` models, to be used where they are. Reads names,
-sizes and small descriptions only, opens no model and writes nothing; what cannot be read is passed over.
+In: nothing but where those programs keep their models. Out: `FoundModel` models, to be used where they are. Reads
+names, sizes and small descriptions only, opens no model and writes nothing; what cannot be read is passed over.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
 from edgeinfer.registry import Registry
 
-PROGRAMS: Registry[Program] = Registry(__name__, "PROGRAM", "program", skip=("program", "walking"))
+PROGRAMS: Registry[OtherProgram] = Registry(__name__, "PROGRAM", "program", skip=("program", "walking"))
 
 
-def models_elsewhere() -> Iterator[tuple[str, Found]]:
+def models_elsewhere() -> Iterator[tuple[str, FoundModel]]:
     """Every model of another program, with the program's name."""
     for program in PROGRAMS.entries().values():
         with suppress(OSError, RuntimeError):  # a user without a home folder

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of, model_files
 from edgeinfer.models.file_names import model_name, quant_of
 from edgeinfer.path_text import user_path
@@ -29,14 +29,14 @@ def hub_folders() -> tuple[Path, ...]:
     return ((user_path(cache) if cache else Path.home() / ".cache") / "huggingface" / "hub",)
 
 
-def _models(folder: Path) -> Iterator[Found]:
+def _models(folder: Path) -> Iterator[FoundModel]:
     for entry in entries_of(folder):
         kind, *parts = entry.name.split("--")
         if kind == "models" and len(parts) == 2 and all(parts):
             yield from _models_of(Path(entry.path), "/".join(parts))
 
 
-def _models_of(folder: Path, repo: str) -> Iterator[Found]:
+def _models_of(folder: Path, repo: str) -> Iterator[FoundModel]:
     """The models of a repository; what two revisions hold under one name comes from the one that is used first."""
     seen: set[str] = set()
     for revision in _revisions(folder):
@@ -46,7 +46,7 @@ def _models_of(folder: Path, repo: str) -> Iterator[Found]:
             if within not in seen:
                 seen.add(within)
                 name = model_name(first.name)
-                yield Found(name, f"hf:{repo}:{quant_of(name) or name}", files.paths, files.nbytes)
+                yield FoundModel(name, f"hf:{repo}:{quant_of(name) or name}", files.paths, files.nbytes)
 
 
 def _revisions(folder: Path) -> list[Path]:
@@ -63,4 +63,4 @@ def _revisions(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.name != named)
 
 
-PROGRAM = Program("HF cache", hub_folders, _models)
+PROGRAM = OtherProgram("HF cache", hub_folders, _models)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import model_files
 from edgeinfer.models.file_names import model_name
 from edgeinfer.models.json_config import JsonConfig
@@ -59,12 +59,12 @@ def _absolute(text: str) -> Path | None:
     return Path(text) if "\0" not in text and Path(text).is_absolute() else None
 
 
-def _models(folder: Path) -> Iterator[Found]:
+def _models(folder: Path) -> Iterator[FoundModel]:
     for files in model_files(folder):
         first = files.paths[0]
         name = model_name(first.name)
         within = (first.parent / name).relative_to(folder).as_posix()
-        yield Found(name, f"{PREFIX}{within}", files.paths, files.nbytes)
+        yield FoundModel(name, f"{PREFIX}{within}", files.paths, files.nbytes)
 
 
-PROGRAM = Program("LM Studio", lm_studio_folders, _models)
+PROGRAM = OtherProgram("LM Studio", lm_studio_folders, _models)

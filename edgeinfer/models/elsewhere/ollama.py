@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of
 from edgeinfer.models.sources.ollama import NAME, PREFIX, blob_path, model_digest, ollama_folders, ollama_name
 
@@ -18,7 +18,7 @@ LEVELS = 4  # registry, namespace, name, tag
 MANIFESTS_CAP = 5000
 
 
-def _models(folder: Path) -> Iterator[Found]:
+def _models(folder: Path) -> Iterator[FoundModel]:
     for number, (parts, path) in enumerate(_manifests(folder / "manifests", ())):
         if number >= MANIFESTS_CAP:
             return
@@ -32,7 +32,7 @@ def _models(folder: Path) -> Iterator[Found]:
         except (EdgeInferError, OSError):
             continue
         if nbytes:
-            yield Found(name, f"{PREFIX}{name}", (blob,), nbytes, digest)
+            yield FoundModel(name, f"{PREFIX}{name}", (blob,), nbytes, digest)
 
 
 def _manifests(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Path]]:
@@ -48,4 +48,4 @@ def _manifests(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str
             yield (*parts, entry.name), Path(entry.path)
 
 
-PROGRAM = Program("Ollama", ollama_folders, _models)
+PROGRAM = OtherProgram("Ollama", ollama_folders, _models)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """A model: its shards in order. `source` tells it from all others, `name` is what its program calls it."""
 
     name: str
@@ -19,7 +19,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class OtherProgram:
     """Another program that keeps models on this computer.
 
     `folders`: where it may keep them, whether they are there or not. `models`: those in one folder; raises OSError.
@@ -27,4 +27,4 @@ class Program:
 
     name: str
     folders: Callable[[], Sequence[Path]]
-    models: Callable[[Path], Iterator[Found]]
+    models: Callable[[Path], Iterator[FoundModel]]

@@ -13,7 +13,7 @@ Order: TypeAlias = Literal["bytes", "halves", "bits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BitPiece:
     """`width` bits of a number, from bit `shift` of byte `byte` of the block on: bits `place` and up of the number."""
 
     byte: int
@@ -22,7 +22,7 @@ class Piece:
     place: int = 0
 
 
-Number: TypeAlias = tuple[Piece, ...]
+Number: TypeAlias = tuple[BitPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def six_bits(first: int) -> Multiples:
 
     def number(group: int, start: int, low_shift: int) -> Number:
         if group < 4:
-            return (Piece(start + group, 0, 6),)
-        return (Piece(first + 4 + group, low_shift, 4), Piece(start + group - 4, 6, 2, 4))
+            return (BitPiece(start + group, 0, 6),)
+        return (BitPiece(first + 4 + group, low_shift, 4), BitPiece(start + group - 4, 6, 2, 4))
 
     scales = tuple(number(group, first, 0) for group in range(8))
     return Multiples(scales, tuple(number(group, first + 4, 4) for group in range(8)))

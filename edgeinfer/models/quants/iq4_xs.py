@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import NON_LINEAR_LEVELS, blocks_of, halves, looked_up, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
-from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, Plane
+from edgeinfer.models.quants._layout import BitPiece, BlockLayout, Multiples, Plane
 
 _SCALES = tuple(
-    (Piece(4 + group // 2, 4 * (group % 2), 4), Piece(2 + group // 4, 2 * (group % 4), 2, 4)) for group in range(8)
+    (BitPiece(4 + group // 2, 4 * (group % 2), 4), BitPiece(2 + group // 4, 2 * (group % 4), 2, 4))
+    for group in range(8)
 )
 
 

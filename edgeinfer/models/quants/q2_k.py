@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
-from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, bytes_at
+from edgeinfer.models.quants._layout import BitPiece, BlockLayout, Multiples, bytes_at
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -39,7 +39,8 @@ FORMAT = BlockFormat(
         scale=80,
         minimum=82,
         multiples=Multiples(
-            tuple((Piece(group, 0, 4),) for group in range(16)), tuple((Piece(group, 4, 4),) for group in range(16))
+            tuple((BitPiece(group, 0, 4),) for group in range(16)),
+            tuple((BitPiece(group, 4, 4),) for group in range(16)),
         ),
     ),
 )

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
-from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, bytes_at
+from edgeinfer.models.quants._layout import BitPiece, BlockLayout, Multiples, bytes_at
 
 _SCALES = tuple(
-    (Piece(96 + group % 8, 4 * (group // 8), 4), Piece(104 + group % 4, 2 * (group // 4), 2, 4)) for group in range(16)
+    (BitPiece(96 + group % 8, 4 * (group // 8), 4), BitPiece(104 + group % 4, 2 * (group // 4), 2, 4))
+    for group in range(16)
 )
 
 

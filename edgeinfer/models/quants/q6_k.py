@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
-from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, Plane, bytes_at
+from edgeinfer.models.quants._layout import BitPiece, BlockLayout, Multiples, Plane, bytes_at
 
 _NIBBLE_RUNS = tuple((64 * half + 32 * place, 4 * high) for half in (0, 1) for high in (0, 1) for place in (0, 1))
 
@@ -42,6 +42,6 @@ FORMAT = BlockFormat(
     layout=BlockLayout(
         planes=(Plane(4, "bytes", _NIBBLE_RUNS), bytes_at(2, 128, 4)),
         scale=208,
-        multiples=Multiples(tuple((Piece(192 + group, 0, 8),) for group in range(16)), signed=True),
+        multiples=Multiples(tuple((BitPiece(192 + group, 0, 8),) for group in range(16)), signed=True),
     ),
 )

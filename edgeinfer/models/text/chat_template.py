@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.errors import BadTemplate, EdgeInferError
 from edgeinfer.models.text.fallback_templates import fallback
 from edgeinfer.models.text.message import Message, plain
-from edgeinfer.models.text.template_meter import Meter, TemplateLimits
+from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class ChatTemplate:
         assert self._environment is not None
         messages = [plain(message.as_mapping(), f"messages[{index}]") for index, message in enumerate(chat)]
         scope = {**variables, "messages": messages}
-        meter = Meter(self._limits, sum(map(_weight, scope.values())))
+        meter = TemplateMeter(self._limits, sum(map(_weight, scope.values())))
         pieces: list[str] = []
         written = 0
         try:

@@ -1,10 +1,10 @@
 """The Jinja environment that chat templates run in: the immutable sandbox, with a budget on everything.
 
-In: a template's source, the variables it sees, a `Meter`. Out: pieces of text. Jinja's sandbox guards what a template
-can reach, not how much it computes. Here the syntax tree is changed before it is compiled, so that loops, outputs,
-comparisons, slices and literals count against the budget; operators, calls, filters and tests are intercepted by the
-environment. Only named functions, methods and filters can be called. Jinja is imported with this module and nowhere
-else. Does not know what a chat is.
+In: a template's source, the variables it sees, a `TemplateMeter`. Out: pieces of text. Jinja's sandbox guards what a
+template can reach, not how much it computes. Here the syntax tree is changed before it is compiled, so that loops,
+outputs, comparisons, slices and literals count against the budget; operators, calls, filters and tests are intercepted
+by the environment. Only named functions, methods and filters can be called. Jinja is imported with this module and
+nowhere else. Does not know what a chat is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import template_operations as operations
 from edgeinfer.models.text.template_guards import ADMIT, CHARGE, CONCATENATE, Guards
-from edgeinfer.models.text.template_meter import Meter
+from edgeinfer.models.text.template_meter import TemplateMeter
 
 # A variable that no template can name.
 _METER = "the meter"
@@ -72,7 +72,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         tree.set_environment(self)
         return Template.from_code(self, self.compile(tree), self.globals)
 
-    def render_pieces(self, template: Template, variables: Mapping[str, Any], meter: Meter) -> Iterator[str]:
+    def render_pieces(self, template: Template, variables: Mapping[str, Any], meter: TemplateMeter) -> Iterator[str]:
         """The output of `template`, piece by piece. Raises BadTemplate or what Jinja raises."""
         return template.generate({**variables, _METER: meter})
 
@@ -104,7 +104,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _call_method(
         self,
-        meter: Meter,
+        meter: TemplateMeter,
         owner: Any,
         name: str,
         function: Callable[..., Any],
@@ -171,8 +171,8 @@ class _DateWriter:
         return self._now().strftime(pattern)
 
 
-def _meter(context: Context) -> Meter:
-    meter: Meter = context.parent[_METER]
+def _meter(context: Context) -> TemplateMeter:
+    meter: TemplateMeter = context.parent[_METER]
     return meter
 
 

@@ -37,7 +37,7 @@ class TemplateLimits:
     source_chars: int = 131_072
 
 
-class Meter:
+class TemplateMeter:
     """Counts one rendering against its limits; `input_weight` is the weight of what it renders."""
 
     def __init__(self, limits: TemplateLimits, input_weight: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """What a chat template may do to values, each operation checked against the budget before it runs.
 
-In: a `Meter`, a name, operands. Out: the result, or BadTemplate. Covers binary operators, methods of strings, lists and
-dicts, and the filters whose result can be much larger than what goes in. Does not know Jinja's environment.
+In: a `TemplateMeter`, a name, operands. Out: the result, or BadTemplate. Covers binary operators, methods of strings,
+lists and dicts, and the filters whose result can be much larger than what goes in. Does not know Jinja's environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from edgeinfer.errors import BadTemplate
-from edgeinfer.models.text.template_meter import NODE, Meter
+from edgeinfer.models.text.template_meter import NODE, TemplateMeter
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -55,7 +55,7 @@ _PERCENT = r"%(?:\([^)]*\))?[-+ #0-9.]*"
 _SEQUENCES = (str, list, tuple)
 
 
-def binary(meter: Meter, symbol: str, left: Any, right: Any) -> Any:
+def binary(meter: TemplateMeter, symbol: str, left: Any, right: Any) -> Any:
     """`left symbol right`. Raises BadTemplate for a result beyond the budget."""
     meter.tick()
     if symbol == "+" and isinstance(left, _SEQUENCES) and isinstance(right, _SEQUENCES):
@@ -73,14 +73,14 @@ def binary(meter: Meter, symbol: str, left: Any, right: Any) -> Any:
     return meter.admit(OPERATORS[symbol](left, right))
 
 
-def concatenate(meter: Meter, values: Iterable[object]) -> str:
+def concatenate(meter: TemplateMeter, values: Iterable[object]) -> str:
     """The texts of `values`, one after the other."""
     texts = [text(meter, value) for value in values]
     meter.allow(sum(map(len, texts)))
     return meter.admit("".join(texts))
 
 
-def text(meter: Meter, value: object) -> str:
+def text(meter: TemplateMeter, value: object) -> str:
     """`value` as a template writes it."""
     meter.allow(meter.weigh(value))
     written = str(value)
@@ -88,7 +88,7 @@ def text(meter: Meter, value: object) -> str:
     return written
 
 
-def check_method(meter: Meter, owner: object, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def check_method(meter: TemplateMeter, owner: object, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments for method `name` of `owner`, checked.
 
     Raises BadTemplate for a method that templates may not call or a result beyond the budget.
@@ -102,7 +102,7 @@ def check_method(meter: Meter, owner: object, name: str, arguments: tuple[Any, .
     return arguments
 
 
-def format_cost(meter: Meter, pattern: str, arguments: object) -> int:
+def format_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
     """An upper bound of what `str.format` makes. Raises BadTemplate for widths taken from arguments."""
     bare = pattern.replace("{{", "").replace("}}", "")
     if re.search(r"\{[^{}]*\{", bare):
@@ -111,7 +111,9 @@ def format_cost(meter: Meter, pattern: str, arguments: object) -> int:
     return len(pattern) + _widths(pattern) + bare.count("{") * meter.weigh(arguments) * growth
 
 
-def check_filter(meter: Meter, name: str, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def check_filter(
+    meter: TemplateMeter, name: str, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     """The input for filter `name`, checked: what it would make must fit the budget."""
     meter.tick()
     for argument in (value, *arguments, *options.values()):
@@ -121,7 +123,7 @@ def check_filter(meter: Meter, name: str, value: Any, arguments: tuple[Any, ...]
 
 
 def to_json(
-    meter: Meter,
+    meter: TemplateMeter,
     value: object,
     ensure_ascii: bool = False,
     indent: int | str | None = None,
@@ -148,7 +150,7 @@ def to_json(
     return meter.admit("".join(chunks))
 
 
-def _check_string_method(meter: Meter, owner: str, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_string_method(meter: TemplateMeter, owner: str, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     needle = arguments[0] if arguments and isinstance(arguments[0], str) else ""
     if len(needle) > _MAX_NEEDLE and (name in _FROM_RIGHT or name in _STRIPS):
         raise BadTemplate(f"the chat template calls {name} with more than {_MAX_NEEDLE} characters")
@@ -161,7 +163,7 @@ def _check_string_method(meter: Meter, owner: str, name: str, arguments: tuple[A
     return arguments
 
 
-def _check_replace(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_replace(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     given = dict(zip(("old", "new", "count"), arguments, strict=False)) | options
     old, new = str(given.get("old", "")), str(given.get("new", ""))
     source = text(meter, value)
@@ -170,14 +172,14 @@ def _check_replace(meter: Meter, value: Any, arguments: tuple[Any, ...], options
     return value
 
 
-def _check_join(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_join(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     items = meter.drain(value)
     separator = str((*arguments, options.get("d", ""))[0])
     meter.allow(sum(map(meter.weigh, items)) + len(items) * len(separator))
     return items
 
 
-def _check_indent(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_indent(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     width = (*arguments, options.get("width", 4))[0]
     size = len(width) if isinstance(width, str) else max(int(width), 0)
     source = text(meter, value)
@@ -185,7 +187,7 @@ def _check_indent(meter: Meter, value: Any, arguments: tuple[Any, ...], options:
     return value
 
 
-def _check_count(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_count(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """For filters whose whole-number arguments are widths and counts: each must be affordable."""
     for argument in (*arguments, *options.values()):
         if isinstance(argument, int):
@@ -193,39 +195,39 @@ def _check_count(meter: Meter, value: Any, arguments: tuple[Any, ...], options: 
     return value
 
 
-def _check_format(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_format(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     meter.allow(_percent_cost(meter, str(value), options or arguments))
     return value
 
 
-def _check_round(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_round(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     precision = (*arguments, options.get("precision", 0))[0]
     if isinstance(precision, int) and abs(precision) > _MAX_PRECISION:
         raise BadTemplate(f"the chat template rounds to {precision} digits; it may to {_MAX_PRECISION}")
     return value
 
 
-def _check_sum(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_sum(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     start = (*arguments[1:], options.get("start", 0))[0]
     if not isinstance(start, int | float):
         raise BadTemplate("the chat template sums something other than numbers")
     return value
 
 
-def _check_int(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_int(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if isinstance(value, str) and len(value) > _MAX_DIGITS:
         raise BadTemplate(f"the chat template reads a number from more than {_MAX_DIGITS} characters")
     return value
 
 
-def _check_trim(meter: Meter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _check_trim(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     characters = (*arguments, options.get("chars"))[0]
     if isinstance(characters, str) and len(characters) > _MAX_NEEDLE:
         raise BadTemplate(f"the chat template trims more than {_MAX_NEEDLE} kinds of characters")
     return value
 
 
-def _percent_cost(meter: Meter, pattern: str, arguments: object) -> int:
+def _percent_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
     """An upper bound of what `pattern % arguments` makes. Raises BadTemplate for widths taken from arguments."""
     if re.search(_PERCENT + r"\*", pattern):
         raise BadTemplate("the chat template takes a width from the arguments of a format, which templates may not")
@@ -239,7 +241,7 @@ def _widths(pattern: str) -> int:
     return sum(int(number.group()) if len(number.group()) < 12 else 10**12 for number in numbers)
 
 
-_FILTER_CHECKS: dict[str, Callable[[Meter, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+_FILTER_CHECKS: dict[str, Callable[[TemplateMeter, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "replace": _check_replace,
     "join": _check_join,
     "indent": _check_indent,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from edgeinfer.graph.cost import Heads
-from edgeinfer.scheduling.cost import (
+from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.scheduling.cost.seconds import (
     ACTIVATION_BYTES,
     KV_ELEMENT_BYTES,
     DeviceCost,
@@ -19,8 +19,8 @@ from edgeinfer.scheduling.cost import (
     from_device_s,
     to_device_s,
 )
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.work import ModelWork, StageShape
+from edgeinfer.scheduling.cost.work import ModelWork, StageShape
+from edgeinfer.scheduling.machine.profile import Profile
 
 DEVICE_RESERVE_BYTES = 10**9
 """Of an accelerator's memory: what its driver and the buffers of a pass take."""
@@ -29,7 +29,7 @@ HOST_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SequenceGroup:
     """Sequences that are decoded together: how many, and how many tokens they have cached in all."""
 
     n: int
@@ -39,9 +39,9 @@ class Group:
     def mean_cached(self) -> float:
         return self.n_cached / self.n if self.n else 0.0
 
-    def part(self, n: int) -> Group:
+    def part(self, n: int) -> SequenceGroup:
         """So many of them, as long as all are on average."""
-        return Group(n, self.mean_cached * n)
+        return SequenceGroup(n, self.mean_cached * n)
 
 
 class BatchCosts:
@@ -61,7 +61,7 @@ class BatchCosts:
             raise ValueError(f"{work.name} has no layer with attention")
         self.n_layers = len(layers)
         self._layer, self._tail = layers[0], [stage.shape for stage in work.stages if stage.shape.attention is None]
-        self._heads: Heads = next(shape.attention for shape in layers if shape.attention is not None)
+        self._heads: AttentionHeads = next(shape.attention for shape in layers if shape.attention is not None)
         self._accelerator = DeviceCost(self.device, work.weight_bytes)
         self._cpu = DeviceCost(profile.cpu, float("inf"))
         self.kv_bytes_per_token = work.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
@@ -84,15 +84,15 @@ class BatchCosts:
         products = sum(self._accelerator.product(each, each.n_rows, n).total for each in shape.products)
         return products + self._accelerator.others(shape, n)
 
-    def attention_s(self, group: Group) -> float:
+    def attention_s(self, group: SequenceGroup) -> float:
         """Attention of one layer on the accelerator."""
         return self._attention_s(self._accelerator, group)
 
-    def cpu_attention_s(self, group: Group) -> float:
+    def cpu_attention_s(self, group: SequenceGroup) -> float:
         """Attention of one layer on the CPU, with an op's overhead."""
         return self._attention_s(self._cpu, group) + self._cpu.rates.op_s if group.n else 0.0
 
-    def _attention_s(self, cost: DeviceCost, group: Group) -> float:
+    def _attention_s(self, cost: DeviceCost, group: SequenceGroup) -> float:
         if not group.n:
             return 0.0
         return cost.attention(self._heads, Pass(1, round(group.mean_cached), n_sequences=group.n), self._kv)
@@ -108,7 +108,7 @@ class BatchCosts:
         leaving, back = self.message_bytes(n)
         return from_device_s(self.device.link, leaving), to_device_s(self.device.link, back)
 
-    def offloaded_s(self, group: Group) -> float:
+    def offloaded_s(self, group: SequenceGroup) -> float:
         """From leaving the accelerator to being back on it, for attention of one layer."""
         return sum(self.messages_s(group.n)) + self.cpu_attention_s(group)
 

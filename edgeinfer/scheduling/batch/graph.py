@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import meeting
-from edgeinfer.scheduling.profile import CPU
-from edgeinfer.scheduling.simulate.clock import Clock, Task
+from edgeinfer.scheduling.machine.profile import CPU
+from edgeinfer.scheduling.simulate.clock import Clock, ClockTask
 from edgeinfer.scheduling.simulate.lowering import inward, outward
 
 
@@ -37,23 +37,23 @@ class _Passes:
         self.costs, self.clock, self.name = costs, Clock(), costs.device.name
 
     def products(self, n: int, after: tuple[int, ...], seconds: float = 0.0) -> int:
-        return self.clock.submit(Task("products", self.name, self.costs.products_s(n) + seconds, after))
+        return self.clock.submit(ClockTask("products", self.name, self.costs.products_s(n) + seconds, after))
 
     def tail(self, n: int, after: tuple[int, ...]) -> int:
-        return self.clock.submit(Task("tail", self.name, self.costs.tail_s(n), after))
+        return self.clock.submit(ClockTask("tail", self.name, self.costs.tail_s(n), after))
 
-    def offload(self, group: Group, after: tuple[int, ...]) -> int:
+    def offload(self, group: SequenceGroup, after: tuple[int, ...]) -> int:
         leaving, back = self.costs.message_bytes(group.n)
         link = self.costs.device.link
         if link is not None:
             seconds = leaving / link.from_device_bytes_s
-            task = Task("queries", outward(self.name), seconds, after, link.latency_s, yields=True)
+            task = ClockTask("queries", outward(self.name), seconds, after, link.latency_s, yields=True)
             after = (self.clock.submit(task),)
-        attended = self.clock.submit(Task("attention", CPU, self.costs.cpu_attention_s(group), after))
+        attended = self.clock.submit(ClockTask("attention", CPU, self.costs.cpu_attention_s(group), after))
         if link is None:
             return attended
         seconds = back / link.to_device_bytes_s
-        task = Task("results", inward(self.name), seconds, (attended,), link.latency_s, yields=True)
+        task = ClockTask("results", inward(self.name), seconds, (attended,), link.latency_s, yields=True)
         return self.clock.submit(task)
 
     def steady(self, ends: list[float], tokens: Sequence[float]) -> Steady:
@@ -65,7 +65,7 @@ class _Passes:
         return Steady(seconds / n_passes, sum(tokens[half:]) / n_passes, *shares)
 
 
-def run_accelerator_only(costs: BatchCosts, resident: Group, n_passes: int = 4) -> Steady:
+def run_accelerator_only(costs: BatchCosts, resident: SequenceGroup, n_passes: int = 4) -> Steady:
     """Passes of the resident sequences alone."""
     passes = _Passes(costs)
     last: tuple[int, ...] = ()
@@ -78,7 +78,9 @@ def run_accelerator_only(costs: BatchCosts, resident: Group, n_passes: int = 4) 
     return passes.steady(ends, [resident.n] * n_passes)
 
 
-def run_asymmetric(costs: BatchCosts, resident: Group, offloaded: Group, behind: int, n_passes: int = 4) -> Steady:
+def run_asymmetric(
+    costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, behind: int, n_passes: int = 4
+) -> Steady:
     """Passes in two halves; each half's products of a layer wait for its own attention of the layer before."""
     passes = _Passes(costs)
     other, rest = offloaded.part(behind), offloaded.part(offloaded.n - behind)
@@ -98,7 +100,7 @@ def run_asymmetric(costs: BatchCosts, resident: Group, offloaded: Group, behind:
     return passes.steady(ends, [resident.n + offloaded.n] * n_passes)
 
 
-def run_overlap(costs: BatchCosts, resident: Group, offloaded: Group, n_passes: int = 8) -> Steady:
+def run_overlap(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, n_passes: int = 8) -> Steady:
     """Passes of all: whoever's result is there when its layer comes joins, and is sent away again at the next layer.
 
     Who has been through all layers has a token, and is sent away at the first layer of the next pass.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 
 Schedule = Literal["accelerator-only", "asymmetric", "overlap"]
 SCHEDULES: tuple[Schedule, ...] = ("accelerator-only", "asymmetric", "overlap")
@@ -55,13 +55,13 @@ class Prediction:
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
-def accelerator_only(costs: BatchCosts, resident: Group) -> Prediction:
+def accelerator_only(costs: BatchCosts, resident: SequenceGroup) -> Prediction:
     """The resident sequences alone."""
     layer_s = costs.products_s(resident.n) + costs.attention_s(resident)
     return Prediction("accelerator-only", costs.n_layers * layer_s + costs.tail_s(resident.n), resident.n)
 
 
-def asymmetric_s(costs: BatchCosts, resident: Group, offloaded: Group, behind: int) -> float:
+def asymmetric_s(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, behind: int) -> float:
     """Seconds of a pass in two halves: the resident and the rest of the offloaded, and `behind` offloaded ones."""
     other, rest = offloaded.part(behind), offloaded.part(offloaded.n - behind)
     first_s = costs.products_s(resident.n + rest.n) + costs.attention_s(resident)
@@ -71,7 +71,7 @@ def asymmetric_s(costs: BatchCosts, resident: Group, offloaded: Group, behind: i
     return costs.n_layers * layer_s + costs.tail_s(resident.n + rest.n) + costs.tail_s(behind)
 
 
-def asymmetric(costs: BatchCosts, resident: Group, offloaded: Group) -> Prediction:
+def asymmetric(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
     """Two halves, with as many of the offloaded as make most tokens a second."""
     best = accelerator_only(costs, resident)
     best = Prediction("asymmetric", best.seconds, resident.n)
@@ -94,7 +94,7 @@ def _sizes(n: int) -> list[int]:
     return [*sizes, n] if n else []
 
 
-def _splits(costs: BatchCosts, resident: Group, group: Group) -> set[int]:
+def _splits(costs: BatchCosts, resident: SequenceGroup, group: SequenceGroup) -> set[int]:
     """How many to attend to behind the first half: as many as it hides, all but what the second hides, all, none."""
     first_s = costs.products_s(resident.n + group.n) + costs.attention_s(resident)
     fitting = _hidden(costs, group, first_s)
@@ -102,14 +102,14 @@ def _splits(costs: BatchCosts, resident: Group, group: Group) -> set[int]:
     return {0, fitting, min(group.n, fitting + 1), others, max(0, others - 1), group.n}
 
 
-def _hidden(costs: BatchCosts, group: Group, seconds: float) -> int:
+def _hidden(costs: BatchCosts, group: SequenceGroup, seconds: float) -> int:
     """How many of a group the CPU attends to in so many seconds, messages included."""
     one, all_ = costs.offloaded_s(group.part(1)), costs.offloaded_s(group)
     each = (all_ - one) / (group.n - 1) if group.n > 1 else all_
     return max(0, min(group.n, 1 + int((seconds - one) / each))) if each > 0 and seconds > one else 0
 
 
-def overlap(costs: BatchCosts, resident: Group, offloaded: Group) -> Prediction:
+def overlap(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
     """One pass of all; the offloaded move on a layer a pass, or as often as the CPU can attend to all of them."""
     joined = meeting(costs, offloaded.n)
     layer_s = costs.products_s(resident.n + joined) + costs.attention_s(resident)
@@ -126,7 +126,9 @@ def meeting(costs: BatchCosts, n_offloaded: int) -> int:
     return -(-n_offloaded // (costs.n_layers + 1))
 
 
-def choose(costs: BatchCosts, resident: Group, offloaded: Group, among: tuple[Schedule, ...] = SCHEDULES) -> Prediction:
+def choose(
+    costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, among: tuple[Schedule, ...] = SCHEDULES
+) -> Prediction:
     """The schedule that makes most tokens a second; of equals the simplest."""
     found: list[Prediction] = []
     for schedule in among:

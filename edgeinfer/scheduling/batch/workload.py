@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import SCHEDULES, Prediction, Schedule, choose
 
 RECHECK = 16
@@ -37,7 +37,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkloadOutcome:
     """A finished workload: passes of each schedule, residents that had to give way, and means over its time."""
 
     seconds: float
@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Sequence:
+class _SimulatedSequence:
     """`made` tokens of the output; `credit` of the next one, for offloaded sequences."""
 
     n_prompt: int
@@ -65,12 +65,12 @@ class _Sequence:
         return self.n_prompt + self.made
 
 
-def run_workload(costs: BatchCosts, load: Workload, among: tuple[Schedule, ...] = SCHEDULES) -> Outcome:
+def run_workload(costs: BatchCosts, load: Workload, among: tuple[Schedule, ...] = SCHEDULES) -> WorkloadOutcome:
     """Run a workload to its end. Raises DoesNotFit if not even one sequence has room."""
-    return _Run(costs, load, among).outcome()
+    return _WorkloadRun(costs, load, among).outcome()
 
 
-class _Run:
+class _WorkloadRun:
     def __init__(self, costs: BatchCosts, load: Workload, among: tuple[Schedule, ...]) -> None:
         if costs.device_tokens < load.n_prompt + load.n_output:
             raise DoesNotFit(
@@ -79,23 +79,23 @@ class _Run:
             )
         self._costs, self._load, self._among = costs, load, among
         self._hybrid = set(among) != {"accelerator-only"}
-        self._waiting = deque(_Sequence(load.n_prompt) for _ in range(load.n_sequences))
-        self._resident: list[_Sequence] = []
-        self._offloaded: list[_Sequence] = []
+        self._waiting = deque(_SimulatedSequence(load.n_prompt) for _ in range(load.n_sequences))
+        self._resident: list[_SimulatedSequence] = []
+        self._offloaded: list[_SimulatedSequence] = []
         self._seconds, self._n_evicted = 0.0, 0
         self._passes: Counter[Schedule] = Counter()
         self._resident_s = self._offloaded_s = 0.0
         self._choice: Prediction | None = None
         self._age = 0
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> WorkloadOutcome:
         while self._waiting or self._resident or self._offloaded:
             self._make_room()
             self._admit()
             self._pass()
         n_tokens = self._load.n_sequences * self._load.n_output
         means = self._resident_s / self._seconds, self._offloaded_s / self._seconds
-        return Outcome(self._seconds, n_tokens, dict(self._passes), self._n_evicted, *means)
+        return WorkloadOutcome(self._seconds, n_tokens, dict(self._passes), self._n_evicted, *means)
 
     def _make_room(self) -> None:
         """The youngest residents give way until the pass has room for a token of each."""
@@ -143,14 +143,14 @@ class _Run:
             room -= self._needed(each)
             self._choice = None
 
-    def _needed(self, sequence: _Sequence) -> float:
+    def _needed(self, sequence: _SimulatedSequence) -> float:
         """Cached tokens that a resident sequence takes up, with what is set aside for it."""
         to_come = self._load.n_output - sequence.made
         return sequence.n_cached + max(1.0, to_come * self._load.reserved)
 
     def _pass(self) -> None:
-        resident = Group(len(self._resident), sum(each.n_cached for each in self._resident))
-        offloaded = Group(len(self._offloaded), sum(each.n_cached for each in self._offloaded))
+        resident = SequenceGroup(len(self._resident), sum(each.n_cached for each in self._resident))
+        offloaded = SequenceGroup(len(self._offloaded), sum(each.n_cached for each in self._offloaded))
         if self._choice is None or self._age >= RECHECK:
             self._choice, self._age = choose(self._costs, resident, offloaded, self._among), 0
         self._age += 1

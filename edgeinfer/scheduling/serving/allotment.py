@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PassRoom:
     """What a pass may have: tokens and outputs; `number` is its own."""
 
     number: int
@@ -54,7 +54,7 @@ class Room:
     max_outputs: int
 
 
-def allot(wishes: Sequence[Wish], pace: Pace, room: Room) -> dict[int, int]:
+def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
     """Tokens of the next pass by answer; those without any wait. At least one gets some."""
     if len(wishes) == 1:
         return {wishes[0].key: min(max(1, wishes[0].n_missing), room.max_tokens)}
@@ -75,7 +75,7 @@ def _turn(wish: Wish) -> tuple[bool, int]:
     return not wish.is_interactive, wish.last_pass
 
 
-def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: Room, given: dict[int, int]) -> None:
+def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: dict[int, int]) -> None:
     """Fill the pass with prompts: those that somebody waits for first, then in order of arrival.
 
     Before all of them the foremost one of either kind has a little where it was left out for long enough.
@@ -91,7 +91,7 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: Room, given: dict[i
         _add(given, wish, n_left if given else max(n_left, LEAST_CHUNK), room)
 
 
-def _add(given: dict[int, int], wish: Wish, most: int, room: Room) -> None:
+def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
     """Give a prompt so many tokens more at most, where there is room in the pass."""
     has = given.get(wish.key, 0)
     chunk = min(wish.n_missing - has, most, room.max_tokens - sum(given.values()))
@@ -99,7 +99,7 @@ def _add(given: dict[int, int], wish: Wish, most: int, room: Room) -> None:
         given[wish.key] = has + chunk
 
 
-def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: Room, *, for_prompt: bool) -> int:
+def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prompt: bool) -> int:
     """Tokens that the pass may have in all; `for_prompt`: of one that somebody waits for."""
     n_watched = sum(wish.is_interactive and wish.decodes for wish in wishes)
     if not n_watched and any(wish.is_interactive for wish in wishes):

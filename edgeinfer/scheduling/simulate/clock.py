@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ClockTask:
     """Work of `seconds` on a resource. `after`: numbers of tasks that must have ended, and `latency_s` have passed."""
 
     name: str
@@ -26,19 +26,19 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TaskSpan:
     """When a task began and ended."""
 
-    task: Task
+    task: ClockTask
     start: float
     end: float
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class SimulatedTimeline:
     """Spans of all tasks in the order of submission."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TaskSpan, ...]
 
     @property
     def makespan(self) -> float:
@@ -112,10 +112,10 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._spans: list[Span] = []
+        self._spans: list[TaskSpan] = []
         self._resources: dict[str, Resource] = {}
 
-    def submit(self, task: Task) -> int:
+    def submit(self, task: ClockTask) -> int:
         """The number of a task that is now on its way. Raises ValueError for one that could never start."""
         if not task.seconds >= 0 or not task.latency_s >= 0 or task.seconds == float("inf"):
             raise ValueError(f"task {task.name!r} cannot take {task.seconds} s after {task.latency_s} s")
@@ -124,7 +124,7 @@ class Clock:
         ended = max((self._spans[number].end for number in task.after), default=0.0)
         ready = max(self.now, ended) + task.latency_s
         resource = self._resources.setdefault(task.resource, Resource())
-        self._spans.append(Span(task, *resource.take(ready, task.seconds, task.yields)))
+        self._spans.append(TaskSpan(task, *resource.take(ready, task.seconds, task.yields)))
         return len(self._spans) - 1
 
     def wait(self, numbers: Iterable[int]) -> float:
@@ -137,17 +137,17 @@ class Clock:
         """How many tasks were submitted."""
         return len(self._spans)
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> TaskSpan:
         """When the task of that number begins and ends."""
         return self._spans[number]
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> SimulatedTimeline:
         """Everything submitted so far."""
-        return Timeline(tuple(self._spans))
+        return SimulatedTimeline(tuple(self._spans))
 
 
-def run(tasks: Sequence[Task]) -> Timeline:
+def run(tasks: Sequence[ClockTask]) -> SimulatedTimeline:
     """The timeline of a list of tasks, all submitted at time 0."""
     clock = Clock()
     for task in tasks:

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.placement import Placement
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.simulate.clock import Clock, Timeline
-from edgeinfer.scheduling.simulate.lowering import AHEAD_BYTES, Ends, Lowering
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.placement.placement import Placement
+from edgeinfer.scheduling.simulate.clock import Clock, SimulatedTimeline
+from edgeinfer.scheduling.simulate.lowering import AHEAD_BYTES, Ends, SimulatedPasses
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class SimulatedTicket:
     """A pass that was submitted."""
 
     number: int
@@ -44,11 +44,11 @@ class PassReport:
 class PassExecutor(Protocol):
     """What scheduling code asks of whatever runs passes."""
 
-    def submit(self, placement: Placement, step: Pass) -> Ticket:
+    def submit(self, placement: Placement, step: Pass) -> SimulatedTicket:
         """Begin a pass when the one before it has ended."""
         ...
 
-    def wait(self, ticket: Ticket) -> PassReport:
+    def wait(self, ticket: SimulatedTicket) -> PassReport:
         """Wait until a pass has ended. Raises KeyError for one that was waited for before."""
         ...
 
@@ -72,21 +72,21 @@ class VirtualExecutor:
         slowness: Mapping[str, float] | None = None,
     ) -> None:
         self._clock = Clock()
-        self._lowering = Lowering(self._clock, profile, work, ahead_bytes, slowness)
+        self._lowering = SimulatedPasses(self._clock, profile, work, ahead_bytes, slowness)
         self._kv = kv
         self._submitted: dict[int, _Submitted] = {}
         self._n_passes = 0
         self._ended = 0.0
 
-    def submit(self, placement: Placement, step: Pass) -> Ticket:
+    def submit(self, placement: Placement, step: Pass) -> SimulatedTicket:
         """Begin a pass when the one before it has ended."""
         first = self._clock.n_tasks
         ends = self._lowering.submit(placement, step, self._kv)
         self._n_passes += 1
         self._submitted[self._n_passes] = _Submitted(first, self._clock.n_tasks, ends)
-        return Ticket(self._n_passes)
+        return SimulatedTicket(self._n_passes)
 
-    def wait(self, ticket: Ticket) -> PassReport:
+    def wait(self, ticket: SimulatedTicket) -> PassReport:
         """Move the clock to the end of a pass; a pass takes from the end of the one waited for before it."""
         submitted = self._submitted.pop(ticket.number)
         began, self._ended = self._ended, self._clock.wait(submitted.ends)
@@ -103,7 +103,7 @@ class VirtualExecutor:
         return self._clock.now
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> SimulatedTimeline:
         """Every task of every pass so far."""
         return self._clock.timeline
 

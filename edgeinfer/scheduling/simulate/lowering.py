@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from edgeinfer.scheduling.cost import ACTIVATION_BYTES, Pass
-from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
-from edgeinfer.scheduling.profile import CPU, Link, Profile
-from edgeinfer.scheduling.simulate.clock import Clock, Task
-from edgeinfer.scheduling.step_time import PassCosts, attention_device, bytes_read, n_computed, product_groups
-from edgeinfer.scheduling.work import ModelWork, Product, StageShape
+from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES, Pass
+from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
+from edgeinfer.scheduling.machine.profile import CPU, Link, Profile
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.step_time import PassCosts, attention_device, bytes_read, n_computed, product_groups
+from edgeinfer.scheduling.simulate.clock import Clock, ClockTask
 
 AHEAD_BYTES = 512 << 20
 """Of weights on their way or not yet used, on each device: two of the largest groups of a 7B model in f16."""
@@ -37,7 +37,7 @@ def outward(device: str) -> str:
     return f"{device} out"
 
 
-class Window:
+class WeightBuffer:
     """A buffer for weights on their way: new ones wait until enough of the oldest have been used."""
 
     def __init__(self, n_bytes: float) -> None:
@@ -60,19 +60,19 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ProductRows:
     """Rows of a stage's product on a device."""
 
     number: int
-    product: Product
-    part: Part
+    product: MatMulWork
+    part: RowRange
 
     @property
     def n_bytes(self) -> float:
         return self.part.n_rows * self.product.columns * self.product.bytes_per_weight
 
 
-class Lowering:
+class SimulatedPasses:
     """Submits pass after pass to a clock. `slowness`: how much longer devices take than their rates say, by name."""
 
     def __init__(
@@ -85,8 +85,8 @@ class Lowering:
     ) -> None:
         self._clock, self._profile, self._work = clock, profile, work
         self._slowness = slowness or {}
-        self._windows = {device.name: Window(ahead_bytes) for device in profile.devices}
-        self._disk_window = Window(ahead_bytes)
+        self._windows = {device.name: WeightBuffer(ahead_bytes) for device in profile.devices}
+        self._disk_window = WeightBuffer(ahead_bytes)
         self._last: Ends = ()
 
     def submit(self, placement: Placement, step: Pass, kv: str = "f16") -> Ends:
@@ -125,11 +125,11 @@ class Lowering:
         self, costs: PassCosts, shape: StageShape, placed: StagePlacement, bounds: tuple[int, int], ready: Ends
     ) -> Ends:
         """The lanes of products that read the same value; disk first, messages before weights."""
-        lanes: dict[str, list[Rows]] = {}
+        lanes: dict[str, list[ProductRows]] = {}
         for number in range(*bounds):
             for part in placed.products[number]:
                 if part.n_rows > 0:
-                    lanes.setdefault(part.device, []).append(Rows(number, shape.products[number], part))
+                    lanes.setdefault(part.device, []).append(ProductRows(number, shape.products[number], part))
         n_tokens = n_computed(shape, costs.step)
         flash = _held_bytes((each for lane in lanes.values() for each in lane), ("flash",))
         read = self._read(costs, flash)
@@ -157,7 +157,7 @@ class Lowering:
         if n_bytes <= 0:
             return ()
         room = self._disk_window.enter(n_bytes)
-        return (self._clock.submit(Task("read", DISK, costs.disk_s(n_bytes), room, yields=True)),)
+        return (self._clock.submit(ClockTask("read", DISK, costs.disk_s(n_bytes), room, yields=True)),)
 
     def _stream(self, device: str, n_bytes: float, computed: int) -> Ends:
         """Weights over the link, as early as there is room."""
@@ -166,13 +166,13 @@ class Lowering:
             return ()
         window = self._windows[device]
         seconds = n_bytes / link.to_device_bytes_s
-        task = Task("weights", inward(device), seconds, window.enter(n_bytes), link.latency_s, yields=True)
+        task = ClockTask("weights", inward(device), seconds, window.enter(n_bytes), link.latency_s, yields=True)
         sent = self._clock.submit(task)
         window.hold(n_bytes, (computed, sent))
         return (sent,)
 
     def _compute(self, device: str, seconds: float, name: str, ready: Ends) -> int:
-        return self._clock.submit(Task(name, device, seconds * self._slowness.get(device, 1.0), ready))
+        return self._clock.submit(ClockTask(name, device, seconds * self._slowness.get(device, 1.0), ready))
 
     def _move(self, start: str, end: str, n_bytes: float, ready: Ends) -> Ends:
         """A message from one device to another, through the machine's memory."""
@@ -181,11 +181,11 @@ class Lowering:
         out, into = self._link(start), self._link(end)
         if out is not None:
             seconds = n_bytes / out.from_device_bytes_s
-            task = Task("message", outward(start), seconds, ready, out.latency_s, yields=True)
+            task = ClockTask("message", outward(start), seconds, ready, out.latency_s, yields=True)
             ready = (self._clock.submit(task),)
         if into is not None:
             seconds = n_bytes / into.to_device_bytes_s
-            task = Task("message", inward(end), seconds, ready, into.latency_s, yields=True)
+            task = ClockTask("message", inward(end), seconds, ready, into.latency_s, yields=True)
             ready = (self._clock.submit(task),)
         return ready
 
@@ -193,12 +193,12 @@ class Lowering:
         return None if device == CPU else self._profile.device(device).link
 
 
-def _lane_s(costs: PassCosts, device: str, rows: list[Rows], n_tokens: int) -> float:
+def _lane_s(costs: PassCosts, device: str, rows: list[ProductRows], n_tokens: int) -> float:
     """Launching and computing all rows of a lane."""
     cost = costs.devices[device]
     launched = len({each.number for each in rows}) * cost.rates.op_s
     return launched + sum(cost.product(each.product, each.part.n_rows, n_tokens).total for each in rows)
 
 
-def _held_bytes(rows: Iterable[Rows], held: tuple[str, ...]) -> float:
+def _held_bytes(rows: Iterable[ProductRows], held: tuple[str, ...]) -> float:
     return sum(each.n_bytes for each in rows if each.part.held in held)

@@ -9,7 +9,7 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from edgeinfer.app.enclosures import Draft
+from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.tui.widgets.chips import CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
@@ -38,8 +38,8 @@ class ComposerApp(App[None]):
             base=base, history=history, commands=COMMANDS, count_tokens=count_tokens, why_unfit=why_unfit
         )
         self.told: list[object] = []
-        self.sent: list[Draft] = []
-        self.edits: list[Draft] = []
+        self.sent: list[MessageDraft] = []
+        self.edits: list[MessageDraft] = []
 
     def compose(self) -> ComposeResult:
         yield VerticalScroll()
@@ -50,11 +50,11 @@ class ComposerApp(App[None]):
 
     @on(Composer.Submitted)
     def _submitted(self, message: Composer.Submitted) -> None:
-        self.sent.append(Draft(message.text, message.attachments))
+        self.sent.append(MessageDraft(message.text, message.attachments))
 
     @on(Composer.Edited)
     def _edited(self, message: Composer.Edited) -> None:
-        self.edits.append(Draft(message.text, message.attachments))
+        self.edits.append(MessageDraft(message.text, message.attachments))
 
     @on(Composer.Command)
     def _command(self, message: Composer.Command) -> None:

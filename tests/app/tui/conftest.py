@@ -10,7 +10,7 @@ import pytest
 from file_server import FileServer, serving
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import QUICK
 
 
@@ -25,7 +25,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 @pytest.fixture
 def catalogue(home: Path) -> Iterator[Catalogue]:
-    with Catalogue(Store(home / "models", QUICK)) as found:
+    with Catalogue(ModelStore(home / "models", QUICK)) as found:
         yield found
 
 

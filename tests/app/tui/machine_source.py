@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from edgeinfer.app.readings.records import (
     CoreReading,
     Cores,
-    Counted,
-    Drafting,
+    DraftCount,
+    DraftingReading,
     Energy,
-    Memory,
+    MemoryReading,
     PlanStrip,
     Reached,
     Roofline,
-    Stored,
+    StoredReading,
     Stretch,
 )
 
-STORED = Stored(1_200_000_000, 2_300_000_000, 0, 80_000_000, 12, 31, 2.3e9, 2.1e9, 0.83)
+STORED = StoredReading(1_200_000_000, 2_300_000_000, 0, 80_000_000, 12, 31, 2.3e9, 2.1e9, 0.83)
 LAYERS = 30
 
 
@@ -55,11 +55,11 @@ CORES = Cores(
     4,
     2.7e-3,
 )
-MEMORY = Memory(1_500_000_000, 6 * 10**9, 16 * 10**9, 1_100_000_000, 30_000_000, 200_000_000, 1280, 8448)
-DRAFTING = Drafting(
+MEMORY = MemoryReading(1_500_000_000, 6 * 10**9, 16 * 10**9, 1_100_000_000, 30_000_000, 200_000_000, 1280, 8448)
+DRAFTING = DraftingReading(
     True,
-    (("recycling", Counted(45, 9)), ("ngram", Counted(20, 12))),
-    (("ngram", Counted(200, 120)), ("recycling", Counted(450, 90))),
+    (("recycling", DraftCount(45, 9)), ("ngram", DraftCount(20, 12))),
+    (("ngram", DraftCount(200, 120)), ("recycling", DraftCount(450, 90))),
     1.45,
     2.6e-3,
     ((1, 1.0), (2, 1.12), (4, 1.35), (8, 2.31), (16, 5.2), (32, 10.8), (64, 38.6)),
@@ -74,8 +74,8 @@ class Told:
     plans: PlanStrip = field(default_factory=one_device)
     rooflines: Roofline = ROOFLINE
     all_cores: Cores = CORES
-    memories: Memory = MEMORY
-    drafted: Drafting = DRAFTING
+    memories: MemoryReading = MEMORY
+    drafted: DraftingReading = DRAFTING
     energies: Energy = ENERGY
     can_time_stages: bool = True
     is_free: bool = True
@@ -93,11 +93,11 @@ class Told:
         self.asked["cores"] += 1
         return self.all_cores
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryReading:
         self.asked["memory"] += 1
         return self.memories
 
-    def drafting(self) -> Drafting:
+    def drafting(self) -> DraftingReading:
         self.asked["drafting"] += 1
         return self.drafted
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.conversation import Fitted, Messages, fit
 from edgeinfer.engine.facts import Facts
-from edgeinfer.engine.live import Live
-from edgeinfer.engine.request import Options
+from edgeinfer.engine.requests.conversation import Fitted, Messages, fit
+from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.scheduler.live import Live
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import App
 from textual.widgets import Static
 
-from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
+from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
 from edgeinfer.app.tui.widgets.search_field import SearchField
 from edgeinfer.app.tui.widgets.session_list import SessionList
 
@@ -16,7 +16,7 @@ class Bare(App[None]):
     def __init__(self, screen: SessionsScreen, theme: str = "textual-dark") -> None:
         super().__init__()
         self.sessions = screen
-        self.answers: list[Chosen | None] = []
+        self.answers: list[ChosenChat | None] = []
         self._wanted_theme = theme
 
     def on_mount(self) -> None:

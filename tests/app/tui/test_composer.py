@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.enclosures import Draft
+from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
@@ -29,7 +29,7 @@ async def test_enter_sends_and_other_keys_begin_a_line(folder: Path) -> None:
         await pilot.press("enter", *"one", "ctrl+j", *"two", "shift+enter", *"three", "alt+enter", *"four")
         assert app.text == "one\ntwo\nthree\nfour"
         await pilot.press("enter")
-        assert app.sent == [Draft("one\ntwo\nthree\nfour")]
+        assert app.sent == [MessageDraft("one\ntwo\nthree\nfour")]
         assert app.text == ""
 
 
@@ -53,11 +53,11 @@ async def test_commands_are_told_apart_from_messages(folder: Path) -> None:
         await pilot.press(*"/temp 0.2", "enter")
         await pilot.press(*"//not one", "enter")
         assert app.told == ["/temp 0.2"]
-        assert app.sent == [Draft("/not one")]
+        assert app.sent == [MessageDraft("/not one")]
         app.composer.put(app.sent[0].text)  # and it is none when it is edited
         await pilot.press("enter")
         assert app.told == ["/temp 0.2"]
-        assert app.sent == [Draft("/not one")] * 2
+        assert app.sent == [MessageDraft("/not one")] * 2
 
 
 async def test_commands_complete(folder: Path) -> None:
@@ -131,9 +131,9 @@ async def test_editing_an_old_message_and_leaving_it(folder: Path) -> None:
         app.composer.put("ask @notes.txt", old, mode="edit message 3")
         await pilot.press("space", "x", "enter")
         await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("ask @notes.txt x", old)]
+        assert app.sent == [MessageDraft("ask @notes.txt x", old)]
         assert app.text == "draft"
-        assert app.composer.draft == Draft("draft")
+        assert app.composer.draft == MessageDraft("draft")
         app.composer.clear()
         assert app.text == ""
 
@@ -158,10 +158,10 @@ async def test_edits_are_told_once_they_have_settled(folder: Path) -> None:
     async with app.run_test() as pilot:
         await pilot.press(*"hello")
         await wait_until(pilot, lambda: app.edits)
-        assert app.edits == [Draft("hello")]
+        assert app.edits == [MessageDraft("hello")]
         await pilot.press("left", "x", "backspace")
         await pilot.pause(0.5)
-        assert app.edits == [Draft("hello")]
+        assert app.edits == [MessageDraft("hello")]
 
 
 async def test_keys_can_be_remapped(folder: Path) -> None:
@@ -169,7 +169,7 @@ async def test_keys_can_be_remapped(folder: Path) -> None:
     async with app.run_test() as pilot:
         app.set_keymap({"composer.send": "ctrl+s", "composer.newline": "enter"})
         await pilot.press("a", "enter", "b", "ctrl+s")
-        assert app.sent == [Draft("a\nb")]
+        assert app.sent == [MessageDraft("a\nb")]
 
 
 async def test_what_was_typed_before_comes_before_what_stands_there(folder: Path) -> None:
@@ -181,7 +181,7 @@ async def test_what_was_typed_before_comes_before_what_stands_there(folder: Path
         assert app.text == "later"
         app.composer.type_ahead("one\n/help\n\nthe ")
         await wait_until(pilot, lambda: app.sent and app.told)
-        assert app.sent == [Draft("one")]
+        assert app.sent == [MessageDraft("one")]
         assert app.told == ["/help"]
         await wait_until(pilot, lambda: app.text == "the later")
         app.composer.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from edgeinfer.app.enclosures import Draft
+from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.chips import NOT_SENT, Chips
 from edgeinfer.app.tui.widgets.composer import SETTLED_S
@@ -41,7 +41,7 @@ async def test_a_completed_file_becomes_a_chip_and_goes_along(folder: Path) -> N
         await wait_until(pilot, lambda: app.edits)
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("see @notes.txt ", (Attachment("notes.txt", "text of notes.txt"),))]
+        assert app.sent == [MessageDraft("see @notes.txt ", (Attachment("notes.txt", "text of notes.txt"),))]
         assert app.names == []
         assert not app.query_one(Chips).display
 
@@ -133,7 +133,7 @@ async def test_any_chip_is_removed_by_keyboard(folder: Path) -> None:
         await wait_until(pilot, lambda: app.query_one(DraftInput).has_focus)
         await pilot.press("enter")  # a mention whose chip was removed stays text
         await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("@notes.txt ")]
+        assert app.sent == [MessageDraft("@notes.txt ")]
 
 
 async def test_on_a_small_screen_everything_has_its_place(folder: Path) -> None:
@@ -171,7 +171,7 @@ async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Pat
             assert app.sent == []
             assert app.text == "@pic.png"
         await pilot.press("home", "`", "end", "`", "enter")
-        await wait_until(pilot, lambda: app.sent == [Draft("`@pic.png`")])
+        await wait_until(pilot, lambda: app.sent == [MessageDraft("`@pic.png`")])
         app.composer.attach(Path("gone[b]"))
         await wait_until(pilot, lambda: len(app.notices) == 4)
         assert "gone[b] cannot be attached" in app.notices[3]
@@ -210,13 +210,13 @@ async def test_an_address_and_a_name_that_is_no_file_are_sent_as_text(folder: Pa
         app.composer.put("write to ada@b.org, @someone")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("write to ada@b.org, @someone")]
+        assert app.sent == [MessageDraft("write to ada@b.org, @someone")]
 
 
 async def test_what_can_never_be_answered_stays_with_its_reason(folder: Path) -> None:
-    asked: list[Draft] = []
+    asked: list[MessageDraft] = []
 
-    def why_unfit(draft: Draft) -> str | None:
+    def why_unfit(draft: MessageDraft) -> str | None:
         asked.append(draft)
         return "too long" if draft.attachments or len(draft.text) > 1000 else None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
-from edgeinfer.app.tui.editor import Edited, edit_text, editor_command, run_editor
+from edgeinfer.app.tui.editor import EditedText, edit_text, editor_command, run_editor
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
 
@@ -78,7 +78,9 @@ async def test_where_no_terminal_can_be_given_away_that_is_said(monkeypatch: pyt
     app: App[object] = App()
     async with app.run_test():
         edited = edit_text(app, "draft")
-    assert edited == Edited(None, "no editor can be opened here; open the chat in a terminal of this machine for that")
+    assert edited == EditedText(
+        None, "no editor can be opened here; open the chat in a terminal of this machine for that"
+    )
 
 
 def test_which_editor(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_what_an_editor_can_do_wrong(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("not a program")
     assert "could not be run: permission denied" in run_editor([str(tmp_path / "plain")], "x").notice
     odd = script(tmp_path / "odd", "printf 'a\\377b\\r\\n' > \"$1\"")
-    assert run_editor([str(odd)], "x") == Edited("a\ufffdb")
+    assert run_editor([str(odd)], "x") == EditedText("a\ufffdb")
 
 
 def test_the_file_is_private_and_gone_afterwards(tmp_path: Path) -> None:

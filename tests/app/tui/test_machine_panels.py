@@ -9,7 +9,7 @@ import pytest
 from edgeinfer.app.readings.records import (
     CoreReading,
     Cores,
-    Drafting,
+    DraftingReading,
     Energy,
     PlanStrip,
     Reached,
@@ -142,8 +142,8 @@ def test_drafters_are_counted_for_the_last_answer_and_for_all() -> None:
 
 
 def test_no_drafting_is_said() -> None:
-    assert plain(draft_lines(Drafting(), 40, 10)) == ["nothing is drafted with this model"]
-    assert plain(draft_lines(Drafting(is_on=True), 40, 10)) == ["nothing was drafted yet"]
+    assert plain(draft_lines(DraftingReading(), 40, 10)) == ["nothing is drafted with this model"]
+    assert plain(draft_lines(DraftingReading(is_on=True), 40, 10)) == ["nothing was drafted yet"]
 
 
 def test_memory_is_in_bars_of_what_it_is_a_part_of() -> None:

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 import edgeinfer
 from edgeinfer.app.readings import Readings
-from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
+from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
 from edgeinfer.app.tui.screens import machine
 from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
 from edgeinfer.app.tui.widgets.core_bars import CoreBars
@@ -30,7 +30,7 @@ SMALL, LARGE = (40, 12), (100, 36)
 class Around(App[None]):
     """An app with nothing but the screen, and another one below it."""
 
-    def __init__(self, source: machine.Source) -> None:
+    def __init__(self, source: machine.ReadingSource) -> None:
         super().__init__()
         self.source = source
 
@@ -172,8 +172,8 @@ async def test_it_works_while_no_model_is_loaded() -> None:
         PlanStrip(note="no model is loaded yet"),
         Roofline(note="no model is loaded yet"),
         Cores(),
-        Memory(),
-        Drafting(),
+        MemoryReading(),
+        DraftingReading(),
         Energy(),
         can_time_stages=False,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.app import App, ComposeResult
 
-from edgeinfer.app.tui.widgets.context_bar import ContextBar, ContextUse, context_line
+from edgeinfer.app.tui.widgets.context_bar import ContextBar, ContextBarState, context_line
 from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters, meter_line
 
 ALL = MeterFigures(50.25, 1234.0, 1024, 8192, 1_230_000_000, 45_000_000, 1.45, 0.12)
@@ -90,21 +90,21 @@ async def test_both_follow_the_width() -> None:
 
 
 def test_the_context_says_what_is_used_and_what_the_draft_adds() -> None:
-    use = ContextUse(3012, 120, 4096)
+    use = ContextBarState(3012, 120, 4096)
     assert context_line(use, 100) == ("███████████████▒░░░░ 3,012 of 4,096 tokens used, the draft adds 120, 964 left")
     assert context_line(use, 40) == "██████▒░ 3,012 + 120 of 4,096 tokens"
-    long = ContextUse(12, 220_113, 4096, is_too_long=True)
+    long = ContextBarState(12, 220_113, 4096, is_too_long=True)
     assert context_line(long, 100).endswith("the draft is too long: 220,113 tokens, the context holds 4,096")
     assert context_line(long, 40) == "the draft is too long: 220,113 tokens"
-    assert context_line(ContextUse(0, 0, 4096), 80) == "░░░░░░░░░░░░░░░░░░░░ 0 of 4,096 tokens used, 4,096 left"
+    assert context_line(ContextBarState(0, 0, 4096), 80) == "░░░░░░░░░░░░░░░░░░░░ 0 of 4,096 tokens used, 4,096 left"
 
 
 def test_one_message_is_one() -> None:
-    line = context_line(ContextUse(4000, 200, 4096, 1), 100)
+    line = context_line(ContextBarState(4000, 200, 4096, 1), 100)
     assert line.endswith("the oldest message would be left out: /compact summarises them")
 
 
 @pytest.mark.parametrize("width", range(10, 120, 5))
 def test_the_context_keeps_to_its_width(width: int) -> None:
-    for use in (ContextUse(3012, 120, 4096), ContextUse(130_000, 9000, 131_072, 12)):
+    for use in (ContextBarState(3012, 120, 4096), ContextBarState(130_000, 9000, 131_072, 12)):
         assert len(context_line(use, width)) <= width

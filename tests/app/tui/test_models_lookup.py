@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 from tiny_models import write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.widgets.model_hints import EXAMPLES, ModelHints
@@ -53,7 +53,7 @@ async def test_what_is_typed_while_a_source_is_looked_up_is_no_command(
     app, goes_on = Bare(ModelsScreen(catalogue)), threading.Event()
     offers = catalogue.offers
 
-    def slow(source: str) -> tuple[Entry, ...]:
+    def slow(source: str) -> tuple[ModelEntry, ...]:
         goes_on.wait(60)
         return offers(source)
 

@@ -15,18 +15,18 @@ from tiny_models import write_hollow_llama, write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
-from edgeinfer.app.tui.screens.models import Chosen, ModelsScreen
+from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
 from edgeinfer.app.tui.widgets.model_detail import ModelDetail
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
-from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.models.download.header import file_header
-from edgeinfer.models.look import Look
-from edgeinfer.models.store import STARTER_NAME, Store
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.models.look import HeaderLook
+from edgeinfer.models.store import STARTER_NAME, ModelStore
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.steps import Progress, no_progress
 from tests.app.tui.models_app import QUICK, Bare
 from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
@@ -88,7 +88,7 @@ async def test_columns_follow_the_width(catalogue: Catalogue, tiny: str) -> None
 
 
 async def test_enter_chooses_and_escape_does_not(catalogue: Catalogue, tiny: str) -> None:
-    for key, answer in (("enter", Chosen("tiny", 4096)), ("escape", None)):
+    for key, answer in (("enter", ChosenModel("tiny", 4096)), ("escape", None)):
         app = Bare(ModelsScreen(catalogue, n_context=4096))
         async with app.run_test() as pilot:
             await listed(pilot, app)
@@ -170,7 +170,7 @@ async def test_a_pull_is_paused_resumed_and_found_again(
     assert 0 < kept < len(data)
     assert served.stall is not None
     served.stall.set()
-    with Catalogue(Store(home / "models", QUICK)) as later:
+    with Catalogue(ModelStore(home / "models", QUICK)) as later:
         again = Bare(ModelsScreen(later))
         async with again.run_test(size=(100, 30)) as pilot:
             await wait_until(pilot, lambda: any(row["state"] == "paused" for row in rows(again)))
@@ -200,12 +200,12 @@ async def test_a_cancelled_pull_is_gone(catalogue: Catalogue, server: FileServer
 async def test_what_does_not_fit_is_asked_about(
     catalogue: Catalogue, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeinfer.engine.limits.available_bytes", lambda: 1)
+    monkeypatch.setattr("edgeinfer.engine.run.limits.available_bytes", lambda: 1)
     server.files["/huge.gguf"] = Served(write_model(tmp_path / "huge.gguf", kib=4096))
     app = Bare(ModelsScreen(catalogue))
     async with app.run_test(size=(100, 30)) as pilot:
         await listed(pilot, app)
-        monkeypatch.setattr("edgeinfer.engine.limits.memory_for_model", lambda: 1_000_000)
+        monkeypatch.setattr("edgeinfer.engine.run.limits.memory_for_model", lambda: 1_000_000)
         await look_up(pilot, app, server.url("/huge.gguf"))
         await wait_until(pilot, lambda: any(row["fits"] == "no" for row in rows(app)))
         await pilot.press("enter")
@@ -345,8 +345,8 @@ async def test_a_pull_goes_on_while_the_screen_is_left(catalogue: Catalogue, ser
 async def test_a_look_at_an_offer_tells_what_it_is(
     catalogue: Catalogue, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(source: str) -> Look:
-        return Look("SmolLM2-135M-Instruct.Q4_1", source, file_header(tiny_model), 92_000_000)
+    def look(source: str) -> HeaderLook:
+        return HeaderLook("SmolLM2-135M-Instruct.Q4_1", source, file_header(tiny_model), 92_000_000)
 
     monkeypatch.setattr(catalogue.store, "look", look)
     app = Bare(ModelsScreen(catalogue))

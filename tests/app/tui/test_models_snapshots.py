@@ -16,7 +16,7 @@ from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.widgets.model_table import ModelTable
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import Bare
 from tests.app.tui.waiting import wait_until
 
@@ -33,7 +33,7 @@ class Compare(Protocol):
 @pytest.fixture
 def catalogue(home: Path, tiny_model: Path) -> Iterator[Catalogue]:
     """Two models, and a third that was begun to be fetched."""
-    store = Store(home / "models")
+    store = ModelStore(home / "models")
     store.root.mkdir(parents=True)
     for name in ("tiny", "a-model-with-quite-a-long-name-Q4_K_M"):
         shutil.copy(tiny_model, store.root / f"{name}.gguf")

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
 from edgeinfer.app.personas import Personas
-from edgeinfer.app.tui.screens.personas import Chosen, PersonasScreen
+from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from tests.app.tui.waiting import wait_until
 
 SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
@@ -23,7 +23,7 @@ class Opened(App[None]):
     def __init__(self, personas: Personas) -> None:
         super().__init__()
         self.personas = personas
-        self.results: list[Chosen | None] = []
+        self.results: list[ChosenPersona | None] = []
 
     def on_mount(self) -> None:
         """Open them."""
@@ -63,7 +63,7 @@ async def test_choosing_one(personas: Personas, size: tuple[int, int]) -> None:
         await wait_until(pilot, lambda: app.screen.query_one(TextArea).text == "Be [red]exact[/red].[2J")
         await pilot.press("down", "enter")
         await wait_until(pilot, lambda: app.results)
-        assert app.results == [Chosen("Poet", "Answer in verse.")]
+        assert app.results == [ChosenPersona("Poet", "Answer in verse.")]
 
 
 @SIZES

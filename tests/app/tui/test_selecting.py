@@ -8,8 +8,8 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.strip import Strip
 
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.question import QuestionEntry
 from edgeinfer.app.tui.widgets.selecting import extracted
 from edgeinfer.app.tui.widgets.transcript import Transcript
 from tests.app.tui.transcript_app import Shown, talk
@@ -46,7 +46,7 @@ def reversed_text(app: Shown) -> str:
 
 
 async def test_words_of_a_line_are_selected() -> None:
-    app = Shown([Question(1, "What is there to say?")])
+    app = Shown([QuestionEntry(1, "What is there to say?")])
     async with app.run_test(size=(60, 12)) as pilot:
         await wait_until(pilot, lambda: app.transcript.is_drawn)
         x, y = place(app, "there")
@@ -56,7 +56,7 @@ async def test_words_of_a_line_are_selected() -> None:
 
 
 async def test_lines_are_taken_without_the_edge_and_keep_their_margins() -> None:
-    app = Shown([Question(1, "Show me."), Answer(2, ANSWER)])
+    app = Shown([QuestionEntry(1, "Show me."), AnswerEntry(2, ANSWER)])
     async with app.run_test(size=(60, 20)) as pilot:
         await wait_until(pilot, lambda: app.transcript.is_drawn)
         begin, end = place(app, "if x:"), place(app, "pass")
@@ -76,7 +76,7 @@ async def test_all_of_a_long_chat_can_be_taken() -> None:
 
 
 async def test_selecting_does_not_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Answer(1, "<think>first this, then that</think>\n\nSo it is.")
+    answer = AnswerEntry(1, "<think>first this, then that</think>\n\nSo it is.")
     app = Shown([answer])
     async with app.run_test(size=(60, 12)) as pilot:
         await wait_until(pilot, lambda: app.transcript.is_drawn)

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
+from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
 from edgeinfer.app.tui.widgets.entry_line import EntryLine
 from tests.app.tui.sessions_app import Bare
 from tests.app.tui.waiting import wait_until
@@ -69,7 +69,7 @@ async def test_chats_are_listed_newest_first_and_enter_opens(store: SessionStore
         assert all(len(line) <= size[0] for line in shown)
         assert app.sessions.query_one("Footer").region.bottom == size[1]
         await pilot.press("down", "down", "up", "enter")
-        assert app.answers == [Chosen(2, None)]
+        assert app.answers == [ChosenChat(2, None)]
 
 
 async def test_the_open_chat_is_marked_and_under_the_cursor(store: SessionStore) -> None:

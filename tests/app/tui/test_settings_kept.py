@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from edgeinfer.app.config_file import written
-from edgeinfer.app.tui.screens.settings import Changed, SettingsScreen
+from edgeinfer.app.tui.screens.settings import SettingsChanged, SettingsScreen
 from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.settings import declared_options, find_option, user_config_path
 from tests.app.tui.waiting import wait_until
@@ -25,7 +25,7 @@ class Opened(App[None]):
     def __init__(self, **said: object) -> None:
         super().__init__()
         self.tuning = Tuning(said)
-        self.results: list[Changed | None] = []
+        self.results: list[SettingsChanged | None] = []
 
     def on_mount(self) -> None:
         """Open them."""
@@ -88,7 +88,7 @@ async def test_what_is_wrong_is_said_while_it_is_written(home: Path, size: tuple
         assert kept() == {}
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.results)
-        assert app.results == [Changed(("top_p",), needs_reload=False)]
+        assert app.results == [SettingsChanged(("top_p",), needs_reload=False)]
 
 
 async def test_words_and_switches_are_stepped_through(home: Path) -> None:
@@ -124,7 +124,7 @@ async def test_clearing_a_field_unsets_what_may_be_unset(home: Path) -> None:
         assert kept() == {}
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.results)
-        assert app.results == [Changed(("ctx",), needs_reload=True)]
+        assert app.results == [SettingsChanged(("ctx",), needs_reload=True)]
 
 
 @pytest.mark.parametrize(

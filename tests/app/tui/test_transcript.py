@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entry import ChatEntry
+from edgeinfer.app.tui.widgets.question import QuestionEntry
 from tests.app.tui.transcript_app import Shown, talk
 from tests.app.tui.waiting import wait_until
 
@@ -18,7 +18,7 @@ async def test_the_end_is_shown_and_followed_while_text_comes() -> None:
     async with app.run_test(size=(60, 12)) as pilot:
         await app.transcript.show(talk(40))
         await wait_until(pilot, lambda: "end 39" in "\n".join(app.lines))
-        answer = Answer(99)
+        answer = AnswerEntry(99)
         await app.transcript.add(answer)
         answer.begin()
         for number in range(30):
@@ -91,7 +91,7 @@ async def test_a_message_that_was_searched_for_is_shown_at_the_top() -> None:
 async def test_another_width_or_theme_draws_everything_anew() -> None:
     app = Shown()
     async with app.run_test(size=(60, 12)) as pilot:
-        await app.transcript.show([Answer(1, "word " * 30)])
+        await app.transcript.show([AnswerEntry(1, "word " * 30)])
         await pilot.resize_terminal(30, 12)
         await wait_until(pilot, lambda: max(map(len, app.lines)) <= 30 and "word" in app.lines[5])
         app.theme = "textual-light"
@@ -103,7 +103,7 @@ async def test_another_width_or_theme_draws_everything_anew() -> None:
 async def test_a_long_question_is_folded_until_it_is_opened() -> None:
     app = Shown()
     async with app.run_test(size=(60, 60)) as pilot:
-        await app.transcript.show([Question(1, "\n".join(f"row {number}" for number in range(40)))])
+        await app.transcript.show([QuestionEntry(1, "\n".join(f"row {number}" for number in range(40)))])
         await wait_until(pilot, lambda: "24 more lines" in "\n".join(app.lines))
         assert "row 39" not in "\n".join(app.lines)
         app.transcript.toggle_thinking()
@@ -115,7 +115,7 @@ async def test_nothing_is_drawn_while_nothing_changes() -> None:
     async with app.run_test(size=(60, 12)) as pilot:
         await app.transcript.show(talk(30))
         await pilot.pause(0.5)
-        drawn: list[Entry] = []
+        drawn: list[ChatEntry] = []
         for entry in app.transcript.entries:
             entry.changed = drawn.append
         await pilot.pause(0.5)
@@ -123,7 +123,7 @@ async def test_nothing_is_drawn_while_nothing_changes() -> None:
 
 
 async def test_clicking_at_a_folded_thought_opens_it() -> None:
-    app = Shown([Question(1, "why?"), Answer(2, THOUGHTFUL)])
+    app = Shown([QuestionEntry(1, "why?"), AnswerEntry(2, THOUGHTFUL)])
     async with app.run_test(size=(60, 12)) as pilot:
         await wait_until(pilot, lambda: "▸ thought" in app.text)
         row = next(y for y, line in enumerate(app.lines) if "thought" in line)
@@ -146,7 +146,7 @@ async def test_clicking_at_what_says_more_goes_to_the_end() -> None:
 
 
 async def test_thoughts_are_opened_together_even_where_some_are_open() -> None:
-    first, second = Answer(1, THOUGHTFUL), Answer(2, THOUGHTFUL.replace("first", "second"))
+    first, second = AnswerEntry(1, THOUGHTFUL), AnswerEntry(2, THOUGHTFUL.replace("first", "second"))
     app = Shown([first, second])
     async with app.run_test(size=(60, 20)) as pilot:
         first.toggle()
@@ -160,7 +160,7 @@ async def test_thoughts_are_opened_together_even_where_some_are_open() -> None:
 
 
 async def test_only_the_thought_of_the_selected_message_is_opened() -> None:
-    app = Shown([Answer(1, THOUGHTFUL), Answer(2, THOUGHTFUL.replace("first", "second"))])
+    app = Shown([AnswerEntry(1, THOUGHTFUL), AnswerEntry(2, THOUGHTFUL.replace("first", "second"))])
     async with app.run_test(size=(60, 20)) as pilot:
         app.transcript.select_previous()
         app.transcript.toggle_thinking()
@@ -187,13 +187,13 @@ async def test_any_number_of_messages_is_shown_and_replaced(n_messages: int) -> 
 
 async def test_a_long_chat_draws_only_what_is_near_before_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    draw = Answer.draw
+    draw = AnswerEntry.draw
 
-    def counted(self: Answer, drawer: object) -> object:
+    def counted(self: AnswerEntry, drawer: object) -> object:
         drawn.append(self.number)
         return draw(self, drawer)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Answer, "draw", counted)
+    monkeypatch.setattr(AnswerEntry, "draw", counted)
     app = Shown()
     async with app.run_test(size=(60, 12)):
         await app.transcript.show(talk(400))
@@ -201,13 +201,13 @@ async def test_a_long_chat_draws_only_what_is_near_before_it_is_shown(monkeypatc
         assert len(drawn) < 12
 
 
-def uneven(n_messages: int) -> list[Entry]:
+def uneven(n_messages: int) -> list[ChatEntry]:
     """Messages whose heights are hard to guess: folded thoughts, tables, wide lines."""
-    entries: list[Entry] = []
+    entries: list[ChatEntry] = []
     for number in range(n_messages):
         thought, lines, cell = "hm\n" * (number * 7 % 40), "a\n" * (number * 5 % 11), "wide " * (number * 3 % 30)
         text = f"begin {number}\n\n{lines}\n| x | y |\n|---|---|\n| {cell} | {number} |\n\nend {number}"
-        entries.append(Answer(number, f"<think>{thought}</think>\n\n{text}"))
+        entries.append(AnswerEntry(number, f"<think>{thought}</think>\n\n{text}"))
     return entries
 
 
@@ -254,7 +254,7 @@ async def test_what_is_far_away_is_not_kept_as_lines() -> None:
 
 
 async def test_opening_a_thought_at_the_top_keeps_the_line_that_was_clicked() -> None:
-    app = Shown([Answer(1, THOUGHTFUL), *uneven(20)])
+    app = Shown([AnswerEntry(1, THOUGHTFUL), *uneven(20)])
     async with app.run_test(size=(50, 16)) as pilot:
         app.transcript.scroll_to_message(1)
         await wait_until(pilot, lambda: app.transcript.is_drawn and "thought" in app.lines[0])

@@ -9,9 +9,9 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entry import ChatEntry
+from edgeinfer.app.tui.widgets.question import QuestionEntry
 from tests.app.tui.transcript_app import Shown
 from tests.app.tui.waiting import wait_until
 
@@ -60,9 +60,9 @@ class Compare(Protocol):
     def __call__(self, app: App[None], *, terminal_size: tuple[int, int], run_before: object) -> bool: ...
 
 
-def branch() -> list[Entry]:
-    question = Question(1, "How do I read a file?", (Attachment("notes.txt", "x" * 1234),))
-    answer = Answer(2, MARKDOWN, note=NOTE)
+def branch() -> list[ChatEntry]:
+    question = QuestionEntry(1, "How do I read a file?", (Attachment("notes.txt", "x" * 1234),))
+    answer = AnswerEntry(2, MARKDOWN, note=NOTE)
     answer.show_siblings(2, 3)
     return [question, answer]
 
@@ -88,7 +88,7 @@ async def writing(pilot: Pilot[None]) -> None:
     """An answer is in the middle of code, its thought is over."""
     app = pilot.app
     assert isinstance(app, Shown)
-    answer = Answer(3)
+    answer = AnswerEntry(3)
     await app.transcript.add(answer)
     answer.begin()
     answer.grow("<think>short</think>Here:\n\n```python\nfor n in range(3):\n    pri")
@@ -99,7 +99,7 @@ async def thinking(pilot: Pilot[None]) -> None:
     """An answer is being thought about."""
     app = pilot.app
     assert isinstance(app, Shown)
-    answer = Answer(3)
+    answer = AnswerEntry(3)
     await app.transcript.add(answer)
     answer.begin()
     answer.grow("<think>\nThe user wants to know about files.\n\nSo I sh")
@@ -110,7 +110,7 @@ async def tinted(pilot: Pilot[None]) -> None:
     """What was drafted is shown."""
     app = pilot.app
     assert isinstance(app, Shown)
-    answer = Answer(3, "One two three four five.", note=NOTE)
+    answer = AnswerEntry(3, "One two three four five.", note=NOTE)
     answer.runs = ((4, None), (4, "ngram"), (6, None), (5, "copy"), (5, None))
     await app.transcript.show([answer])
     answer.toggle_tint()

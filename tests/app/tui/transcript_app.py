@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from textual.app import App, ComposeResult
 
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entry import ChatEntry
+from edgeinfer.app.tui.widgets.question import QuestionEntry
 from edgeinfer.app.tui.widgets.transcript import Transcript
 
 
 class Shown(App[None]):
     """Shows `entries` from the beginning."""
 
-    def __init__(self, entries: Sequence[Entry] = (), theme: str = "textual-dark") -> None:
+    def __init__(self, entries: Sequence[ChatEntry] = (), theme: str = "textual-dark") -> None:
         super().__init__()
         self._entries, self._wanted_theme = entries, theme
 
@@ -40,12 +40,12 @@ class Shown(App[None]):
         return "\n".join(self.lines)
 
 
-def talk(n_messages: int) -> list[Entry]:
+def talk(n_messages: int) -> list[ChatEntry]:
     """Questions and answers, short ones."""
-    entries: list[Entry] = []
+    entries: list[ChatEntry] = []
     for number in range(n_messages):
         if number % 2:
-            entries.append(Answer(number, f"answer {number}\n\n- one\n- two\n\nend {number}", note="note"))
+            entries.append(AnswerEntry(number, f"answer {number}\n\n- one\n- two\n\nend {number}", note="note"))
         else:
-            entries.append(Question(number, f"question {number}"))
+            entries.append(QuestionEntry(number, f"question {number}"))
     return entries

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 
 from edgeinfer.app import completion
 from edgeinfer.app.attachments import mentions
-from edgeinfer.app.completion import Fragment, complete_command, complete_path, fragment_at, match_rank
+from edgeinfer.app.completion import PathFragment, complete_command, complete_path, fragment_at, match_rank
 
 
 @pytest.mark.parametrize(
     ("line", "fragment"),
     [
-        ("@", Fragment(0, "")),
-        ("see @src/a", Fragment(4, "src/a")),
-        ('see (@"my fi', Fragment(5, "my fi")),
+        ("@", PathFragment(0, "")),
+        ("see @src/a", PathFragment(4, "src/a")),
+        ('see (@"my fi', PathFragment(5, "my fi")),
         ("mail me@home", None),
         ("@done and", None),
         ('@"closed" ', None),
         ("", None),
     ],
 )
-def test_the_fragment_at_the_end_of_a_line(line: str, fragment: Fragment | None) -> None:
+def test_the_fragment_at_the_end_of_a_line(line: str, fragment: PathFragment | None) -> None:
     assert fragment_at(line) == fragment
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cache_rows import NO_ROW, SPARE_ROWS, CacheRows
-from edgeinfer.engine.kvcache import Copies, KVCache
+from edgeinfer.engine.kv.kvcache import Copies, KVCache
 from edgeinfer.graph.step import PAGE, Batch, Step
 
 N_PAGES = 12

@@ -9,9 +9,10 @@ import zlib
 
 import numpy as np
 
-from edgeinfer.backends.base import Limits, no_progress
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.step import PAGE, Step
+from edgeinfer.steps import no_progress
 
 EMPTY = -1
 

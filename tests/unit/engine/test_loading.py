@@ -8,10 +8,10 @@ import pytest
 
 from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
-from edgeinfer.engine.lanes import opening
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.racing.choices import Choices, DeviceChoice
-from edgeinfer.engine.racing.choosing import Chosen
+from edgeinfer.engine.multi import opening
+from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.probing.racing.choosing import ChosenDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 
 REASONS = [
@@ -24,7 +24,7 @@ REASONS = [
 
 def choose(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """Let this device have won the race."""
-    monkeypatch.setattr(loading, "chosen_device", lambda *given, **others: Chosen(device))
+    monkeypatch.setattr(loading, "chosen_device", lambda *given, **others: ChosenDevice(device))
 
 
 @pytest.mark.parametrize("reason", REASONS)

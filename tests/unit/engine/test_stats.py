@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.stats import Meter
+from edgeinfer.engine.stats import GenerationMeter
 
 
-def meter_of(pass_seconds: Sequence[float | None]) -> Meter:
+def meter_of(pass_seconds: Sequence[float | None]) -> GenerationMeter:
     """A meter of steps that end a second apart."""
     seconds = count(0.0, 1.0)
-    meter = Meter(clock=lambda: next(seconds))
+    meter = GenerationMeter(clock=lambda: next(seconds))
     for pass_s in pass_seconds:
         meter.step(1, pass_s)
     return meter

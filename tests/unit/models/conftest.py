@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving
 
-from edgeinfer.models.download.policy import Policy
-from edgeinfer.models.store import Store
+from edgeinfer.models.download.policy import DownloadPolicy
+from edgeinfer.models.store import ModelStore
 
-QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
+QUICK = DownloadPolicy(
+    attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +32,6 @@ def server() -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> ModelStore:
     """An empty store that loses patience quickly."""
-    return Store(tmp_path / "models", QUICK)
+    return ModelStore(tmp_path / "models", QUICK)

@@ -10,7 +10,8 @@ import pytest
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.inputs import IDS_ONLY, Inputs
-from edgeinfer.graph.ops.rope import Rope, RopeSections
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeSections
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.hyperparameters import Hyperparameters

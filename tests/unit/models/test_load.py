@@ -13,8 +13,9 @@ import pytest
 from edgeinfer.errors import BadGGUF, BadSetting, EngineClosed, ModelNotFound, UnsupportedModel
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile, parse_header

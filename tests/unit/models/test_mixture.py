@@ -19,7 +19,7 @@ from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.work import pass_work, unread_bytes
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
 from tests.golden.goldens import DATA, Golden, Player
 from tests.unit.models.headers import keyed, llama_tensors, sizes, tensor
 

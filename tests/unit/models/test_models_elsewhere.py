@@ -17,7 +17,7 @@ from edgeinfer.models.elsewhere import models_elsewhere
 from edgeinfer.models.elsewhere.hub_cache import hub_folders
 from edgeinfer.models.elsewhere.lm_studio import lm_studio_folders
 from edgeinfer.models.header_facts import header_facts
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 from tests.unit.models.test_store import write_ollama
 
 
@@ -61,11 +61,11 @@ def put_in_cache(cache: Path, repo: str, revision: str, name: str, content: byte
     return link
 
 
-def listed(store: Store) -> list[tuple[str, str, str]]:
+def listed(store: ModelStore) -> list[tuple[str, str, str]]:
     return [(model.name, model.place, model.source) for model in store.models()]
 
 
-def test_models_of_ollama_have_their_names(store: Store, ollama: Path, content: bytes) -> None:
+def test_models_of_ollama_have_their_names(store: ModelStore, ollama: Path, content: bytes) -> None:
     blob = write_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", content)
     write_ollama(ollama, "registry.ollama.ai/somebody/poet/latest", content + b"1")
     write_ollama(ollama, "hf.co/user/repo/Q4_K_M", content + b"22")
@@ -80,19 +80,19 @@ def test_models_of_ollama_have_their_names(store: Store, ollama: Path, content: 
     assert not store.root.exists()
 
 
-def test_of_several_tags_the_latest_is_meant(store: Store, ollama: Path, content: bytes) -> None:
+def test_of_several_tags_the_latest_is_meant(store: ModelStore, ollama: Path, content: bytes) -> None:
     for tag in ("1b", "3b"):
         write_ollama(ollama, f"registry.ollama.ai/library/llama3.2/{tag}", content + tag.encode())
     with pytest.raises(ModelNotFound, match=r"could be any of llama3\.2:1b, llama3\.2:3b"):
         store.find("llama3.2")
     write_ollama(ollama, "registry.ollama.ai/library/llama3.2/latest", content + b"1b")
-    store = Store(store.root)
+    store = ModelStore(store.root)
     assert store.find("llama3.2").name == "llama3.2:latest"
     with pytest.raises(ModelNotFound, match=r"did you mean llama3\.2:3b"):
         store.find("lama3.2:3b")
 
 
-def test_pulling_what_ollama_has_links_it_under_the_same_name(store: Store, ollama: Path, content: bytes) -> None:
+def test_pulling_what_ollama_has_links_it_under_the_same_name(store: ModelStore, ollama: Path, content: bytes) -> None:
     blob = write_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", content)
     for source in ("ollama:llama3.2:3b", str(blob)):
         assert store.pull(source).name == "llama3.2:3b"
@@ -102,10 +102,12 @@ def test_pulling_what_ollama_has_links_it_under_the_same_name(store: Store, olla
     assert blob.exists()
 
 
-def test_what_is_taken_off_the_list_stays_off_until_it_is_pulled(store: Store, ollama: Path, content: bytes) -> None:
+def test_what_is_taken_off_the_list_stays_off_until_it_is_pulled(
+    store: ModelStore, ollama: Path, content: bytes
+) -> None:
     blob = write_ollama(ollama, "registry.ollama.ai/library/llama3.2/3b", content)
     assert store.remove("llama3.2:3b").path == blob
-    assert Store(store.root).models() == []
+    assert ModelStore(store.root).models() == []
     assert blob.exists()
     store.pull("ollama:llama3.2:3b")
     assert [name for name, _, _ in listed(store)] == ["llama3.2:3b"]
@@ -129,14 +131,14 @@ def test_what_is_taken_off_the_list_stays_off_until_it_is_pulled(store: Store, o
         " " * (1 << 21),
     ],
 )
-def test_a_malformed_manifest_is_passed_over(store: Store, ollama: Path, content: bytes, text: str) -> None:
+def test_a_malformed_manifest_is_passed_over(store: ModelStore, ollama: Path, content: bytes, text: str) -> None:
     write_ollama(ollama, "registry.ollama.ai/library/sound/1b", content)
     put(ollama / "manifests/registry.ollama.ai/library/odd/latest", text.encode("latin-1"))
     assert [name for name, _, _ in listed(store)] == ["sound:1b"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="makes pipes and links")
-def test_hostile_folders_do_no_harm(store: Store, ollama: Path, content: bytes) -> None:
+def test_hostile_folders_do_no_harm(store: ModelStore, ollama: Path, content: bytes) -> None:
     blob = write_ollama(ollama, "registry.ollama.ai/library/sound/1b", content)
     library = ollama / "manifests/registry.ollama.ai/library"
     manifest = (library / "sound/1b").read_bytes()
@@ -152,7 +154,7 @@ def test_hostile_folders_do_no_harm(store: Store, ollama: Path, content: bytes) 
     assert [name for name, _, _ in listed(store)] == ["sound:1b"]
 
 
-def test_models_of_lm_studio_are_listed(store: Store, user: Path, content: bytes) -> None:
+def test_models_of_lm_studio_are_listed(store: ModelStore, user: Path, content: bytes) -> None:
     path = put(user / ".lmstudio/models/publisher/repo/Tiny-Q8_0.gguf", content)
     put(user / ".lmstudio/models/publisher/repo/mmproj-model-f16.gguf", content)
     put(user / ".lmstudio/models/publisher/repo/Tiny-mmproj-f16.gguf", content)
@@ -178,7 +180,7 @@ def test_lm_studio_may_have_been_moved(user: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="makes links")
-def test_models_in_the_hubs_cache_are_listed(store: Store, user: Path, content: bytes) -> None:
+def test_models_in_the_hubs_cache_are_listed(store: ModelStore, user: Path, content: bytes) -> None:
     cache = user / ".cache/huggingface/hub"
     put_in_cache(cache, "owner/name-GGUF", "new", "name-Q4_K_M.gguf", content)
     main = put_in_cache(cache, "owner/name-GGUF", "zzz", "name-Q4_K_M.gguf", content + b"1")
@@ -202,7 +204,7 @@ def test_the_hubs_cache_is_where_its_variables_say(user: Path, monkeypatch: pyte
     assert hub_folders() == (Path("/c"),)
 
 
-def test_shards_are_one_model_and_need_all_of_them(store: Store, user: Path, content: bytes) -> None:
+def test_shards_are_one_model_and_need_all_of_them(store: ModelStore, user: Path, content: bytes) -> None:
     folder = user / ".lmstudio/models/p/r"
     paths = [put(folder / f"big-0000{number}-of-00003.gguf", content) for number in (1, 2, 3)]
     put(folder / "half-00001-of-00002.gguf", content)
@@ -210,7 +212,7 @@ def test_shards_are_one_model_and_need_all_of_them(store: Store, user: Path, con
     assert (model.name, model.paths, model.nbytes) == ("big", tuple(paths), 3 * len(content))
 
 
-def test_names_that_are_taken_are_told_apart(store: Store, user: Path, ollama: Path, content: bytes) -> None:
+def test_names_that_are_taken_are_told_apart(store: ModelStore, user: Path, ollama: Path, content: bytes) -> None:
     own = put(store.root / "Tiny-Q8_0.gguf", content)
     put(user / ".lmstudio/models/p/one/tiny-Q8_0.gguf", content)
     put(user / ".lmstudio/models/p/two/tiny-Q8_0.gguf", content)
@@ -225,7 +227,7 @@ def test_names_that_are_taken_are_told_apart(store: Store, user: Path, ollama: P
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="makes links")
-def test_links_do_not_list_a_file_twice(store: Store, user: Path, content: bytes) -> None:
+def test_links_do_not_list_a_file_twice(store: ModelStore, user: Path, content: bytes) -> None:
     path = put(user / ".lmstudio/models/p/r/tiny.gguf", content)
     (user / ".cache").mkdir()
     (user / ".cache/lm-studio").symlink_to(user / ".lmstudio")
@@ -251,7 +253,7 @@ def opened_by(work: Callable[[], object]) -> list[str]:
 
 
 def test_listing_hundreds_opens_no_model_and_a_list_reads_little_of_each(
-    store: Store, user: Path, ollama: Path, tmp_path: Path
+    store: ModelStore, user: Path, ollama: Path, tmp_path: Path
 ) -> None:
     content = write_model(tmp_path / "vocabulary.gguf", kib=4, tokens=20_000)
     for number in range(150):

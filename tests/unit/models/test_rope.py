@@ -11,7 +11,8 @@ from edgeinfer.backends import weights
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import Stage
 from edgeinfer.graph.ops.attention import Attention
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.rope import frequencies, rotations
 

@@ -13,11 +13,11 @@ from edgeinfer.errors import BadGGUF, EdgeInferError, ModelNotFound
 from edgeinfer.models.file_names import quant_of, shard_names, without_quant
 from edgeinfer.models.manifest import read_manifest
 from edgeinfer.models.sources import SOURCES, parse_source
-from edgeinfer.models.store import STARTER_SOURCE, Store, default_root
+from edgeinfer.models.store import STARTER_SOURCE, ModelStore, default_root
 
 
 @pytest.fixture
-def filled(store: Store) -> Store:
+def filled(store: ModelStore) -> ModelStore:
     """A store with three models that someone copied into its folder."""
     store.root.mkdir(parents=True)
     for name in ("SmolLM2-135M-Instruct.Q4_1", "Qwen3-0.6B-Q8_0", "Qwen3-0.6B-Q4_K_M"):
@@ -35,11 +35,11 @@ def filled(store: Store) -> Store:
         "SMOLLM2-135M-INSTRUCT.GGUF",
     ],
 )
-def test_names_are_found_in_every_spelling(filled: Store, name: str) -> None:
+def test_names_are_found_in_every_spelling(filled: ModelStore, name: str) -> None:
     assert filled.find(name).path == filled.root / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def test_an_ambiguous_name_lists_its_models(filled: Store) -> None:
+def test_an_ambiguous_name_lists_its_models(filled: ModelStore) -> None:
     with pytest.raises(ModelNotFound, match=r"Qwen3-0\.6B-Q4_K_M, Qwen3-0\.6B-Q8_0"):
         filled.find("qwen3-0.6b")
     assert filled.find("qwen3-0.6b-q8_0").name == "Qwen3-0.6B-Q8_0"
@@ -54,13 +54,13 @@ def test_an_ambiguous_name_lists_its_models(filled: Store) -> None:
         ("", "no model is called"),
     ],
 )
-def test_an_unknown_name_says_what_would_work(filled: Store, name: str, message: str) -> None:
+def test_an_unknown_name_says_what_would_work(filled: ModelStore, name: str, message: str) -> None:
     with pytest.raises(ModelNotFound, match=message) as raised:
         filled.find(name)
     assert "edgeinfer pull" in str(raised.value)
 
 
-def test_an_empty_store(store: Store) -> None:
+def test_an_empty_store(store: ModelStore) -> None:
     assert store.models() == []
     assert store.last_used() is None
     with pytest.raises(ModelNotFound, match="the store is empty"):
@@ -68,7 +68,7 @@ def test_an_empty_store(store: Store) -> None:
     assert not store.root.exists()
 
 
-def test_paths_are_found_where_they_are(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_found_where_they_are(store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "elsewhere.gguf"
     nbytes = len(write_model(path, kib=4))
     model = store.find(str(path))
@@ -79,7 +79,7 @@ def test_paths_are_found_where_they_are(store: Store, tmp_path: Path, monkeypatc
         store.find(str(tmp_path))
 
 
-def test_a_path_is_referenced_and_never_deleted(store: Store, tmp_path: Path) -> None:
+def test_a_path_is_referenced_and_never_deleted(store: ModelStore, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     write_model(path, kib=4)
     model = store.pull(str(path))
@@ -93,7 +93,7 @@ def test_a_path_is_referenced_and_never_deleted(store: Store, tmp_path: Path) ->
     assert path.exists()
 
 
-def test_shards_on_disk_are_one_model(store: Store, tmp_path: Path) -> None:
+def test_shards_on_disk_are_one_model(store: ModelStore, tmp_path: Path) -> None:
     names = shard_names("big-00002-of-00003.gguf")
     for name in names:
         write_model(tmp_path / name, kib=4)
@@ -105,7 +105,7 @@ def test_shards_on_disk_are_one_model(store: Store, tmp_path: Path) -> None:
         store.pull(str(tmp_path / names[0]))
 
 
-def test_a_file_that_is_no_model_is_not_listed(store: Store, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_not_listed(store: ModelStore, tmp_path: Path) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"hello")
     with pytest.raises(BadGGUF):
@@ -113,21 +113,21 @@ def test_a_file_that_is_no_model_is_not_listed(store: Store, tmp_path: Path) -> 
     assert store.models() == []
 
 
-def test_copied_models_are_listed_once_and_removable(filled: Store) -> None:
+def test_copied_models_are_listed_once_and_removable(filled: ModelStore) -> None:
     names = [model.name for model in filled.models()]
     assert names == ["Qwen3-0.6B-Q4_K_M", "Qwen3-0.6B-Q8_0", "SmolLM2-135M-Instruct.Q4_1"]
     assert filled.remove("qwen3-0.6b-q8_0").name == "Qwen3-0.6B-Q8_0"
     assert [model.name for model in filled.models()] == [names[0], names[2]]
 
 
-def test_the_last_used_model_is_remembered(filled: Store) -> None:
+def test_the_last_used_model_is_remembered(filled: ModelStore) -> None:
     filled.remember("Qwen3-0.6B-Q8_0")
-    assert Store(filled.root).last_used() == "Qwen3-0.6B-Q8_0"
+    assert ModelStore(filled.root).last_used() == "Qwen3-0.6B-Q8_0"
     filled.remove("Qwen3-0.6B-Q8_0")
     assert filled.last_used() is None
 
 
-def test_models_used_before_are_remembered_too_each_once(filled: Store) -> None:
+def test_models_used_before_are_remembered_too_each_once(filled: ModelStore) -> None:
     for name in ("a", "b", "a", "two\nlines", "Qwen3-0.6B-Q8_0", *"cdefgh"):
         filled.remember(name)
     assert filled.remembered() == ("h", "g", "f", "e", "d", "c", "Qwen3-0.6B-Q8_0", "a")
@@ -137,7 +137,7 @@ def test_models_used_before_are_remembered_too_each_once(filled: Store) -> None:
     assert filled.remembered()[0] == "g"
 
 
-def test_a_file_with_one_name_is_a_list_of_one(filled: Store) -> None:
+def test_a_file_with_one_name_is_a_list_of_one(filled: ModelStore) -> None:
     (filled.root / ".last-used").write_text("Qwen3-0.6B-Q8_0", encoding="utf-8")
     assert filled.last_used() == "Qwen3-0.6B-Q8_0"
     filled.remember("other")
@@ -158,13 +158,13 @@ def test_a_file_with_one_name_is_a_list_of_one(filled: Store) -> None:
         "9" * 5000,
     ],
 )
-def test_a_broken_manifest_is_passed_over(filled: Store, text: str) -> None:
+def test_a_broken_manifest_is_passed_over(filled: ModelStore, text: str) -> None:
     (filled.root / "x.json").write_text(text, encoding="utf-8")
     assert read_manifest(filled.root / "x.json") is None
     assert len(filled.models()) == 3
 
 
-def test_a_manifest_whose_file_is_gone_is_not_listed(store: Store, tmp_path: Path) -> None:
+def test_a_manifest_whose_file_is_gone_is_not_listed(store: ModelStore, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     write_model(path, kib=4)
     store.pull(str(path))
@@ -173,7 +173,7 @@ def test_a_manifest_whose_file_is_gone_is_not_listed(store: Store, tmp_path: Pat
     assert store.remove("mine").name == "mine"
 
 
-def test_the_folder_can_be_moved(store: Store, tmp_path: Path) -> None:
+def test_the_folder_can_be_moved(store: ModelStore, tmp_path: Path) -> None:
     store.root.mkdir(parents=True)
     manifest = {
         "format": 1,
@@ -185,9 +185,9 @@ def test_the_folder_can_be_moved(store: Store, tmp_path: Path) -> None:
     }
     (store.root / "a.json").write_text(json.dumps(manifest), encoding="utf-8")
     moved = store.root.rename(tmp_path / "moved")
-    model = Store(moved).find("a")
+    model = ModelStore(moved).find("a")
     assert (model.path, model.source) == (moved / "a.gguf", "s")
-    assert Store(moved).find("s") == model
+    assert ModelStore(moved).find("s") == model
 
 
 def test_the_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_what_is_no_source_is_told_what_to_try() -> None:
 @pytest.mark.parametrize(
     "text", ["", "smollm", "ftp://host/a.gguf", "hf:repo", "hf:a/b/c", "hf:../b", "ollama:", "ollama:a/../../b", "s3:x"]
 )
-def test_what_is_no_source(store: Store, text: str) -> None:
+def test_what_is_no_source(store: ModelStore, text: str) -> None:
     with pytest.raises(ModelNotFound):
         store.pull(text)
 
@@ -286,7 +286,7 @@ def write_ollama(folder: Path, name: str, content: bytes) -> Path:
     return blob
 
 
-def test_models_of_ollama_are_used_in_place(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_of_ollama_are_used_in_place(store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "ollama"
     content = write_model(tmp_path / "m.gguf", kib=4)
     blob = write_ollama(folder, "registry.ollama.ai/library/llama3.2/1b", content)
@@ -305,7 +305,9 @@ def test_models_of_ollama_are_used_in_place(store: Store, tmp_path: Path, monkey
     "text",
     ["", "{}", '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "../../etc/passwd"}]}'],
 )
-def test_a_broken_manifest_of_ollama(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_broken_manifest_of_ollama(
+    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     manifest = tmp_path / "manifests" / "registry.ollama.ai" / "library" / "a" / "latest"
     manifest.parent.mkdir(parents=True)
     manifest.write_text(text, encoding="utf-8")

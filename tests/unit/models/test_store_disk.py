@@ -18,10 +18,10 @@ from tiny_models import write_model
 
 from edgeinfer.app.opening_face import OpeningCalledOff
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.models.download.lock import PullLock
-from edgeinfer.models.download.part import Part
+from edgeinfer.file_lock import FileLock
+from edgeinfer.models.download.part import DownloadPart
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> bytes:
     return write_model(tmp_path / "source.gguf")
 
 
-def left_behind(store: Store) -> list[str]:
+def left_behind(store: ModelStore) -> list[str]:
     """Names of all files in the store's folder."""
     return sorted(path.name for path in store.root.iterdir())
 
@@ -40,13 +40,13 @@ def left_behind(store: Store) -> list[str]:
 PULL = """
 import sys
 from pathlib import Path
-from edgeinfer.models.store import Store
-print(Store(Path(sys.argv[1])).pull(sys.argv[2]).name)
+from edgeinfer.models.store import ModelStore
+print(ModelStore(Path(sys.argv[1])).pull(sys.argv[2]).name)
 """
 
 
 @pytest.fixture
-def other(server: FileServer, store: Store, data: bytes) -> Iterator[subprocess.Popen[str]]:
+def other(server: FileServer, store: ModelStore, data: bytes) -> Iterator[subprocess.Popen[str]]:
     """Another process, which has pulled the first half of a model; the server waits with the second half."""
     server.files["/tiny.gguf"] = Served(data, stall=threading.Event())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -68,7 +68,7 @@ def go_on(server: FileServer) -> None:
 
 
 def test_a_second_process_waits_for_the_first_and_tells_how_far_that_is(
-    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+    server: FileServer, store: ModelStore, data: bytes, other: subprocess.Popen[str]
 ) -> None:
     seen: list[tuple[int | None, int, int | None]] = []
 
@@ -88,7 +88,7 @@ def test_a_second_process_waits_for_the_first_and_tells_how_far_that_is(
 
 
 def test_who_shows_nothing_of_waiting_has_the_progress_of_the_first(
-    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+    server: FileServer, store: ModelStore, data: bytes, other: subprocess.Popen[str]
 ) -> None:
     seen: list[tuple[int, int | None]] = []
 
@@ -101,7 +101,7 @@ def test_who_shows_nothing_of_waiting_has_the_progress_of_the_first(
 
 
 def test_the_second_process_goes_on_where_the_first_was_killed(
-    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+    server: FileServer, store: ModelStore, data: bytes, other: subprocess.Popen[str]
 ) -> None:
     assert store.unfinished() == ()
 
@@ -119,7 +119,7 @@ def test_the_second_process_goes_on_where_the_first_was_killed(
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OpeningCalledOff])
 def test_waiting_can_be_called_off(
-    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str], stop: type[BaseException]
+    server: FileServer, store: ModelStore, data: bytes, other: subprocess.Popen[str], stop: type[BaseException]
 ) -> None:
     def waiting(pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
         raise stop
@@ -131,22 +131,22 @@ def test_waiting_can_be_called_off(
     assert store.find("tiny").path.read_bytes() == data
 
 
-def test_a_lock_that_cannot_be_written_is_no_lock(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_cannot_be_written_is_no_lock(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(record: object, file: object) -> None:
         raise OSError(28, "No space left on device")
 
     store.root.mkdir(exist_ok=True)
     with monkeypatch.context() as small:
-        small.setattr("edgeinfer.models.download.lock.json.dump", full)
-        with pytest.raises(OSError, match="No space"), PullLock(store.root / ".x.lock", "x"):
+        small.setattr("edgeinfer.file_lock.json.dump", full)
+        with pytest.raises(OSError, match="No space"), FileLock(store.root / ".x.lock", "x"):
             pass
-    with PullLock(store.root / ".x.lock", "x"):
+    with FileLock(store.root / ".x.lock", "x"):
         assert left_behind(store) == [".x.lock"]
 
 
 @pytest.mark.parametrize("owner", [{"pid": 2**22 + 1, "started": 1.0}, {"pid": os.getpid(), "started": 1.0}])
 def test_a_lock_whose_owner_is_gone_is_taken_over(
-    server: FileServer, store: Store, data: bytes, owner: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    server: FileServer, store: ModelStore, data: bytes, owner: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["/tiny.gguf"] = Served(data)
     seen: list[Path] = []
@@ -162,7 +162,7 @@ def test_a_lock_whose_owner_is_gone_is_taken_over(
 
 
 def test_a_full_disk_is_seen_beforehand(
-    server: FileServer, store: Store, data: bytes, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, store: ModelStore, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["/tiny.gguf"] = Served(data)
     real = shutil.disk_usage(store.root.parent)
@@ -186,25 +186,25 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_fills_up_is_cleared(server: FileServer, small_disk: Path, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data, ranges=False, announce_length=False)
-    store = Store(small_disk)
+    store = ModelStore(small_disk)
     with pytest.raises(DownloadFailed, match="free"):
         store.pull(server.url("/tiny.gguf"))
     assert left_behind(store) == []
 
 
 def test_a_write_that_fails_discards_the_part(
-    server: FileServer, store: Store, data: bytes, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, store: ModelStore, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["/tiny.gguf"] = Served(data)
-    real = Part.append
+    real = DownloadPart.append
 
-    def full(part: Part, piece: bytes) -> None:
+    def full(part: DownloadPart, piece: bytes) -> None:
         if part.nbytes > 100_000:
             part._file.close()
             raise part._failure(OSError(28, "No space left on device"))
         real(part, piece)
 
-    monkeypatch.setattr(Part, "append", full)
+    monkeypatch.setattr(DownloadPart, "append", full)
     with pytest.raises(DownloadFailed, match="make room"):
         store.pull(server.url("/tiny.gguf"))
     assert left_behind(store) == []
@@ -214,11 +214,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, server: FileServer, dat
     (tmp_path / "file").write_text("")
     server.files["/tiny.gguf"] = Served(data)
     with pytest.raises(DownloadFailed, match="EDGEINFER_HOME"):
-        Store(tmp_path / "file" / "models").pull(server.url("/tiny.gguf"))
+        ModelStore(tmp_path / "file" / "models").pull(server.url("/tiny.gguf"))
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fevil.gguf", "%2e%2e.gguf", ".hidden.gguf", "a%00b.gguf", "model.bin", ""])
-def test_names_from_addresses_never_leave_the_folder(server: FileServer, store: Store, data: bytes, name: str) -> None:
+def test_names_from_addresses_never_leave_the_folder(
+    server: FileServer, store: ModelStore, data: bytes, name: str
+) -> None:
     server.files[f"/{name}"] = Served(data)
     try:
         model = store.pull(server.url(f"/{name}"))
@@ -231,7 +233,7 @@ def test_names_from_addresses_never_leave_the_folder(server: FileServer, store: 
 
 def test_a_full_disk_is_never_taken_for_another_pull(server: FileServer, small_disk: Path, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data)
-    store = Store(small_disk / "models")
+    store = ModelStore(small_disk / "models")
     store.root.mkdir()
     with suppress(OSError), (small_disk / "filling").open("wb") as file:
         while True:

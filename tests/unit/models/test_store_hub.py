@@ -18,7 +18,7 @@ from tiny_models import write_model
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.sources.hf import choose_files
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "a" * 40
@@ -26,10 +26,10 @@ PULL = """
 import json, sys
 from pathlib import Path
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 reports, sizes = [], []
 try:
-    model = Store(Path(sys.argv[1])).pull(
+    model = ModelStore(Path(sys.argv[1])).pull(
         sys.argv[2],
         progress=lambda *report: reports.append(report[:2]),
         approve=lambda header, nbytes: sizes.append(nbytes),
@@ -45,8 +45,8 @@ LIST = """
 import json, sys
 from pathlib import Path
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.store import Store
-store = Store(Path(sys.argv[1]))
+from edgeinfer.models.store import ModelStore
+store = ModelStore(Path(sys.argv[1]))
 try:
     found = store.listed(sys.argv[2])
     look = store.look(found[0].source)
@@ -58,9 +58,9 @@ except EdgeInferError as error:
 PAUSE = """
 import json, sys
 from pathlib import Path
-from edgeinfer.models.download.policy import Policy, PullStopped
-from edgeinfer.models.store import Store
-store = Store(Path(sys.argv[1]), Policy(chunk_bytes=1 << 14, report_every_s=0))
+from edgeinfer.models.download.policy import DownloadPolicy, PullStopped
+from edgeinfer.models.store import ModelStore
+store = ModelStore(Path(sys.argv[1]), DownloadPolicy(chunk_bytes=1 << 14, report_every_s=0))
 def stop(done, total, rate):
     if done > 100_000:
         raise PullStopped(keeps=sys.argv[3] == "keep")
@@ -104,7 +104,7 @@ def test_what_cannot_be_chosen_is_listed(files: list[str], quant: str | None, me
         choose_files(files, quant, "u/r")
 
 
-def test_without_the_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_client(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
     with pytest.raises(DownloadFailed, match=r"pip install 'edgeinfer\[hub\]'"):
@@ -218,12 +218,12 @@ def test_the_client_brings_a_model_into_its_cache(hub: Hub, tmp_path: Path) -> N
     assert Path(path).read_bytes() == data
     assert Path(path).is_relative_to(tmp_path / "hf")
     assert answer["sha256"] == hashlib.sha256(data).hexdigest()
-    assert Store(tmp_path / "models").find("tiny").path == Path(path)
+    assert ModelStore(tmp_path / "models").find("tiny").path == Path(path)
 
 
 def test_what_is_cached_needs_no_network(hub: Hub, tmp_path: Path) -> None:
     assert "error" not in pull_from(hub, tmp_path, "hf:u/r:Q8_0")
-    Store(tmp_path / "models").remove("tiny-Q8_0")
+    ModelStore(tmp_path / "models").remove("tiny-Q8_0")
     hub.files.clear()
     answer = pull_from(hub, tmp_path, "hf:u/r:q8_0", HF_ENDPOINT="http://127.0.0.1:9")
     assert (answer["name"], answer["sizes"]) == ("tiny-Q8_0", [])
@@ -244,7 +244,7 @@ def test_failures_of_the_hub_are_explained(hub: Hub, tmp_path: Path) -> None:
     assert "could not be reached (Connection refused)" in str(unreachable["error"])
     offline = pull_from(hub, tmp_path, "hf:u/r", HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE" in str(offline["error"])
-    assert Store(tmp_path / "models").models() == []
+    assert ModelStore(tmp_path / "models").models() == []
 
 
 def test_a_repository_lists_what_it_offers(hub: Hub, tmp_path: Path) -> None:

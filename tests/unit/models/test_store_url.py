@@ -13,7 +13,7 @@ from tiny_models import write_model
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed
 from edgeinfer.models.download.part import part_path
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOK_BYTES = 1 << 18  # what a look at a header may fetch beyond it: one buffer
@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> bytes:
     return write_model(tmp_path / "source.gguf")
 
 
-def left_behind(store: Store) -> list[str]:
+def left_behind(store: ModelStore) -> list[str]:
     """Names of all files in the store's folder."""
     return sorted(path.name for path in store.root.iterdir())
 
@@ -35,7 +35,7 @@ def refuse(header: Header, nbytes: int) -> None:
     raise DoesNotFit(f"{nbytes} bytes are too many")
 
 
-def test_a_download_arrives_whole_and_is_listed(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_download_arrives_whole_and_is_listed(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/m/tiny-Q4_0.gguf"] = Served(data)
     reports: list[tuple[int, int | None]] = []
     model = store.pull(
@@ -50,7 +50,7 @@ def test_a_download_arrives_whole_and_is_listed(server: FileServer, store: Store
     assert left_behind(store) == ["tiny-Q4_0.gguf", "tiny-Q4_0.json"]
 
 
-def test_a_second_pull_asks_nobody(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_second_pull_asks_nobody(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data)
     first = store.pull(server.url("/tiny.gguf"))
     asked = len(server.log)
@@ -61,7 +61,9 @@ def test_a_second_pull_asks_nobody(server: FileServer, store: Store, data: bytes
 
 
 @pytest.mark.parametrize("tokens", [0, 100_000])
-def test_the_header_is_approved_before_the_body(server: FileServer, store: Store, tmp_path: Path, tokens: int) -> None:
+def test_the_header_is_approved_before_the_body(
+    server: FileServer, store: ModelStore, tmp_path: Path, tokens: int
+) -> None:
     data = write_model(tmp_path / "large.gguf", kib=6144, tokens=tokens)
     header_bytes = len(data) - 6144 * 1024
     server.files["/large.gguf"] = Served(data)
@@ -76,7 +78,7 @@ def test_the_header_is_approved_before_the_body(server: FileServer, store: Store
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_refused_model_is_not_fetched(server: FileServer, store: Store, tmp_path: Path, ranges: bool) -> None:
+def test_a_refused_model_is_not_fetched(server: FileServer, store: ModelStore, tmp_path: Path, ranges: bool) -> None:
     data = write_model(tmp_path / "large.gguf", kib=16384)
     server.files["/large.gguf"] = Served(data, ranges=ranges)
     with pytest.raises(DoesNotFit, match=str(len(data))):
@@ -88,7 +90,7 @@ def test_a_refused_model_is_not_fetched(server: FileServer, store: Store, tmp_pa
 
 
 @pytest.mark.parametrize("announce_length", [True, False])
-def test_a_server_without_ranges(server: FileServer, store: Store, data: bytes, announce_length: bool) -> None:
+def test_a_server_without_ranges(server: FileServer, store: ModelStore, data: bytes, announce_length: bool) -> None:
     server.files["/tiny.gguf"] = Served(data, ranges=False, announce_length=announce_length)
     sizes: list[int] = []
     model = store.pull(server.url("/tiny.gguf"), approve=lambda header, nbytes: sizes.append(nbytes))
@@ -97,7 +99,7 @@ def test_a_server_without_ranges(server: FileServer, store: Store, data: bytes, 
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_cut_connections_are_taken_up_again(server: FileServer, store: Store, data: bytes, ranges: bool) -> None:
+def test_cut_connections_are_taken_up_again(server: FileServer, store: ModelStore, data: bytes, ranges: bool) -> None:
     served = Served(data, ranges=ranges, cut_after=100_000, cuts=2)
     server.files["/tiny.gguf"] = served
     model = store.pull(server.url("/tiny.gguf"))
@@ -108,7 +110,7 @@ def test_cut_connections_are_taken_up_again(server: FileServer, store: Store, da
 
 
 def test_a_server_that_keeps_cutting_is_given_up_and_the_part_kept(
-    server: FileServer, store: Store, data: bytes
+    server: FileServer, store: ModelStore, data: bytes
 ) -> None:
     served = Served(data, cut_after=300_000, cuts=1)
     server.files["/tiny.gguf"] = served
@@ -133,7 +135,7 @@ def test_a_server_that_keeps_cutting_is_given_up_and_the_part_kept(
     assert left_behind(store) == ["tiny.gguf", "tiny.json"]
 
 
-def test_a_changed_file_is_started_afresh(server: FileServer, store: Store, tmp_path: Path) -> None:
+def test_a_changed_file_is_started_afresh(server: FileServer, store: ModelStore, tmp_path: Path) -> None:
     old, new = (write_model(tmp_path / f"{seed}.gguf", seed=seed) for seed in (1, 2))
     served = Served(old, cut_after=200_000)
     served.cuts = 1
@@ -149,7 +151,9 @@ def test_a_changed_file_is_started_afresh(server: FileServer, store: Store, tmp_
     assert store.pull(server.url("/tiny.gguf")).path.read_bytes() == new
 
 
-def test_a_file_that_changes_during_the_download_is_refused(server: FileServer, store: Store, tmp_path: Path) -> None:
+def test_a_file_that_changes_during_the_download_is_refused(
+    server: FileServer, store: ModelStore, tmp_path: Path
+) -> None:
     old, new = (write_model(tmp_path / f"{seed}.gguf", seed=seed) for seed in (1, 2))
     served = Served(old, cut_after=200_000, cuts=1)
     server.files["/tiny.gguf"] = served
@@ -163,7 +167,7 @@ def test_a_file_that_changes_during_the_download_is_refused(server: FileServer, 
     assert left_behind(store) == []
 
 
-def test_without_validators_nothing_is_resumed(server: FileServer, store: Store, data: bytes) -> None:
+def test_without_validators_nothing_is_resumed(server: FileServer, store: ModelStore, data: bytes) -> None:
     served = Served(data, etag=None, cut_after=200_000, cuts=1)
     server.files["/tiny.gguf"] = served
 
@@ -178,7 +182,7 @@ def test_without_validators_nothing_is_resumed(server: FileServer, store: Store,
     assert all(not (request.range or "").endswith("-") for request in server.log[before:])
 
 
-def test_an_interrupt_keeps_the_part_and_says_so(server: FileServer, store: Store, data: bytes) -> None:
+def test_an_interrupt_keeps_the_part_and_says_so(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data)
 
     def stop(done: int, total: int | None, rate: float) -> None:
@@ -192,7 +196,7 @@ def test_an_interrupt_keeps_the_part_and_says_so(server: FileServer, store: Stor
     assert store.pull(server.url("/tiny.gguf")).path.read_bytes() == data
 
 
-def test_a_wrong_checksum_leaves_nothing(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_wrong_checksum_leaves_nothing(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data)
     with pytest.raises(DownloadFailed, match="wrong checksum"):
         store.pull(server.url("/tiny.gguf") + "#sha256=" + "0" * 64)
@@ -201,7 +205,7 @@ def test_a_wrong_checksum_leaves_nothing(server: FileServer, store: Store, data:
     assert store.pull(f"{server.url('/tiny.gguf')}#sha256={digest}").sha256 == digest
 
 
-def test_a_body_that_stalls_is_given_up(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_body_that_stalls_is_given_up(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data, stall=threading.Event(), ranges=False)
     with pytest.raises(DownloadFailed, match="stopped sending"):
         store.pull(server.url("/tiny.gguf"))
@@ -211,19 +215,19 @@ def test_a_body_that_stalls_is_given_up(server: FileServer, store: Store, data: 
 @pytest.mark.parametrize(
     ("status", "message"), [(404, "no such file"), (403, "access is refused"), (401, "credentials")]
 )
-def test_a_refusal_says_why(server: FileServer, store: Store, data: bytes, status: int, message: str) -> None:
+def test_a_refusal_says_why(server: FileServer, store: ModelStore, data: bytes, status: int, message: str) -> None:
     server.files["/tiny.gguf"] = Served(data, statuses=[status] * 9)
     with pytest.raises(DownloadFailed, match=message):
         store.pull(server.url("/tiny.gguf"))
     assert left_behind(store) == []
 
 
-def test_a_busy_server_is_asked_again(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_busy_server_is_asked_again(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"] = Served(data, statuses=[503, 429])
     assert store.pull(server.url("/tiny.gguf")).path.read_bytes() == data
 
 
-def test_redirects_are_followed_without_credentials(server: FileServer, store: Store, data: bytes) -> None:
+def test_redirects_are_followed_without_credentials(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/old/tiny.gguf"] = Served(b"", redirect=server.url("/new/other.gguf"))
     server.files["/new/other.gguf"] = Served(data)
     address = server.url("/old/tiny.gguf").replace("http://", "http://me:secret@")
@@ -236,13 +240,13 @@ def test_redirects_are_followed_without_credentials(server: FileServer, store: S
     assert "secret" not in (store.root / "tiny.json").read_text(encoding="utf-8")
 
 
-def test_a_redirect_loop_ends(server: FileServer, store: Store) -> None:
+def test_a_redirect_loop_ends(server: FileServer, store: ModelStore) -> None:
     server.files["/tiny.gguf"] = Served(b"", redirect=server.url("/tiny.gguf"))
     with pytest.raises(DownloadFailed):
         store.pull(server.url("/tiny.gguf"))
 
 
-def test_no_network_leaves_nothing(server: FileServer, store: Store) -> None:
+def test_no_network_leaves_nothing(server: FileServer, store: ModelStore) -> None:
     address = server.url("/tiny.gguf")
     server.shutdown()
     server.server_close()
@@ -252,7 +256,7 @@ def test_no_network_leaves_nothing(server: FileServer, store: Store) -> None:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_what_is_no_model_is_refused(server: FileServer, store: Store, data: bytes, ranges: bool) -> None:
+def test_what_is_no_model_is_refused(server: FileServer, store: ModelStore, data: bytes, ranges: bool) -> None:
     server.files["/page.gguf"] = Served(b"<!doctype html>" + b" " * 400_000, ranges=ranges)
     server.files["/cut.gguf"] = Served(data[: len(data) // 2], ranges=ranges)
     server.files["/empty.gguf"] = Served(b"", ranges=ranges)
@@ -262,7 +266,7 @@ def test_what_is_no_model_is_refused(server: FileServer, store: Store, data: byt
     assert left_behind(store) == []
 
 
-def test_every_shard_is_fetched(server: FileServer, store: Store, tmp_path: Path) -> None:
+def test_every_shard_is_fetched(server: FileServer, store: ModelStore, tmp_path: Path) -> None:
     shards = [f"big-0000{index}-of-00003.gguf" for index in (1, 2, 3)]
     contents = [write_model(tmp_path / shard, seed=index) for index, shard in enumerate(shards)]
     for shard, content in zip(shards, contents, strict=True):
@@ -282,14 +286,14 @@ def test_every_shard_is_fetched(server: FileServer, store: Store, tmp_path: Path
     assert left_behind(store) == []
 
 
-def test_a_missing_shard_leaves_nothing(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_missing_shard_leaves_nothing(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/big-00001-of-00002.gguf"] = Served(data)
     with pytest.raises(DownloadFailed, match="00002-of-00002"):
         store.pull(server.url("/big-00001-of-00002.gguf"))
     assert left_behind(store) == []
 
 
-def test_another_model_of_the_same_name_is_not_overwritten(server: FileServer, store: Store, data: bytes) -> None:
+def test_another_model_of_the_same_name_is_not_overwritten(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/a/tiny.gguf"] = Served(data)
     server.files["/b/tiny.gguf"] = Served(data)
     model = store.pull(server.url("/a/tiny.gguf"))
@@ -299,7 +303,7 @@ def test_another_model_of_the_same_name_is_not_overwritten(server: FileServer, s
 
 
 def test_the_environments_proxy_is_used(
-    server: FileServer, store: Store, data: bytes, monkeypatch: pytest.MonkeyPatch
+    server: FileServer, store: ModelStore, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files["http://models.invalid/tiny.gguf"] = Served(data)
     monkeypatch.setenv("http_proxy", server.url(""))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgeinfer.graph.cost import Heads
-from edgeinfer.scheduling.placement import Held, Part, Placement, StagePlacement
-from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
+from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
+from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, StagePlacement
 
 WIDTH = 256
 FFN = 512
@@ -14,15 +14,15 @@ def layer(bytes_per_weight: float = 2.0, attends: bool = True) -> StageShape:
     """A layer with seven products."""
     sides = [("attn_q", 256, 256), ("attn_k", 64, 256), ("attn_v", 64, 256), ("attn_output", 256, 256)]
     sides += [("ffn_gate", FFN, WIDTH), ("ffn_up", FFN, WIDTH), ("ffn_down", WIDTH, FFN)]
-    products = tuple(Product(kind, "F16", bytes_per_weight, rows, columns) for kind, rows, columns in sides)
-    return StageShape(products, Heads(4, 1, 64, 64) if attends else None, 1000, 16)
+    products = tuple(MatMulWork(kind, "F16", bytes_per_weight, rows, columns) for kind, rows, columns in sides)
+    return StageShape(products, AttentionHeads(4, 1, 64, 64) if attends else None, 1000, 16)
 
 
 def model(n_layers: int = 3) -> ModelWork:
     """Layers and a head."""
     shape = layer()
     stages = [StageWork(f"blk.{number}", shape, ("",) * 7) for number in range(n_layers)]
-    head = StageShape((Product("output", "F16", 2.0, 1000, WIDTH),), None, 256, 3, for_outputs=True)
+    head = StageShape((MatMulWork("output", "F16", 2.0, 1000, WIDTH),), None, 256, 3, for_outputs=True)
     return ModelWork("small", (*stages, StageWork("head", head, ("",))), WIDTH)
 
 
@@ -34,7 +34,7 @@ def placed(shape: StageShape, home: str, lanes: dict[str, float], held: Held, at
         for number, (device, share) in enumerate(lanes.items()):
             last = number == len(lanes) - 1
             stop = product.n_rows if last else min(product.n_rows, start + round(product.n_rows * share / total))
-            parts.append(Part(device, start, stop, held if number else "own"))
+            parts.append(RowRange(device, start, stop, held if number else "own"))
             start = stop
         products.append(tuple(parts))
     return StagePlacement(home, tuple(products), attention if shape.attention is not None else None)

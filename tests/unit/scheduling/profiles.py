@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.profile import (
+from edgeinfer.scheduling.machine.profile import (
     CPU,
     AttentionRates,
     CoreRates,

@@ -5,8 +5,8 @@ import sys
 
 PROGRAM = """
 import sys
-import edgeinfer.scheduling.governor, edgeinfer.scheduling.memory, edgeinfer.scheduling.topology
-import edgeinfer.scheduling.topology.macos, edgeinfer.scheduling.topology.windows
+import edgeinfer.scheduling.workers.governor, edgeinfer.scheduling.cost.memory, edgeinfer.scheduling.machine.topology
+import edgeinfer.scheduling.machine.topology.macos, edgeinfer.scheduling.machine.topology.windows
 loaded = {"numpy", "numba", "llvmlite", "edgeinfer.backends"} & set(sys.modules)
 assert not loaded, loaded
 """

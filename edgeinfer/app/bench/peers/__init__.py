@@ -10,8 +10,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgeinfer.app.bench.messages import Opening
-from edgeinfer.app.bench.subject import Subject
+from edgeinfer.app.bench.messages import BenchOpening
+from edgeinfer.app.bench.subject import BenchSubject
 from edgeinfer.privacy import refuse_telemetry
 from edgeinfer.registry import Registry
 
@@ -27,7 +27,7 @@ class Peer:
 
     module: str
     install: str
-    open: Callable[[Opening], Subject]
+    open: Callable[[BenchOpening], BenchSubject]
     reads_gguf: bool = True
 
     @property

@@ -1,16 +1,16 @@
 """llama-cpp-python, through llama.cpp's own calls: no Python between tokens but the call, no copy of logits.
 
-In: a GGUF file. Out: a `Subject` of the same passes as ours: equal threads for prompts and single tokens, logits asked
-for the last token only (or for all in a verification), f16 keys and values, everything else as llama.cpp chooses.
+In: a GGUF file. Out: a `BenchSubject` of the same passes as ours: equal threads for prompts and single tokens, logits
+asked for the last token only (or for all in a verification), f16 keys and values, everything else as llama.cpp chooses.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from edgeinfer.app.bench.messages import Opening
+from edgeinfer.app.bench.messages import BenchOpening
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens
+from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens
 
 BATCH_TOKENS = 2048
 """llama.cpp's own default for the tokens of a call; it cuts them into passes of 512."""
@@ -19,7 +19,7 @@ BATCH_TOKENS = 2048
 class Llama:
     """One context of llama.cpp with one sequence."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         import llama_cpp
 
         self._api: Any = llama_cpp
@@ -74,7 +74,7 @@ class Llama:
         self._api.llama_model_free(self._model)
 
 
-def _open(opening: Opening) -> Subject:
+def _open(opening: BenchOpening) -> BenchSubject:
     return Stepped(Llama(opening))
 
 

@@ -1,7 +1,7 @@
 """onnxruntime-genai on a folder in its own form: it reads no GGUF, so whoever compares chooses an equal model for it.
 
-In: a folder with genai_config.json. Out: a `Subject` of the same passes as ours. Its generator evaluates the tokens it
-is given and can be cut back; all settings but the threads are the folder's.
+In: a folder with genai_config.json. Out: a `BenchSubject` of the same passes as ours. Its generator evaluates the
+tokens it is given and can be cut back; all settings but the threads are the folder's.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import Opening
+from edgeinfer.app.bench.messages import BenchOpening
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens
+from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens
 
 
 class Generator:
     """One generator with one sequence."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         assert opening.folder is not None
         api: Any = importlib.import_module("onnxruntime_genai")
         settings = json.loads((Path(opening.folder) / "genai_config.json").read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ class Generator:
         del self._generator, self._model
 
 
-def _open(opening: Opening) -> Subject:
+def _open(opening: BenchOpening) -> BenchSubject:
     return Stepped(Generator(opening))
 
 

@@ -1,7 +1,7 @@
 """openvino-genai on the same GGUF file, by its own text-generation pipeline and its own clock of tokens.
 
-In: a GGUF file. Out: a `Subject`. The pipeline only generates: single tokens are timed between its tokens, the first
-of those intervals left out (it is longer, so this flatters the peer), and verification passes cannot be had. All
+In: a GGUF file. Out: a `BenchSubject`. The pipeline only generates: single tokens are timed between its tokens, the
+first of those intervals left out (it is longer, so this flatters the peer), and verification passes cannot be had. All
 settings but the threads are its own choice (its CPU keeps keys and values in 8 bits).
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import Job, Opening, Reply
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import NotMeasurable, Subject, answered, random_tokens
+from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, answered, random_tokens
 
 UNTIMED_TOKENS = 2
 """The first token, which belongs to the prompt, and the interval after it."""
@@ -24,25 +24,25 @@ UNTIMED_TOKENS = 2
 class Pipeline:
     """One text-generation pipeline."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: BenchOpening) -> None:
         self._openvino: Any = importlib.import_module("openvino")
         self._api: Any = importlib.import_module("openvino_genai")
         self._pipeline: Any = self._api.LLMPipeline(opening.model, "CPU", INFERENCE_NUM_THREADS=opening.threads)
         vocabulary = self._pipeline.get_tokenizer().get_vocab()
         self._n_vocab = len(vocabulary)
 
-    def run(self, job: Job) -> Reply:
+    def run(self, job: BenchJob) -> BenchReply:
         """Do a job and say what it took. Raises NotMeasurable."""
         match job.test:
             case "prefill" if job.depth == 0:
-                return Reply({job.n: self._generate(self._tokens(job.seed, job.n), 1)[0]})
+                return BenchReply({job.n: self._generate(self._tokens(job.seed, job.n), 1)[0]})
             case "prefill":
                 raise NotMeasurable("openvino-genai reads prompts from their start only, so none after cached tokens")
             case "decode":
                 _, between = self._generate(self._tokens(job.seed, max(job.depth, 1)), job.n + UNTIMED_TOKENS)
                 if len(between) != job.n + 1:
                     raise NotMeasurable(f"openvino-genai timed {len(between)} tokens where {job.n + 1} were expected")
-                return Reply({job.n: sum(between[1:])})
+                return BenchReply({job.n: sum(between[1:])})
             case "chat":
                 return self._replay(job)
         raise NotMeasurable("openvino-genai gives the logits of the last token only")
@@ -50,12 +50,12 @@ class Pipeline:
     def close(self) -> None:
         del self._pipeline
 
-    def _replay(self, job: Job) -> Reply:
+    def _replay(self, job: BenchJob) -> BenchReply:
         """Seconds for conversations of the same lengths as another engine's; what it keeps between turns is its own."""
         started = time.perf_counter()
         for n_cached, n_read, n_answer in job.turns:
             self._generate(self._tokens(job.seed, n_cached + n_read), n_answer)
-        return Reply({answered(job.turns): time.perf_counter() - started}, turns=job.turns)
+        return BenchReply({answered(job.turns): time.perf_counter() - started}, turns=job.turns)
 
     def _tokens(self, seed: int, count: int) -> Any:
         return random_tokens(seed, count, self._n_vocab).astype(np.int64).reshape(1, -1)
@@ -71,7 +71,7 @@ class Pipeline:
         return metrics.get_ttft().mean / 1e3, between
 
 
-def _open(opening: Opening) -> Subject:
+def _open(opening: BenchOpening) -> BenchSubject:
     return Pipeline(opening)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.dmi import MemoryDevice, memory_devices
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.models.download.space import size_text
 
 TABLES = "sys/firmware/dmi/tables/DMI"
@@ -36,7 +36,7 @@ class Channels:
     together_bytes_s: float | None = None
 
 
-def read(machine: Machine) -> Channels:
+def read(machine: ExaminedMachine) -> Channels:
     """The firmware's tables, which many systems show to root only, and the profile's rates."""
     try:
         with (machine.root / TABLES).open("rb") as file:

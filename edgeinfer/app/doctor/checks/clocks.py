@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.scheduling.topology.files import number_of, numbered, text_of
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.scheduling.machine.topology.files import number_of, numbered, text_of
 
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 SELF_GOVERNING = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
@@ -38,7 +38,7 @@ class Clocks:
     profile: str = ""
 
 
-def read(machine: Machine) -> Clocks:
+def read(machine: ExaminedMachine) -> Clocks:
     """What Linux tells of clocks; other systems tell nothing."""
     folder = machine.root / CPUFREQ
     places = [folder / f"policy{number}" for number in numbered(folder, "policy")]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.scheduling.topology import CoreKind
-from edgeinfer.scheduling.topology.files import list_of, text_of
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.scheduling.machine.topology import CoreKind
+from edgeinfer.scheduling.machine.topology.files import list_of, text_of
 
 CPUS = "sys/devices/system/cpu"
 SMT_OFF = ("off", "forceoff")
@@ -33,7 +33,7 @@ class CoreCounts:
     quota: float | None = None
 
 
-def read(machine: Machine) -> CoreCounts:
+def read(machine: ExaminedMachine) -> CoreCounts:
     """What the topology says, and what was switched off."""
     topology = machine.topology
     workers = set(topology.workers())

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import Mount
 from edgeinfer.models.download.space import size_text
-from edgeinfer.scheduling.topology.files import number_of
+from edgeinfer.scheduling.machine.topology.files import number_of
 
 FULL_BYTES = 100e6
 SCARCE_BYTES = 5e9
@@ -31,7 +31,7 @@ class ModelDisk:
     read_bytes_s: float | None = None
 
 
-def read(machine: Machine) -> ModelDisk:
+def read(machine: ExaminedMachine) -> ModelDisk:
     """What the system says of the disk, and what the profile does."""
     mount = mount_of(machine.models, machine.system.mounts())
     disk = None if machine.profile is None else machine.profile.disk

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.scheduling.topology.files import text_of
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.scheduling.machine.topology.files import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ MOST_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Accelerator:
+class AcceleratorNode:
     """An accelerator that the system has a node for."""
 
     vendor: str
@@ -72,10 +72,10 @@ class Installed:
     versions: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    accelerators: tuple[Accelerator, ...] = ()
+    accelerators: tuple[AcceleratorNode, ...] = ()
 
 
-def read(machine: Machine) -> Installed:
+def read(machine: ExaminedMachine) -> Installed:
     """What is installed, by the installer's records: nothing is imported."""
     from edgeinfer.app.cli import COMMANDS
     from edgeinfer.backends.base import DEVICES
@@ -95,10 +95,10 @@ def _version(package: str) -> str:
         return "?"
 
 
-def accelerators(root: Path) -> Iterator[Accelerator]:
+def accelerators(root: Path) -> Iterator[AcceleratorNode]:
     """Accelerators with a node that programs open: render nodes, NVIDIA's own, NPUs."""
     nvidia = [number for number in range(MOST_NODES) if (root / f"dev/nvidia{number}").exists()]
-    yield from (Accelerator("NVIDIA", "GPU", f"/dev/nvidia{number}") for number in nvidia)
+    yield from (AcceleratorNode("NVIDIA", "GPU", f"/dev/nvidia{number}") for number in nvidia)
     for folder, name, kind, nodes in NODES:
         try:
             entries = sorted(entry.name for entry in (root / folder).iterdir() if entry.name.startswith(name))
@@ -107,7 +107,7 @@ def accelerators(root: Path) -> Iterator[Accelerator]:
         for entry in entries[:MOST_NODES]:
             vendor = VENDORS.get(text_of(root / folder / entry / "device/vendor"), "")
             if vendor and not (vendor == "NVIDIA" and nvidia):
-                yield Accelerator(vendor, kind, f"/{nodes}/{entry}")
+                yield AcceleratorNode(vendor, kind, f"/{nodes}/{entry}")
 
 
 def judge(facts: Installed) -> Sequence[Finding]:
@@ -131,7 +131,9 @@ def judge(facts: Installed) -> Sequence[Finding]:
     return findings
 
 
-def _extra(name: str, extra: Extra, facts: Installed, missing: Sequence[str], mine: Sequence[Accelerator]) -> Finding:
+def _extra(
+    name: str, extra: Extra, facts: Installed, missing: Sequence[str], mine: Sequence[AcceleratorNode]
+) -> Finding:
     install = f"pip install 'edgeinfer[{name}]'"
     finding_name = f"extra-{name}"
     if not missing:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.scheduling.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
-from edgeinfer.scheduling.topology.files import text_of
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.scheduling.workers.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
 
 NEAR_C = 10.0
 """So near the high temperature, mode balanced begins to rest between passes."""
@@ -31,7 +31,7 @@ class Heat:
     uptime_s: float | None = None
 
 
-def read(machine: Machine) -> Heat:
+def read(machine: ExaminedMachine) -> Heat:
     """Sensors, and the counters of heat."""
     before, after = machine.window.before.n_throttled, machine.window.after.n_throttled
     return Heat(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgeinfer.app.doctor import Check, Finding, Status
-from edgeinfer.app.doctor.machine import Machine, cpu_flags
+from edgeinfer.app.doctor.machine import ExaminedMachine, cpu_flags
 from edgeinfer.errors import BadSetting
 
 NAME = "instruction-set"
@@ -46,10 +46,10 @@ class CpuFeatures:
     stated: tuple[str, ...] = ()
 
 
-def read(machine: Machine) -> CpuFeatures:
+def read(machine: ExaminedMachine) -> CpuFeatures:
     """What this CPU has, by Linux and by LLVM."""
     try:
-        from edgeinfer.backends.cpu.library import cpu_features
+        from edgeinfer.jit.machine_code import cpu_features
     except ImportError:
         features = None
     else:
@@ -68,7 +68,7 @@ def judge(facts: CpuFeatures) -> Sequence[Finding]:
     """Whether kernels use the best there is."""
     if facts.features is None:
         return ()
-    from edgeinfer.backends.cpu.targets import NEEDS, choose
+    from edgeinfer.jit.targets import NEEDS, choose
 
     used, order = choose(facts.features), list(NEEDS)
     if facts.forced and facts.forced != used:
@@ -89,7 +89,7 @@ def judge(facts: CpuFeatures) -> Sequence[Finding]:
 
 
 def _forced(features: frozenset[str], forced: str, used: str) -> Finding:
-    from edgeinfer.backends.cpu.targets import choose
+    from edgeinfer.jit.targets import choose
 
     try:
         choose(features, forced)

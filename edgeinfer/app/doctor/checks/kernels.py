@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import nearest_existing
 from edgeinfer.models.download.space import size_text
 
@@ -37,19 +37,12 @@ class KernelFolders:
     others: tuple[Folder, ...] = ()
 
 
-def read(machine: Machine) -> KernelFolders:
+def read(machine: ExaminedMachine) -> KernelFolders:
     """The folders as they are on disk. Loads LLVM, since the CPU is part of their names, and no compiler."""
-    from edgeinfer.backends.cpu.library import cache_folder
+    from edgeinfer.backends.cpu.catalogue import kernel_folder
+    from edgeinfer.engine.speculation.drafts import loops_folder
 
-    return read_folders([cache_folder(), cache_folder(*loop_sources())])
-
-
-def loop_sources() -> tuple[str, str]:
-    """Folders of the sources that the loops of drafting are compiled from, as `speculation.drafts` names them."""
-    import edgeinfer.engine
-
-    here = os.path.join(os.path.dirname(edgeinfer.engine.__file__), "speculation")
-    return here, os.path.join(here, "loops")
+    return read_folders([kernel_folder(), loops_folder()])
 
 
 def read_folders(current: Sequence[Path]) -> KernelFolders:

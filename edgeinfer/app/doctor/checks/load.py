@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.app.doctor.system import Window
-from edgeinfer.engine.idle import NEEDED_SHARE
-from edgeinfer.scheduling.topology.files import list_of
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.app.doctor.system import SampledInterval
+from edgeinfer.engine.measure.idle import NEEDED_SHARE
+from edgeinfer.scheduling.machine.topology.files import list_of
 
 SHOWN = 3
 SHOWN_CORES = 0.03
@@ -26,7 +26,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MachineLoad:
     """Shares are of all logical CPUs' time; None if nothing was counted. `busiest` come first."""
 
     idle_share: float | None = None
@@ -37,13 +37,13 @@ class Load:
     busiest: tuple[Busy, ...] = ()
 
 
-def read(machine: Machine) -> Load:
+def read(machine: ExaminedMachine) -> MachineLoad:
     """What the counters of half a second say."""
     topology, window = machine.topology, machine.window
     online = list_of(machine.root / "sys/devices/system/cpu/online")
     processors_s = window.after.processors_s - window.before.processors_s
     steal_s = window.after.steal_s - window.before.steal_s
-    return Load(
+    return MachineLoad(
         idle_share=window.idle_share,
         steal_share=steal_s / processors_s if processors_s > 0 else None,
         n_logical=len(online) or topology.n_installed or 1,
@@ -53,7 +53,7 @@ def read(machine: Machine) -> Load:
     )
 
 
-def busiest(window: Window) -> tuple[Busy, ...]:
+def busiest(window: SampledInterval) -> tuple[Busy, ...]:
     """Processes by what they took between the counters; same names together, for many programs are several."""
     before = {process.pid: process.cpu_s for process in window.before.processes}
     taken: dict[str, float] = {}
@@ -65,8 +65,8 @@ def busiest(window: Window) -> tuple[Busy, ...]:
     return tuple(sorted(found, key=lambda each: (-each.cores, each.name))[:SHOWN])
 
 
-def judge(facts: Load) -> Sequence[Finding]:
-    """Whether others leave the cores that workers need, as `engine.idle.is_busy` has it."""
+def judge(facts: MachineLoad) -> Sequence[Finding]:
+    """Whether others leave the cores that workers need, as `engine.measure.idle.is_busy` has it."""
     findings = []
     if facts.idle_share is not None:
         others = 1 - facts.idle_share
@@ -85,4 +85,4 @@ def judge(facts: Load) -> Sequence[Finding]:
     return findings
 
 
-CHECK = Check(order=30, summary="what else runs", read=read, judge=judge, unknown=Load())
+CHECK = Check(order=30, summary="what else runs", read=read, judge=judge, unknown=MachineLoad())

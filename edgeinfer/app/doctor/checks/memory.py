@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.models.download.space import size_text
-from edgeinfer.scheduling.topology.files import text_of
+from edgeinfer.scheduling.machine.topology.files import text_of
 
 SCARCE_SHARE = 0.15
 """Less than this of the memory left: little room for a model, and others' pages are dropped for it."""
@@ -37,7 +37,7 @@ class MemoryUse:
     pressure_percent: float | None = None
 
 
-def read(machine: Machine) -> MemoryUse:
+def read(machine: ExaminedMachine) -> MemoryUse:
     """Sizes, and what was swapped while nothing of ours ran."""
     root, swap, window = machine.root, machine.system.swap(), machine.window
     before, after = window.before, window.after

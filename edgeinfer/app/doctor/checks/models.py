@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.download.space import size_text
-from edgeinfer.scheduling.memory import MemoryNeed, fitting_context, missing_bytes
+from edgeinfer.scheduling.cost.memory import MemoryNeed, fitting_context, missing_bytes
 
 if TYPE_CHECKING:
     from edgeinfer.graph.graph import ModelSpec
@@ -49,12 +49,12 @@ class ModelNeeds:
     total_bytes: int = 0
 
 
-def read(machine: Machine) -> ModelNeeds:
+def read(machine: ExaminedMachine) -> ModelNeeds:
     """Sizes of files, and of the largest and those that may not fit what their headers say."""
-    from edgeinfer.models.store import Store
+    from edgeinfer.models.store import ModelStore
 
     topology = machine.topology
-    found = Store(machine.models).models()
+    found = ModelStore(machine.models).models()
     small_bytes = SMALL_SHARE * topology.available_bytes
     largest = max(found, key=lambda model: model.nbytes, default=None)
     headers = [model for model in found if model.nbytes > small_bytes or model == largest][:MOST_HEADERS]
@@ -66,7 +66,7 @@ def read(machine: Machine) -> ModelNeeds:
     return ModelNeeds(tuple(need(model) for model in found), topology.available_bytes, topology.total_bytes)
 
 
-def _planned(model: LocalModel, machine: Machine) -> ModelNeed | None:
+def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
     """What a plan says of a model; None where it cannot be planned."""
     from edgeinfer.app.fit import plan_for
     from edgeinfer.models.gguf import GGUFFile
@@ -91,10 +91,12 @@ def _planned(model: LocalModel, machine: Machine) -> ModelNeed | None:
         return None
 
 
-def _in_part(name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: Machine) -> ModelNeed:
+def _in_part(
+    name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: ExaminedMachine
+) -> ModelNeed:
     """What the cpu takes in smaller passes, and what it reads in every pass if that does not help."""
-    from edgeinfer.engine.limits import limits_for, memory_need
-    from edgeinfer.engine.residency import CPU, Holding, planned_weights, told
+    from edgeinfer.engine.offload.residency import CPU, Holding, planned_weights, told
+    from edgeinfer.engine.run.limits import limits_for, memory_need
 
     disk, limits = (
         None if machine.profile is None else machine.profile.disk,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.scheduling.profile import Profile
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.scheduling.machine.profile import Profile
 
 QUIET_SHARE = 0.9
 OLD_DAYS = 365.0
@@ -25,7 +25,7 @@ class ProfileState:
     age_days: float | None = None
 
 
-def read(machine: Machine) -> ProfileState:
+def read(machine: ExaminedMachine) -> ProfileState:
     """The profile that was kept."""
     profile, path = machine.profile, machine.profile_path
     age_days = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.errors import BadSetting
 from edgeinfer.settings import ENVIRONMENT_PREFIX, Settings, load_settings
 
@@ -14,7 +14,7 @@ SLOW_DEVICES = ("reference", "null")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSettings:
     """The settings, or why they cannot be read; None of both if nobody looked. `workers`: CPUs that could compute."""
 
     settings: Settings | None = None
@@ -22,16 +22,16 @@ class Chosen:
     workers: tuple[int, ...] = ()
 
 
-def read(machine: Machine) -> Chosen:
+def read(machine: ExaminedMachine) -> ChosenSettings:
     """The settings as every command finds them."""
     workers = machine.topology.workers()
     try:
-        return Chosen(load_settings(environ=machine.environ), "", workers)
+        return ChosenSettings(load_settings(environ=machine.environ), "", workers)
     except BadSetting as reason:
-        return Chosen(None, str(reason), workers)
+        return ChosenSettings(None, str(reason), workers)
 
 
-def judge(facts: Chosen) -> Sequence[Finding]:
+def judge(facts: ChosenSettings) -> Sequence[Finding]:
     """What of them makes answers slower."""
     if facts.reason:
         fix = "correct it there; edgeinfer config path names the file of settings"
@@ -77,4 +77,4 @@ def _reset(settings: Settings, name: str) -> str:
     return f"take {name} out of {origin}"
 
 
-CHECK = Check(order=35, summary="settings that cost speed", read=read, judge=judge, unknown=Chosen())
+CHECK = Check(order=35, summary="settings that cost speed", read=read, judge=judge, unknown=ChosenSettings())

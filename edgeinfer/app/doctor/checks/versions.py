@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.machine import ExaminedMachine
 
 PACKAGES = ("numba", "llvmlite", "numpy")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)\s*\(?([^;)]*)\)?\s*(;.*)?")
@@ -31,7 +31,7 @@ class Versions:
     translated: str = ""
 
 
-def read(machine: Machine) -> Versions:
+def read(machine: ExaminedMachine) -> Versions:
     """What the installer has on record; imports none of it."""
     packages: dict[str, str | None] = {}
     wanted: dict[str, tuple[str, ...]] = {}

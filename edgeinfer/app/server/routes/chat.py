@@ -22,7 +22,7 @@ from edgeinfer.app.server.answers import (
     usage_of,
 )
 from edgeinfer.app.server.asked import ChatRequest
-from edgeinfer.app.server.parts import Parts
+from edgeinfer.app.server.parts import EventWriter
 from edgeinfer.app.server.sending import read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
 from edgeinfer.app.server.statuses import ANSWERED
@@ -79,10 +79,10 @@ def _choice(number: int, stream: TextStream, hosted: Hosted) -> Record:
     }
 
 
-class _Telling:
+class _ChatEvents:
     """What is told of one answer as it arrives; the probabilities of tokens with whatever is told next."""
 
-    def __init__(self, stream: TextStream, number: int, parts: Parts, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, stream: TextStream, number: int, parts: EventWriter, tokenizer: Tokenizer | None) -> None:
         """`tokenizer`: of the tokens whose probabilities are told; None: of none."""
         self._stream, self._number, self._parts, self._tokenizer = stream, number, parts, tokenizer
         self._said = Said(stream)
@@ -126,8 +126,8 @@ async def _events(
     asked: ChatRequest, hosted: Hosted, streams: Sequence[TextStream], envelope: Envelope, state: State
 ) -> AsyncIterator[bytes]:
     """Answers in parts: who speaks, then text, then why it ended; then what it took."""
-    parts, tokenizer = Parts(asked, envelope), hosted.llm.prompts.tokenizer if asked.logprobs else None
-    answers = [_Telling(stream, number, parts, tokenizer) for number, stream in enumerate(streams)]
+    parts, tokenizer = EventWriter(asked, envelope), hosted.llm.prompts.tokenizer if asked.logprobs else None
+    answers = [_ChatEvents(stream, number, parts, tokenizer) for number, stream in enumerate(streams)]
     for answer in answers:
         yield answer.begin()
     async for number, text in side_by_side(streams):

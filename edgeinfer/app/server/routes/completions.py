@@ -21,7 +21,7 @@ from edgeinfer.app.server.answers import (
 )
 from edgeinfer.app.server.asked import CompletionRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.parts import Parts
+from edgeinfer.app.server.parts import EventWriter
 from edgeinfer.app.server.sending import read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
 from edgeinfer.app.server.statuses import ANSWERED
@@ -142,7 +142,7 @@ async def _events(
     n: int,
 ) -> AsyncIterator[bytes]:
     """Texts in parts, then why they ended, then what they took."""
-    parts, lengths, n_told = Parts(asked, envelope), [len(echo) for echo in echoes], [0] * len(streams)
+    parts, lengths, n_told = EventWriter(asked, envelope), [len(echo) for echo in echoes], [0] * len(streams)
 
     def logprobs(number: int) -> Record | None:
         """The probabilities of tokens that were not told yet."""

@@ -132,7 +132,7 @@ def _output(content: str, calls: Sequence[ToolCall], frame: _Frame) -> list[Reco
     return [*said, *map(_call, calls)]
 
 
-class _Telling:
+class _ResponseEvents:
     """What is told of a response as it comes to be: numbered events."""
 
     def __init__(self, frame: _Frame) -> None:
@@ -190,7 +190,7 @@ class _Telling:
 
 async def _events(stream: TextStream, frame: _Frame, hosted: Hosted, state: State) -> AsyncIterator[bytes]:
     """The response as it comes to be: its frame, its text in parts, its calls, and then all of it."""
-    telling, said = _Telling(frame), Said(stream)
+    telling, said = _ResponseEvents(frame), Said(stream)
     for event in telling.begin():
         yield event
     async for text in stream.chunks(EVERY_S):

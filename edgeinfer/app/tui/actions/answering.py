@@ -15,20 +15,20 @@ from edgeinfer.app.sessions.records import Figures, KeptMessage, State
 from edgeinfer.app.tui.actions.metering import Metering
 from edgeinfer.app.tui.actions.notes import note_of
 from edgeinfer.app.tui.actions.queueing import Queueing
-from edgeinfer.app.tui.actions.showing import Showing
-from edgeinfer.app.tui.jobs import Answer as AnswerJob
-from edgeinfer.app.tui.messages import Answered, Grown, Told
+from edgeinfer.app.tui.actions.showing import ShowingActions
+from edgeinfer.app.tui.jobs import AnswerJob
+from edgeinfer.app.tui.messages import Answered, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.requests.request import Options
 
 EDITING = "editing a question: Enter sends it as a new branch"
 
 
-class Answering(Showing, Metering, Queueing):
+class AnsweringActions(ShowingActions, Metering, Queueing):
     """Part of the chat screen."""
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
@@ -166,7 +166,7 @@ class Answering(Showing, Metering, Queueing):
     async def end_summary(self, event: Answered) -> None:
         """What a compaction's end means; the part that begins compactions says."""
 
-    def on_told(self, event: Told) -> None:
+    def on_notified(self, event: Notified) -> None:
         """Something the engine has to say."""
         event.stop()
         self.tell(event.text, is_error=event.is_error)

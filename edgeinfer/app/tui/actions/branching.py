@@ -9,14 +9,14 @@ from __future__ import annotations
 from edgeinfer.app.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
-from edgeinfer.app.tui.actions.answering import EDITING, Answering
+from edgeinfer.app.tui.actions.answering import EDITING, AnsweringActions
 from edgeinfer.app.tui.jobs import EnterChat
 from edgeinfer.app.tui.screens.branches import BranchesScreen
-from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
+from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
 from edgeinfer.errors import EdgeInferError
 
 
-class Branching(Answering):
+class Branching(AnsweringActions):
     """Part of the chat screen."""
 
     async def begin_as(self, beginning: Beginning) -> None:
@@ -154,7 +154,7 @@ class Branching(Answering):
 
     action_search = action_sessions
 
-    async def open_chosen_chat(self, chosen: Chosen | None) -> None:
+    async def open_chosen_chat(self, chosen: ChosenChat | None) -> None:
         """Open what was chosen; the open chat may have been deleted or renamed meanwhile."""
         if chosen is not None:
             await self.open_chat(chosen.session, chosen.message)

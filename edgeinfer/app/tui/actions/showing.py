@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from textual import work
 
-from edgeinfer.app.sessions.chat import Place
+from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 from edgeinfer.app.tui.actions.notes import note_of
 from edgeinfer.app.tui.commands import COMMANDS
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entry import ChatEntry
+from edgeinfer.app.tui.widgets.question import QuestionEntry
 from edgeinfer.errors import EdgeInferError
 
 KEYS_SHOWN = {
@@ -36,31 +36,31 @@ PROMPT_CHARACTERS = 60
 NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
 
 
-class Showing(ChatParts):
+class ShowingActions(ChatParts):
     """Part of the chat screen."""
 
     _named_prompt: tuple[str, str] | None = None
     """The text of a system prompt, and what it is called."""
 
-    def question_entry(self, message: KeptMessage) -> Question:
+    def question_entry(self, message: KeptMessage) -> QuestionEntry:
         """A question as the transcript shows it."""
-        return Question(message.number, message.text, message.attachments)
+        return QuestionEntry(message.number, message.text, message.attachments)
 
-    def answer_entry(self, message: KeptMessage) -> Answer:
+    def answer_entry(self, message: KeptMessage) -> AnswerEntry:
         """An answer as the transcript shows it."""
         thinking = self.desk.tuning.settings.face.thinking
-        return Answer(message.number, message.text, note=note_of(message), thinking=thinking)
+        return AnswerEntry(message.number, message.text, note=note_of(message), thinking=thinking)
 
-    def entry_of(self, place: Place) -> Entry:
+    def entry_of(self, place: BranchPlace) -> ChatEntry:
         """A message of the branch as the transcript shows it."""
         message = place.message
-        entry: Entry = self.question_entry(message) if message.role == "user" else self.answer_entry(message)
+        entry: ChatEntry = self.question_entry(message) if message.role == "user" else self.answer_entry(message)
         entry.show_siblings(place.index, place.n_siblings)
         return entry
 
     async def show_branch(self, *, without: int | None = None, at: int | None = None) -> None:
         """Show the branch, but not the message `without`; its end, or the message `at`."""
-        places: Sequence[Place] = [place for place in self.chat.places if place.message.number != without]
+        places: Sequence[BranchPlace] = [place for place in self.chat.places if place.message.number != without]
         await self.transcript.show([self.entry_of(place) for place in places])
         if at is not None:
             self.transcript.scroll_to_message(at)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from edgeinfer.app.tui.actions.metering import Metering
-from edgeinfer.app.tui.actions.showing import ASKING, Showing
-from edgeinfer.app.tui.jobs import OpenModel
+from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
+from edgeinfer.app.tui.jobs import OpenModelJob
 from edgeinfer.app.tui.messages import ChatRestored, DownloadAsked, ModelChosen, ModelFailed, ModelOpened, ModelOpening
 from edgeinfer.app.tui.screens.download_question import DownloadQuestion
 from edgeinfer.app.tui.screens.help import HelpScreen
@@ -20,14 +20,14 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
-    from edgeinfer.app.tui.screens.models import Chosen
-    from edgeinfer.app.tui.screens.settings import Changed
+    from edgeinfer.app.tui.screens.models import ChosenModel
+    from edgeinfer.app.tui.screens.settings import SettingsChanged
 
 DEFAULT_CONTEXT = 4096
 REDRAW_S = 0.5
 
 
-class Switching(Showing, Metering):
+class Switching(ShowingActions, Metering):
     """Part of the chat screen."""
 
     _redrawing: Timer | None = None
@@ -39,7 +39,7 @@ class Switching(Showing, Metering):
         self.opened = ""
         self.opening("opening the model", 0, 0)
         self.show_opening()
-        self.engine.give(OpenModel(self.desk.tuning.settings))
+        self.engine.give(OpenModelJob(self.desk.tuning.settings))
 
     def on_model_opening(self, event: ModelOpening) -> None:
         """How far it is."""
@@ -130,7 +130,7 @@ class Switching(Showing, Metering):
         """Memory that comes free when another model takes the place of this one."""
         return 0 if self.desk.model is None else self.desk.model.facts.resident_bytes
 
-    def take_model(self, chosen: Chosen | None) -> None:
+    def take_model(self, chosen: ChosenModel | None) -> None:
         """Open what was chosen on the models screen."""
         if chosen is not None and chosen.name != self.model_name:
             self.switch_model(chosen.name)
@@ -157,7 +157,7 @@ class Switching(Showing, Metering):
 
         self.app.push_screen(SettingsScreen(self.desk.tuning.settings, self.desk.tuning.reread), self.take_settings)
 
-    def take_settings(self, changed: Changed | None) -> None:
+    def take_settings(self, changed: SettingsChanged | None) -> None:
         """Settings were changed: those that count at once do, for others the model is opened again."""
         if changed is None:
             return

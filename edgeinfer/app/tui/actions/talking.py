@@ -9,23 +9,22 @@ from pathlib import Path
 
 from textual import work
 
-from edgeinfer.app.tui.actions.answering import Answering
+from edgeinfer.app.tui.actions.answering import AnsweringActions
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.jobs import Summarise
 from edgeinfer.app.tui.messages import Answered
 from edgeinfer.app.tui.screens.chat_parts import Writing
-from edgeinfer.app.tui.screens.personas import Chosen as ChosenPersona
-from edgeinfer.app.tui.screens.personas import PersonasScreen
+from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.tuning import needs_reload
-from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 from edgeinfer.settings import find_option
 
 
-class Talking(Switching, Answering):
+class Talking(Switching, AnsweringActions):
     """Part of the chat screen."""
 
     def action_system(self, argument: str = "") -> None:
@@ -118,7 +117,7 @@ class Talking(Switching, Answering):
         if number is None or len(self.chat.branch) < 4:
             self.tell("there is too little to sum up yet")
             return
-        widget = Answer(0, "", note="summing up the oldest messages; Escape stops it")
+        widget = AnswerEntry(0, "", note="summing up the oldest messages; Escape stops it")
         await self.transcript.add(widget)
         widget.begin()
         self.transcript.follow()

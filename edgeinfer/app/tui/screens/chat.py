@@ -12,12 +12,12 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from edgeinfer.app.enclosures import Draft
+from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.commands import bindings, find, slash_commands
-from edgeinfer.app.tui.messages import Told
+from edgeinfer.app.tui.messages import Notified
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.first_page import FirstPage
@@ -81,7 +81,7 @@ class ChatScreen(Talking, Copying):
 
     def tell_unsaved(self, reason: str) -> None:
         """What grows cannot be saved just now; from the thread that saves."""
-        self.post_message(Told(f"not saved yet, and tried again: {reason}", is_error=True))
+        self.post_message(Notified(f"not saved yet, and tried again: {reason}", is_error=True))
 
     def doing(self, action: str) -> Callable[[], None]:
         """What does an action of this screen, for the palette."""
@@ -133,7 +133,7 @@ class ChatScreen(Talking, Copying):
             return None
         return len(model.tokenize(text, add_special=False, parse_special=False))
 
-    def why_unfit(self, draft: Draft) -> str | None:
+    def why_unfit(self, draft: MessageDraft) -> str | None:
         """Why a draft can never be answered; None where it can, or where nobody knows. Called from threads."""
         from edgeinfer.app.context_use import why_too_long
         from edgeinfer.app.sessions.conversation import with_attachments

@@ -17,7 +17,7 @@ from edgeinfer.app.step_progress import StepClock
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.first_page import FirstPage
@@ -119,6 +119,6 @@ class ChatParts(Screen[None]):
         for text in texts:
             self.tell(text)
 
-    def answer_widget(self, number: int) -> Answer | None:
+    def answer_widget(self, number: int) -> AnswerEntry | None:
         """The widget of an answer, if its branch is shown."""
         return self.transcript.answer(number)

@@ -16,7 +16,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from edgeinfer.app.tui.commands import COMMANDS, GROUPS, Command
+from edgeinfer.app.tui.commands import COMMANDS, GROUPS, ChatCommand
 
 COMPOSER = (
     ("Enter", "send; while an answer is written: ask it afterwards"),
@@ -75,7 +75,7 @@ def help_text(keys: Mapping[str, str], width: int) -> Text:
     return text
 
 
-def shown_keys(command: Command, keys: Mapping[str, str]) -> Iterator[str]:
+def shown_keys(command: ChatCommand, keys: Mapping[str, str]) -> Iterator[str]:
     """The keys of a command as people write them: Ctrl+Y."""
     for key in keys.get(command.id, command.keys).split(","):
         if key:

@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
+from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
 from edgeinfer.app.tui.widgets.acceptance import AcceptanceTable
 from edgeinfer.app.tui.widgets.core_bars import CoreBars
 from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
@@ -38,14 +38,14 @@ BUSY = "an answer is in the making, or the model is closed; press r when it is d
 UNTIMED = "this device does not report how long its operations take"
 
 
-class Source(Protocol):
+class ReadingSource(Protocol):
     """What gives readings: quick, but for `time_stages`."""
 
     def plan(self) -> PlanStrip: ...
     def roofline(self) -> Roofline: ...
     def cores(self) -> Cores: ...
-    def memory(self) -> Memory: ...
-    def drafting(self) -> Drafting: ...
+    def memory(self) -> MemoryReading: ...
+    def drafting(self) -> DraftingReading: ...
     def energy(self) -> Energy: ...
 
     @property
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Panel:
     """A panel and what brings it up to date."""
 
     panel: PlanStripPanel | RooflinePanel | CoreBars | MemoryPanel | AcceptanceTable | EnergyPanel
@@ -91,7 +91,7 @@ class MachineScreen(Screen[None]):
             super().__init__()
             self.is_done = is_done
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ReadingSource) -> None:
         super().__init__()
         self._source = source
         self._current = 0
@@ -99,17 +99,17 @@ class MachineScreen(Screen[None]):
         self._shown = self._panels(source)
 
     @staticmethod
-    def _panels(source: Source) -> Mapping[str, _Shown]:
+    def _panels(source: ReadingSource) -> Mapping[str, _Panel]:
         """Panels by their tab."""
         plan, roof, cores = PlanStripPanel(id="plan"), RooflinePanel(id="roof"), CoreBars(id="cores")
         memory, drafts, energy = MemoryPanel(id="memory"), AcceptanceTable(id="drafts"), EnergyPanel(id="energy")
         return {
-            "plan": _Shown(plan, lambda: plan.show(source.plan())),
-            "roof": _Shown(roof, lambda: roof.show(source.roofline())),
-            "cores": _Shown(cores, lambda: cores.show(source.cores())),
-            "memory": _Shown(memory, lambda: memory.show(source.memory())),
-            "drafts": _Shown(drafts, lambda: drafts.show(source.drafting())),
-            "energy": _Shown(energy, lambda: energy.show(source.energy())),
+            "plan": _Panel(plan, lambda: plan.show(source.plan())),
+            "roof": _Panel(roof, lambda: roof.show(source.roofline())),
+            "cores": _Panel(cores, lambda: cores.show(source.cores())),
+            "memory": _Panel(memory, lambda: memory.show(source.memory())),
+            "drafts": _Panel(drafts, lambda: drafts.show(source.drafting())),
+            "energy": _Panel(energy, lambda: energy.show(source.energy())),
         }
 
     def compose(self) -> ComposeResult:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from textual.message import Message
 
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 
 
 class EntriesRead(Message):
     """The models that are here, and what was begun to be fetched; `chosen` is the name of the one to go to."""
 
-    def __init__(self, entries: tuple[Entry, ...], chosen: str = "") -> None:
+    def __init__(self, entries: tuple[ModelEntry, ...], chosen: str = "") -> None:
         super().__init__()
         self.entries, self.chosen = entries, chosen
 
@@ -22,7 +22,7 @@ class EntriesRead(Message):
 class OffersFound(Message):
     """What a source offers."""
 
-    def __init__(self, source: str, offers: tuple[Entry, ...]) -> None:
+    def __init__(self, source: str, offers: tuple[ModelEntry, ...]) -> None:
         super().__init__()
         self.source, self.offers = source, offers
 
@@ -38,7 +38,7 @@ class ForecastMade(Message):
 class LookTaken(Message):
     """The header of an offer is known, and with it what the offer is."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: ModelEntry) -> None:
         super().__init__()
         self.entry = entry
 
@@ -63,7 +63,7 @@ class Measuring(Message):
         self.share, self.what = share, what
 
 
-class Trouble(Message):
+class ModelTrouble(Message):
     """What went wrong, for people."""
 
     def __init__(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """What the models screen has done by workers: everything that reads disk or network, or measures.
 
-In: a catalogue, and where to post messages. Out: messages, `Trouble` for what went wrong. Touches no widget.
+In: a catalogue, and where to post messages. Out: messages, `ModelTrouble` for what went wrong. Touches no widget.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.tui.screens.model_messages import (
     EntriesRead,
     ForecastMade,
     LookTaken,
     Measuring,
     ModelRemoved,
+    ModelTrouble,
     OffersFound,
     PullCancelled,
-    Trouble,
 )
 from edgeinfer.errors import EdgeInferError
 
@@ -43,7 +43,7 @@ class CatalogueWork:
         """List what a source offers."""
         self._try(lambda: OffersFound(source, self._catalogue.offers(source)))
 
-    def look(self, entry: Entry) -> None:
+    def look(self, entry: ModelEntry) -> None:
         """Fetch the header of an offer."""
 
         def taken() -> Message:
@@ -53,7 +53,7 @@ class CatalogueWork:
 
         self._try(taken)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: ModelEntry) -> None:
         """Delete a model."""
         self._try(lambda: ModelRemoved(self._catalogue.remove(entry).text))
 
@@ -66,7 +66,7 @@ class CatalogueWork:
 
         self._try(cancelled)
 
-    def forecasts(self, entries: tuple[Entry, ...], n_context: int) -> None:
+    def forecasts(self, entries: tuple[ModelEntry, ...], n_context: int) -> None:
         """Forecast for models one after the other, until others are asked for."""
         worker = get_current_worker()
         for entry in entries:
@@ -94,4 +94,4 @@ class CatalogueWork:
         try:
             self._post(result())
         except FAILURES as error:
-            self._post(Trouble(str(error)))
+            self._post(ModelTrouble(str(error)))

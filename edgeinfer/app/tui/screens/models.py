@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import Entry, is_here
+from edgeinfer.app.catalogue.entries import ModelEntry, is_here
 from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
@@ -29,9 +29,9 @@ from edgeinfer.app.tui.screens.model_messages import (
     LookTaken,
     Measuring,
     ModelRemoved,
+    ModelTrouble,
     OffersFound,
     PullCancelled,
-    Trouble,
 )
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.model_work import CatalogueWork
@@ -44,14 +44,14 @@ CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenModel:
     """The model to use, and the context that forecasts were shown for."""
 
     name: str
     n_context: int
 
 
-class ModelsScreen(Screen[Chosen | None]):
+class ModelsScreen(Screen[ChosenModel | None]):
     """Models here and elsewhere."""
 
     AUTO_FOCUS = "ModelTable"
@@ -81,8 +81,8 @@ class ModelsScreen(Screen[Chosen | None]):
         self._current_model = current
         self._contexts = tuple(sorted({*CONTEXTS, n_context}))
         self._n_context = n_context
-        self._read: tuple[Entry, ...] = ()
-        self._offers: tuple[Entry, ...] = ()
+        self._read: tuple[ModelEntry, ...] = ()
+        self._offers: tuple[ModelEntry, ...] = ()
         self._shows_detail = False
         self._said_unmeasured = False
 
@@ -252,14 +252,14 @@ class ModelsScreen(Screen[Chosen | None]):
         else:
             self._ask_or_pull(chosen)
 
-    def _use(self, chosen: Entry, path: Path) -> None:
+    def _use(self, chosen: ModelEntry, path: Path) -> None:
         if path.exists():
-            self.dismiss(Chosen(chosen.name, self._n_context))
+            self.dismiss(ChosenModel(chosen.name, self._n_context))
         else:
             self._notice(f"{path} is gone; the list is read again")
             self._read_entries()
 
-    def _ask_or_pull(self, chosen: Entry) -> None:
+    def _ask_or_pull(self, chosen: ModelEntry) -> None:
         found, status = self._table.forecast(chosen), self._catalogue.pulls.status(chosen.source)
         if status is not None and status.is_active:
             self._notice(f"{chosen.name} is being fetched; p pauses, x cancels")
@@ -270,14 +270,14 @@ class ModelsScreen(Screen[Chosen | None]):
         else:
             self._pull(chosen)
 
-    def _ask(self, text: str, entry: Entry) -> None:
+    def _ask(self, text: str, entry: ModelEntry) -> None:
         def answered(yes: bool | None) -> None:
             if yes:
                 self._pull(entry, force=True)
 
         self.app.push_screen(ModelQuestion(text), answered)
 
-    def _pull(self, entry: Entry, *, force: bool = False) -> None:
+    def _pull(self, entry: ModelEntry, *, force: bool = False) -> None:
         self._notice("")
         self._catalogue.pulls.add(entry.source, force=force)
         self._pulls.look()
@@ -360,8 +360,8 @@ class ModelsScreen(Screen[Chosen | None]):
 
     # Lines
 
-    @on(Trouble)
-    def _trouble(self, event: Trouble) -> None:
+    @on(ModelTrouble)
+    def _trouble(self, event: ModelTrouble) -> None:
         self._notice(event.text)
 
     def _notice(self, text: str) -> None:

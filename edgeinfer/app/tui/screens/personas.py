@@ -24,14 +24,14 @@ NONE_YET = "no personas yet: n makes one, from the system prompt in use"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPersona:
     """A persona that is to answer."""
 
     name: str
     text: str
 
 
-class PersonasScreen(Screen[Chosen | None]):
+class PersonasScreen(Screen[ChosenPersona | None]):
     """A list, and the text of the one at the cursor."""
 
     DEFAULT_CSS = """
@@ -77,7 +77,7 @@ class PersonasScreen(Screen[Chosen | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """One was chosen."""
         persona = self._listed[event.option_index]
-        self.dismiss(Chosen(persona.name, persona.text))
+        self.dismiss(ChosenPersona(persona.name, persona.text))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The name is there: on to the text."""

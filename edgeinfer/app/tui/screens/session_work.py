@@ -1,6 +1,6 @@
 """What the sessions screen does with the disk, one call each, made in worker threads.
 
-In: a store, where messages go. Out: `Listed`, `Changed`, `Trouble`. Knows no widgets.
+In: a store, where messages go. Out: `ChatsListed`, `ChatsChanged`, `ChatTrouble`. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textual.message import Message
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.tui.widgets.session_rows import Row, rows_of_hits, rows_of_sessions
+from edgeinfer.app.tui.widgets.session_rows import ChatRow, rows_of_hits, rows_of_sessions
 from edgeinfer.errors import EdgeInferError
 
 MOST_ROWS, MOST_HITS = 500, 100
@@ -23,16 +23,16 @@ MOST_ROWS, MOST_HITS = 500, 100
 Change = Literal["renamed", "deleted", "undeleted", "exported", "imported"]
 
 
-class Listed(Message):
+class ChatsListed(Message):
     """The chats, or what a query found."""
 
-    def __init__(self, query: str, rows: tuple[Row, ...]) -> None:
+    def __init__(self, query: str, rows: tuple[ChatRow, ...]) -> None:
         super().__init__()
         self.query = query
         self.rows = rows
 
 
-class Changed(Message):
+class ChatsChanged(Message):
     """Something was done with a chat. `about`: its title, or where it was written."""
 
     def __init__(self, change: Change, session: int, about: str) -> None:
@@ -42,7 +42,7 @@ class Changed(Message):
         self.about = about
 
 
-class Trouble(Message):
+class ChatTrouble(Message):
     """What went wrong."""
 
     def __init__(self, text: str) -> None:
@@ -60,9 +60,9 @@ class SessionWork:
     def rows(self, query: str) -> None:
         """All chats, or what a query finds."""
         if query.strip():
-            self._tell(lambda: Listed(query, rows_of_hits(self._store.search(query, MOST_HITS))))
+            self._tell(lambda: ChatsListed(query, rows_of_hits(self._store.search(query, MOST_HITS))))
         else:
-            self._tell(lambda: Listed(query, rows_of_sessions(self._store.sessions(MOST_ROWS))))
+            self._tell(lambda: ChatsListed(query, rows_of_sessions(self._store.sessions(MOST_ROWS))))
 
     def rename(self, number: int, title: str) -> None:
         """Give a chat another title."""
@@ -93,17 +93,17 @@ class SessionWork:
 
     def export(self, number: int, path: Path) -> None:
         """Write a chat to a file."""
-        self._tell(lambda: Changed("exported", number, str(export_chat(self._store, number, path))))
+        self._tell(lambda: ChatsChanged("exported", number, str(export_chat(self._store, number, path))))
 
     def bring_in(self, path: Path) -> None:
         """Read a chat from a file."""
         self._tell(lambda: self._changed("imported", import_chat(self._store, path)))
 
-    def _changed(self, change: Change, number: int) -> Changed:
-        return Changed(change, number, self._store.session(number).title)
+    def _changed(self, change: Change, number: int) -> ChatsChanged:
+        return ChatsChanged(change, number, self._store.session(number).title)
 
     def _tell(self, work: Callable[[], Message]) -> None:
         try:
             self._post(work())
         except EdgeInferError as error:
-            self._post(Trouble(str(error)))
+            self._post(ChatTrouble(str(error)))

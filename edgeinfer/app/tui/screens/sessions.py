@@ -22,7 +22,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.exporting import export_path
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.tui.screens.session_work import MOST_ROWS, Changed, Listed, SessionWork, Trouble
+from edgeinfer.app.tui.screens.session_work import MOST_ROWS, ChatsChanged, ChatsListed, ChatTrouble, SessionWork
 from edgeinfer.app.tui.widgets.entry_line import EntryLine
 from edgeinfer.app.tui.widgets.search_field import SearchField
 from edgeinfer.app.tui.widgets.session_list import SessionList
@@ -33,14 +33,14 @@ SETTLED_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenChat:
     """The chat to open, and the message to show in it; None: its end."""
 
     session: int
     message: int | None
 
 
-class SessionsScreen(Screen[Chosen | None]):
+class SessionsScreen(Screen[ChosenChat | None]):
     """Kept chats."""
 
     AUTO_FOCUS = "SearchField"
@@ -120,8 +120,8 @@ class SessionsScreen(Screen[Chosen | None]):
             self._typing.stop()
         self._typing = self.set_timer(SETTLED_S, self._list)
 
-    @on(Listed)
-    def _show_listed(self, event: Listed) -> None:
+    @on(ChatsListed)
+    def _show_listed(self, event: ChatsListed) -> None:
         if event.query != self._field.value:
             return
         is_new, self._shown_query = event.query != self._shown_query, event.query
@@ -196,7 +196,7 @@ class SessionsScreen(Screen[Chosen | None]):
     def action_open(self) -> None:
         """Open the chat under the cursor, at the message that was found."""
         if (row := self._rows.chosen) is not None:
-            self.dismiss(Chosen(row.session, row.message))
+            self.dismiss(ChosenChat(row.session, row.message))
 
     # Rename, delete, export, import
 
@@ -244,8 +244,8 @@ class SessionsScreen(Screen[Chosen | None]):
         elif text:
             self._begin("file", lambda: self._work.bring_in(Path(text)))
 
-    @on(Changed)
-    def _changed(self, event: Changed) -> None:
+    @on(ChatsChanged)
+    def _changed(self, event: ChatsChanged) -> None:
         """Say what was done, and list what is there now."""
         title = one_line(event.about).strip() or UNTITLED
         if event.change == "deleted":
@@ -264,8 +264,8 @@ class SessionsScreen(Screen[Chosen | None]):
         self.refresh_bindings()
         self._list()
 
-    @on(Trouble)
-    def _trouble(self, event: Trouble) -> None:
+    @on(ChatTrouble)
+    def _trouble(self, event: ChatTrouble) -> None:
         self._opens_first = False
         self._notice(event.text)
 

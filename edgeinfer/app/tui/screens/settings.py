@@ -27,14 +27,14 @@ COLUMNS = ("name", "value", "from")
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class SettingsChanged:
     """Settings that were written; `needs_reload`: whether the open model knows nothing of some of them yet."""
 
     names: tuple[str, ...]
     needs_reload: bool
 
 
-class SettingsScreen(Screen[Changed | None]):
+class SettingsScreen(Screen[SettingsChanged | None]):
     """A table of settings, a field to change one, and its explanation."""
 
     DEFAULT_CSS = """
@@ -121,7 +121,7 @@ class SettingsScreen(Screen[Changed | None]):
             self.query_one(DataTable).focus()
         else:
             names = tuple(dict.fromkeys(self._changed))
-            self.dismiss(Changed(names, any(map(needs_reload, names))) if names else None)
+            self.dismiss(SettingsChanged(names, any(map(needs_reload, names))) if names else None)
 
     def action_edit(self) -> None:
         """Change the setting at the cursor."""

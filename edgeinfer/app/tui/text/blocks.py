@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgeinfer.app.tui.text.fences import Opening, opening_of
+from edgeinfer.app.tui.text.fences import FenceStart, opening_of
 from edgeinfer.app.tui.text.parsing import block_parser
 
 GROWTH = 1.25
@@ -30,7 +30,7 @@ class Block:
     """
 
     source: str
-    opening: Opening | None = None
+    opening: FenceStart | None = None
     is_closed: bool = True
     number: int | None = None
     joins: bool = False
@@ -65,7 +65,7 @@ class GrowingBlocks:
         self._first = NOWHERE  # what the tail begins as
         self._n_parsed = 0  # lines of the tail that were parsed
         self._line = ""  # the line that is not complete
-        self._fence: Opening | None = None
+        self._fence: FenceStart | None = None
         self._fence_lines: list[str] = []
         self._item_indent: int | None = None  # of what goes on with the item that the tail ends in, where it is known
 
@@ -79,7 +79,7 @@ class GrowingBlocks:
         return len(self._settled)
 
     @property
-    def open_fence(self) -> tuple[Opening, Sequence[str], str] | None:
+    def open_fence(self) -> tuple[FenceStart, Sequence[str], str] | None:
         """The fence that the text ends in: its complete lines, and what there is of the next one."""
         return None if self._fence is None else (self._fence, self._fence_lines, self._fence.content(self._line))
 

@@ -31,7 +31,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class FenceStart:
     """A line that opens a fence: its indentation, sign, their number and the language."""
 
     indent: int
@@ -50,13 +50,13 @@ class Opening:
         return line[min(self.indent, n_spaces) :]
 
 
-def opening_of(line: str) -> Opening | None:
+def opening_of(line: str) -> FenceStart | None:
     """The fence that a line opens, if it does."""
     found = _OPENING.match(line)
     if found is None:
         return None
     words = found[3].split()
-    return Opening(len(found[1]), found[2][0], len(found[2]), words[0] if words else "")
+    return FenceStart(len(found[1]), found[2][0], len(found[2]), words[0] if words else "")
 
 
 def fences_of(text: str) -> tuple[Fence, ...]:

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks
 from edgeinfer.app.tui.text.drawing import Drawer
-from edgeinfer.app.tui.text.fences import Opening
+from edgeinfer.app.tui.text.fences import FenceStart
 
 BLANK = Strip.blank(0)
 LONG_CHARACTERS, LONG_LINES = 1500, 24
@@ -31,7 +31,7 @@ class GrowingLines:
         self._drawer: Drawer | None = None
         self._drawn: list[Strip] = []
         self._n_drawn = 0
-        self._fence: Opening | None = None
+        self._fence: FenceStart | None = None
         self._fence_drawn: list[Strip] = []
         self._n_fence_lines = 0
         self._tail_drawn: list[Strip] = []

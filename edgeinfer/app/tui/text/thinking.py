@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from edgeinfer.app.tui.text.fences import Opening, opening_of
+from edgeinfer.app.tui.text.fences import FenceStart, opening_of
 
 PAIRS = (
     ("<think>", "</think>"),
@@ -62,7 +62,7 @@ def _begun_inside(text: str) -> tuple[str, str] | None:
     """
     if not any(end in text for _, end in PAIRS):
         return None
-    fence: Opening | None = None
+    fence: FenceStart | None = None
     at = 0
     for line in text.split("\n"):
         if fence is not None:

@@ -1,12 +1,12 @@
 """Drafting as a table: what each drafter proposed and how much of it was accepted, and what larger passes cost.
 
-In: a `readings.Drafting`. Out: lines.
+In: a `readings.DraftingReading`. Out: lines.
 """
 
 from __future__ import annotations
 
 from edgeinfer.app.counting import counted
-from edgeinfer.app.readings.records import Counted, Drafting
+from edgeinfer.app.readings.records import DraftCount, DraftingReading
 from edgeinfer.app.tui.figures import bar, percent, seconds
 from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, line
 
@@ -15,16 +15,16 @@ BAR_FROM = 60
 """Cells from which a share has a bar as well."""
 
 
-class AcceptanceTable(Panel[Drafting]):
+class AcceptanceTable(Panel[DraftingReading]):
     """The panel of drafting."""
 
     TITLE = "drafts"
 
-    def lines(self, record: Drafting, width: int, height: int) -> list[Line]:
+    def lines(self, record: DraftingReading, width: int, height: int) -> list[Line]:
         return draft_lines(record, width, height)
 
 
-def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
+def draft_lines(drafting: DraftingReading, width: int, height: int) -> list[Line]:
     """Accepted of proposed tokens by drafter, and what passes cost below."""
     if not drafting.is_on:
         return [line(("nothing is drafted with this model", MUTED))]
@@ -34,21 +34,21 @@ def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
     head = f"{'drafter':<{NAME_WIDTH}}{'last answer':>{COUNT_WIDTH}}{'since loaded':>{COUNT_WIDTH}}"
     last, tail = dict(drafting.last), _costs(drafting, width)
     room = max(1, height - 2 - len(tail))
-    rows = [_row(name, last.get(name, Counted()), total, width) for name, total in drafting.total[:room]]
+    rows = [_row(name, last.get(name, DraftCount()), total, width) for name, total in drafting.total[:room]]
     return [line((step, STRONG), " tokens per step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
 
 
-def _row(name: str, last: Counted, total: Counted, width: int) -> Line:
+def _row(name: str, last: DraftCount, total: DraftCount, width: int) -> Line:
     counts = f"{_count(last):>{COUNT_WIDTH}}{_count(total):>{COUNT_WIDTH}}"
     drawn = f" {bar(total.share or 0.0, 10)} {percent(total.share)}" if width >= BAR_FROM else ""
     return line((f"{name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}", MAIN), counts, drawn)
 
 
-def _count(drafted: Counted) -> str:
+def _count(drafted: DraftCount) -> str:
     return f"{drafted.accepted} of {drafted.proposed}" if drafted.proposed else "–"
 
 
-def _costs(drafting: Drafting, width: int) -> list[Line]:
+def _costs(drafting: DraftingReading, width: int) -> list[Line]:
     """What passes of more tokens cost, as many sizes as fit."""
     if not drafting.costs:
         return []

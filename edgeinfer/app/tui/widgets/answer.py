@@ -14,13 +14,13 @@ from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections_of
-from edgeinfer.app.tui.widgets.entry import Entry, estimated_lines
+from edgeinfer.app.tui.widgets.entry import ChatEntry, estimated_lines
 
 WRITING = "…"
 TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
 
 
-class Answer(Entry):
+class AnswerEntry(ChatEntry):
     """What a model said. `runs`: who drafted how many characters, in order, where that is known."""
 
     def __init__(self, number: int, text: str = "", *, note: str = "", thinking: str = "fold") -> None:

@@ -20,7 +20,7 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
 from edgeinfer.app.completion import Completion, begins_command
-from edgeinfer.app.enclosures import Draft, Enclosure, Enclosures
+from edgeinfer.app.enclosures import Enclosure, Enclosures, MessageDraft
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
@@ -107,7 +107,7 @@ class Composer(Sending):
         self._mode = ""
         self._before_mode: tuple[str, Enclosures] | None = None
         self._settling: Timer | None = None
-        self._told = Draft("")
+        self._told = MessageDraft("")
         self._why_unfit = why_unfit
         self._last_paste: Enclosure | None = None
         self._draft = DraftInput(placeholder, self._past)

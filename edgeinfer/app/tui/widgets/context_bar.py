@@ -18,7 +18,7 @@ BAR_WIDTH, SHORT_BAR_WIDTH = 20, 8
 
 
 @dataclass(frozen=True, slots=True)
-class ContextUse:
+class ContextBarState:
     """Tokens in use, of the draft and of the whole context; messages that sending the draft would leave out.
 
     is_too_long: the draft has no room in it, whatever is left out.
@@ -41,7 +41,7 @@ class ContextBar(Static):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__("", markup=False, id=id, classes=classes)
-        self._use: ContextUse | None = None
+        self._use: ContextBarState | None = None
         self._shown = ""
 
     @property
@@ -53,7 +53,7 @@ class ContextBar(Static):
         self, n_used: int, n_draft: int, n_context: int, n_cut_messages: int = 0, *, is_too_long: bool = False
     ) -> None:
         """Draw these counts. A context of 0 tokens: none is known, and nothing is shown."""
-        use = ContextUse(n_used, n_draft, n_context, n_cut_messages, is_too_long)
+        use = ContextBarState(n_used, n_draft, n_context, n_cut_messages, is_too_long)
         self._use = use if n_context > 0 else None
         self._draw()
 
@@ -73,7 +73,7 @@ class ContextBar(Static):
             self.update(Content(line), layout=False)
 
 
-def context_line(use: ContextUse, width: int) -> str:
+def context_line(use: ContextBarState, width: int) -> str:
     """The line for so many cells. What would be left out goes before the bar, where there is room for one only."""
     shares = use.n_used / use.n_context, use.n_draft / use.n_context
     long, short = (f"{bar(shares[0], cells, shares[1])} " for cells in (BAR_WIDTH, SHORT_BAR_WIDTH))

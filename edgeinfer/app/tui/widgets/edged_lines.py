@@ -25,7 +25,7 @@ Edge = Literal["none", "plain", "selected"]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EdgeStyle:
     """What all lines of a screen have in common.
 
     top: the number of the first one; more: which of the screen says that there is more, or -1; selected: how selected
@@ -56,7 +56,7 @@ class EdgedLines:
         """The style of all lines is another one."""
         self._made.clear()
 
-    def line(self, inner: Strip, edge: Edge, number: int, look: Look) -> Strip:
+    def line(self, inner: Strip, edge: Edge, number: int, look: EdgeStyle) -> Strip:
         """A drawn line with its edge; it is the `number`th of all, which text that is selected counts by."""
         key = id(inner), edge, number
         found = self._made.get(key)
@@ -67,6 +67,6 @@ class EdgedLines:
             return found[1]
         return highlighted(found[1], look.selection, number, look.selected)
 
-    def more(self, look: Look) -> Strip:
+    def more(self, look: EdgeStyle) -> Strip:
         """The line that says that there is more."""
         return Strip([Segment(MORE, self._accent)]).adjust_cell_length(look.width).apply_style(look.style)

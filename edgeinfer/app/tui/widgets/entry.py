@@ -15,12 +15,12 @@ from edgeinfer.app.tui.text.drawing import Drawer
 FIRST_ESTIMATE = 3
 
 
-class Entry:
+class ChatEntry:
     """A message. `changed` is called when its lines are other ones."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.changed: Callable[[Entry], None] | None = None
+        self.changed: Callable[[ChatEntry], None] | None = None
         self._siblings = (1, 1)
         self._lines: list[Strip] = []
         self._drawn_by: Drawer | None = None

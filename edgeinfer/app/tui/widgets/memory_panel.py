@@ -1,11 +1,11 @@
 """Memory as bars: this process and its parts, weights, cache, buffers, program, and what is left of the machine's.
 
-In: a `readings.Memory`. Out: lines.
+In: a `readings.MemoryReading`. Out: lines.
 """
 
 from __future__ import annotations
 
-from edgeinfer.app.readings.records import Memory
+from edgeinfer.app.readings.records import MemoryReading
 from edgeinfer.app.tui.figures import bar, n_bytes
 from edgeinfer.app.tui.widgets.panel import MAIN, Line, Panel, line
 from edgeinfer.app.tui.widgets.plan_strip import stored_lines
@@ -13,16 +13,16 @@ from edgeinfer.app.tui.widgets.plan_strip import stored_lines
 NAME_WIDTH, WORDS_WIDTH = 10, 19
 
 
-class MemoryPanel(Panel[Memory]):
+class MemoryPanel(Panel[MemoryReading]):
     """The panel of memory."""
 
     TITLE = "memory"
 
-    def lines(self, record: Memory, width: int, height: int) -> list[Line]:
+    def lines(self, record: MemoryReading, width: int, height: int) -> list[Line]:
         return memory_lines(record, width)
 
 
-def memory_lines(memory: Memory, width: int) -> list[Line]:
+def memory_lines(memory: MemoryReading, width: int) -> list[Line]:
     """Each kind of memory, with what it is a part of."""
     total = memory.total_bytes or None
     taken = None if total is None or memory.available_bytes is None else total - memory.available_bytes

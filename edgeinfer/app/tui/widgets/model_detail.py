@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.words import detail_lines
 
@@ -25,6 +25,6 @@ class ModelDetail(VerticalScroll):
         """The text."""
         yield Static(markup=False)
 
-    def show(self, entry: Entry, found: Forecast | None) -> None:
+    def show(self, entry: ModelEntry, found: Forecast | None) -> None:
         """Show a model."""
         self.query_one(Static).update("\n".join(detail_lines(entry, found)))

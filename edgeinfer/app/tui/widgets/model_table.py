@@ -11,7 +11,7 @@ from rich.text import Text
 from textual import events
 from textual.widgets import DataTable
 
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import UNKNOWN, fit_word, one_line, rate_word, size_word, state_word
@@ -57,22 +57,22 @@ class ModelTable(DataTable[Text]):
     def __init__(self, current: str | None = None, *, id: str | None = None) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, id=id)
         self._current = current
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ModelEntry] = {}
         self._forecasts: dict[str, Forecast | None] = {}
         self._statuses: Mapping[str, PullStatus] = {}
         self._shown_width = 0
 
     @property
-    def chosen(self) -> Entry | None:
+    def chosen(self) -> ModelEntry | None:
         """The entry under the cursor."""
         keys = list(self._entries)
         return self._entries[keys[self.cursor_row]] if 0 <= self.cursor_row < len(keys) else None
 
-    def forecast(self, entry: Entry) -> Forecast | None:
+    def forecast(self, entry: ModelEntry) -> Forecast | None:
         """What was forecast for an entry."""
         return self._forecasts.get(entry.key)
 
-    def show(self, entries: Sequence[Entry], statuses: Mapping[str, PullStatus]) -> None:
+    def show(self, entries: Sequence[ModelEntry], statuses: Mapping[str, PullStatus]) -> None:
         """Show these models; the cursor stays with its model."""
         chosen = self.chosen
         self._entries = {entry.key: entry for entry in entries}
@@ -142,7 +142,7 @@ class ModelTable(DataTable[Text]):
             if self.get_cell(key, name) != cell:
                 self.update_cell(key, name, cell)
 
-    def _cells(self, entry: Entry) -> dict[str, Text]:
+    def _cells(self, entry: ModelEntry) -> dict[str, Text]:
         found = self._forecasts.get(entry.key)
         is_pending = entry.key not in self._forecasts
         words = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from edgeinfer.app.counting import counted
-from edgeinfer.app.readings.records import PlanStrip, Source, Stored, Stretch
+from edgeinfer.app.readings.records import PlanStrip, Source, StoredReading, Stretch
 from edgeinfer.app.tui.figures import n_bytes, percent, seconds
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, STRONG, Line, Panel, line, wrapped
@@ -111,7 +111,7 @@ def _devices(plan: PlanStrip) -> list[Line]:
     return found
 
 
-def stored_lines(stored: Stored) -> list[Line]:
+def stored_lines(stored: StoredReading) -> list[Line]:
     """What stays, what is read, and how fast."""
     rate = "" if stored.disk_bytes_s is None else f", {stored.disk_bytes_s / 1e9:.2f} GB/s"
     found = [

@@ -12,13 +12,13 @@ from textual.strip import Strip
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.widgets.entry import Entry, estimated_lines
+from edgeinfer.app.tui.widgets.entry import ChatEntry, estimated_lines
 from edgeinfer.models.download.space import size_text
 
 FOLDED_LINES, SHOWN_LINES = 24, 16
 
 
-class Question(Entry):
+class QuestionEntry(ChatEntry):
     """What a person said."""
 
     def __init__(self, number: int, text: str, attachments: Sequence[Attachment] = ()) -> None:

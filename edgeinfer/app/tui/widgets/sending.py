@@ -12,14 +12,14 @@ from textual import on, work
 from textual.containers import Vertical
 from textual.message import Message
 
-from edgeinfer.app.enclosures import Draft
+from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
 
 SHORT_CHARACTERS = 500
 """A text so short, with nothing attached, is sent without a look at what it takes."""
-WhyUnfit = Callable[[Draft], str | None]
+WhyUnfit = Callable[[MessageDraft], str | None]
 
 
 class Sending(Vertical):
@@ -40,9 +40,9 @@ class Sending(Vertical):
             self.reason = reason
 
     @property
-    def draft(self) -> Draft:
+    def draft(self) -> MessageDraft:
         """What stands there now."""
-        return Draft(self._draft.text, self._chips.attachments)
+        return MessageDraft(self._draft.text, self._chips.attachments)
 
     def _begin_sending(self) -> None:
         """Send the draft as soon as everything that it mentions is read."""
@@ -68,7 +68,7 @@ class Sending(Vertical):
         self._look_at(self._why_unfit, draft, self._n_looks)
 
     @work(thread=True, group="look")
-    def _look_at(self, why_unfit: WhyUnfit, draft: Draft, number: int) -> None:
+    def _look_at(self, why_unfit: WhyUnfit, draft: MessageDraft, number: int) -> None:
         self.post_message(self.Looked(number, why_unfit(draft)))
 
     @on(Looked)

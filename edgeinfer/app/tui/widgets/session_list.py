@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.tui.widgets.session_rows import Row, content_of
+from edgeinfer.app.tui.widgets.session_rows import ChatRow, content_of
 
 
 class SessionList(OptionList):
@@ -31,20 +31,20 @@ class SessionList(OptionList):
         super().__init__(id=id, markup=False, compact=True)
         self._open_session = current
         self._clock = clock
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[ChatRow, ...] = ()
         self._shown_width = 0
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ChatRow, ...]:
         """What is shown, from the top."""
         return self._rows
 
     @property
-    def chosen(self) -> Row | None:
+    def chosen(self) -> ChatRow | None:
         """The row under the cursor."""
         return None if self.highlighted is None else self._rows[self.highlighted]
 
-    def show(self, rows: Sequence[Row], *, to_top: bool = False) -> None:
+    def show(self, rows: Sequence[ChatRow], *, to_top: bool = False) -> None:
         """Show these rows; the cursor goes to the first one, or stays with its row."""
         before, place = self.chosen, self.highlighted or 0
         self._rows = tuple(rows)
@@ -74,7 +74,7 @@ class SessionList(OptionList):
         self._shown_width = self._width()
         self.set_options(Option(self._content(row), id=row.key) for row in self._rows)
 
-    def _content(self, row: Row) -> Content:
+    def _content(self, row: ChatRow) -> Content:
         is_open = row.session == self._open_session
         return content_of(row, max(10, self._shown_width), self._clock(), is_open=is_open)
 

@@ -28,7 +28,7 @@ _MARKS = re.compile(f"[{MARK_BEGIN}{MARK_END}]")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChatRow:
     """A chat, or a message of one where `message` has its number. `snippet`: the words found, between marks."""
 
     session: int
@@ -46,28 +46,28 @@ class Row:
         return f"{self.session}-{self.message or ''}"
 
 
-def rows_of_sessions(sessions: Iterable[KeptSession]) -> tuple[Row, ...]:
+def rows_of_sessions(sessions: Iterable[KeptSession]) -> tuple[ChatRow, ...]:
     """A row for each."""
     return tuple(
-        Row(each.number, each.title, each.changed_s, n_messages=each.n_messages, model=each.model or "")
+        ChatRow(each.number, each.title, each.changed_s, n_messages=each.n_messages, model=each.model or "")
         for each in sessions
     )
 
 
-def rows_of_hits(hits: Sequence[Hit]) -> tuple[Row, ...]:
+def rows_of_hits(hits: Sequence[Hit]) -> tuple[ChatRow, ...]:
     """A row for each message; one for a title where nothing in its chat was found besides."""
     with_messages = {hit.session for hit in hits if hit.message > 0}
     who = {"user": "you", "assistant": "answer", "summary": "summary"}
     return tuple(
-        Row(hit.session, hit.title, hit.changed_s, hit.message, hit.snippet, who[hit.role])
+        ChatRow(hit.session, hit.title, hit.changed_s, hit.message, hit.snippet, who[hit.role])
         if hit.message > 0
-        else Row(hit.session, hit.snippet, hit.changed_s)
+        else ChatRow(hit.session, hit.snippet, hit.changed_s)
         for hit in hits
         if hit.message > 0 or hit.session not in with_messages
     )
 
 
-def content_of(row: Row, width: int, now_s: float, *, is_open: bool) -> Content:
+def content_of(row: ChatRow, width: int, now_s: float, *, is_open: bool) -> Content:
     """A row as it is shown. A dot stands before the chat that is open."""
     columns = []
     if width >= WIDE:

@@ -19,9 +19,9 @@ from textual.timer import Timer
 
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.pacing import pause_s
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.edged_lines import EDGE, Edge, EdgedLines, Look
-from edgeinfer.app.tui.widgets.entry import Entry
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.edged_lines import EDGE, Edge, EdgedLines, EdgeStyle
+from edgeinfer.app.tui.widgets.entry import ChatEntry
 from edgeinfer.app.tui.widgets.heights import Heights
 from edgeinfer.app.tui.widgets.palettes import palette_of
 from edgeinfer.app.tui.widgets.selecting import extracted
@@ -51,7 +51,7 @@ class Transcript(ScrollView):
     def __init__(self) -> None:
         super().__init__()
         self.can_focus = False
-        self._entries: list[Entry] = []
+        self._entries: list[ChatEntry] = []
         self._heights = Heights()
         self._selected: int | None = None
         self._follows = True
@@ -67,7 +67,7 @@ class Transcript(ScrollView):
     # what the screen asks of it
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ChatEntry, ...]:
         """All of them, in order."""
         return tuple(self._entries)
 
@@ -87,15 +87,15 @@ class Transcript(ScrollView):
         return self._selected
 
     @property
-    def last_answer(self) -> Answer | None:
+    def last_answer(self) -> AnswerEntry | None:
         """The answer shown last."""
-        return next((entry for entry in reversed(self._entries) if isinstance(entry, Answer)), None)
+        return next((entry for entry in reversed(self._entries) if isinstance(entry, AnswerEntry)), None)
 
-    def answer(self, number: int | None) -> Answer | None:
+    def answer(self, number: int | None) -> AnswerEntry | None:
         """The answer with a number."""
-        return next((e for e in reversed(self._entries) if e.number == number and isinstance(e, Answer)), None)
+        return next((e for e in reversed(self._entries) if e.number == number and isinstance(e, AnswerEntry)), None)
 
-    async def show(self, entries: Sequence[Entry]) -> None:
+    async def show(self, entries: Sequence[ChatEntry]) -> None:
         """Show these instead, the end of them."""
         for entry in self._entries:
             entry.changed = None
@@ -105,7 +105,7 @@ class Transcript(ScrollView):
         self._measure_all()
         self.draw()
 
-    async def add(self, entry: Entry) -> None:
+    async def add(self, entry: ChatEntry) -> None:
         """Show one more, at the end."""
         entry.changed = self._note_change
         self._entries.append(entry)
@@ -184,7 +184,7 @@ class Transcript(ScrollView):
         self._first = first
         self._note_change()
 
-    def _note_change(self, entry: Entry | None = None) -> None:
+    def _note_change(self, entry: ChatEntry | None = None) -> None:
         """Some lines are other ones: draw soon, but no more often than drawing is cheap."""
         if self._pending is not None or self._is_preparing:
             return
@@ -308,14 +308,14 @@ class Transcript(ScrollView):
         """A line of the screen."""
         return self._line(y, self._look())
 
-    def _look(self) -> Look:
+    def _look(self) -> EdgeStyle:
         self._base = self._base or self.rich_style
         more = self.size.height - 1 if self._has_more(self.size.height - 1) else -1
         selected = self.screen.get_component_rich_style("screen--selection")
         width, top = self.content_region.width, self.scroll_offset.y
-        return Look(width, top, more, self._base, self.text_selection, selected)
+        return EdgeStyle(width, top, more, self._base, self.text_selection, selected)
 
-    def _line(self, y: int, look: Look) -> Strip:
+    def _line(self, y: int, look: EdgeStyle) -> Strip:
         line = look.top + y
         if self._drawer is None or line >= self._heights.total:
             return Strip.blank(look.width, look.style)

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Part, Run
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, PanelRange, Run
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.columns import shared_scales
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import row_order
 from edgeinfer.backends.cpu.panels import PANEL_ROWS
 from edgeinfer.backends.cpu.recipes import Recipes
 from edgeinfer.backends.cpu.records import PACKING_JOB
 from edgeinfer.backends.cpu.repacking import MatrixPacking
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 
@@ -101,7 +101,7 @@ class Assembly:
                     kind[:, first : first + len(part)] = numbers[:, : len(part)]
         return found.reshape(-1).view(np.uint8)
 
-    def _pack(self, part: Part, data: NDArray[np.uint8]) -> None:
+    def _pack(self, part: PanelRange, data: NDArray[np.uint8]) -> None:
         matrix = self._contents.matrices[part.key]
         end = part.offset + part.n_panels * matrix.panel_bytes
         panels = data[part.offset : end].reshape(part.n_panels, matrix.panel_bytes)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgeinfer.backends.cpu.layout import Heads, heads_of
-from edgeinfer.backends.cpu.needs import Choice
+from edgeinfer.backends.cpu.layout import PaddedHeads, heads_of
+from edgeinfer.backends.cpu.needs import KernelChoice
 from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
 from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
 from edgeinfer.graph.graph import ModelSpec
@@ -36,11 +36,11 @@ Key = tuple[Weight, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class BundledMatrix:
     """A matrix as it is packed: `n_panels` (even) of `panel_bytes` each. `heads`: as its rows are cut, if they are."""
 
     key: Key
-    heads: Heads | None
+    heads: PaddedHeads | None
     n_panels: int
     panel_bytes: int
 
@@ -49,12 +49,12 @@ class Matrix:
         return self.n_panels * self.panel_bytes
 
 
-_Piece = tuple[Matrix, int, int]
+_Piece = tuple[BundledMatrix, int, int]
 """Of a matrix: its first panel, and how many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PanelRange:
     """Panels `first` to `first + n_panels - 1` of a matrix, `offset` bytes from the start of their bundle."""
 
     key: Key
@@ -84,7 +84,7 @@ class Bundle:
     stage: str
     offset: int
     nbytes: int
-    parts: tuple[Part, ...]
+    parts: tuple[PanelRange, ...]
     expert: int | None = None
     stays: bool = False
     run: Run | None = None
@@ -104,7 +104,7 @@ class Bundle:
 class Contents:
     """All bundles, and the matrices and layers of single neurons that they hold."""
 
-    matrices: Mapping[Key, Matrix]
+    matrices: Mapping[Key, BundledMatrix]
     bundles: tuple[Bundle, ...]
     layers: tuple[SparseLayer, ...] = ()
 
@@ -128,7 +128,7 @@ def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neuron
 
     `by_neurons` False: layers that could be read by neurons are as all others.
     """
-    choice = Choice(spec, tensors)
+    choice = KernelChoice(spec, tensors)
     layers = tuple(sparse_layers(choice.ops, tensors)) if by_neurons else ()
     groups = list(_groups(spec, choice, layers))
     matrices = {matrix.key: matrix for group in groups for matrix in group.matrices}
@@ -152,11 +152,11 @@ def _run_bytes(layer: SparseLayer, run: Run) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _MatrixGroup:
     """Matrices of a stage that are read together, in the order of a pass."""
 
     stage: str
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[BundledMatrix, ...]
     expert: int | None = None
     stays: bool = False
     layer: tuple[int, SparseLayer] | None = None
@@ -174,7 +174,7 @@ class _Group:
         return [(matrix, 0, matrix.n_panels) for matrix in self.matrices]
 
 
-def _groups(spec: ModelSpec, choice: Choice, layers: Sequence[SparseLayer]) -> Iterator[_Group]:
+def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[SparseLayer]) -> Iterator[_MatrixGroup]:
     """One matrix, a gate and an up matrix, all of an expert, or the neurons of a layer."""
     heads, gates = heads_of(spec), {layer.place for layer in layers}
     partners = {gate: up for gate, up in choice.fusion.gated.values() if gate not in gates}
@@ -188,9 +188,9 @@ def _groups(spec: ModelSpec, choice: Choice, layers: Sequence[SparseLayer]) -> I
             for number, weights in enumerate(zip(op.gate, op.up, op.down, strict=True)):
                 found = (_matrix(weight, None, panel) for weight, panel in zip(weights, panels, strict=True))
                 all_are_used = op.active == len(op.gate)
-                yield _Group(stage, tuple(found), None if all_are_used else number, all_are_used)
+                yield _MatrixGroup(stage, tuple(found), None if all_are_used else number, all_are_used)
         if place in of_place:
-            yield _Group(stage, (), layer=of_place[place])
+            yield _MatrixGroup(stage, (), layer=of_place[place])
         if not isinstance(op, MatMul) or place in partners.values() or place in by_neurons:
             continue
         ops = (op, choice.ops[partners[place]]) if place in partners else (op,)
@@ -198,13 +198,13 @@ def _groups(spec: ModelSpec, choice: Choice, layers: Sequence[SparseLayer]) -> I
         group = tuple(_matrix(each.weight, heads.get(each.out), choice.panel(each)) for each in products)
         if not seen.issuperset(matrix.key for matrix in group):
             seen.update(matrix.key for matrix in group)
-            yield _Group(stage, group)
+            yield _MatrixGroup(stage, group)
 
 
-def _matrix(weight: Weight, heads: Heads | None, panel: Panel) -> Matrix:
+def _matrix(weight: Weight, heads: PaddedHeads | None, panel: Panel) -> BundledMatrix:
     n_rows = weight.n_rows if heads is None else -(-weight.n_rows // heads.width) * heads.padded
     n_panels = -(-n_rows // UNIT_ROWS) * (UNIT_ROWS // PANEL_ROWS)
-    return Matrix((weight, heads.padded if heads else 0), heads, n_panels, panel.panel_bytes(weight.columns))
+    return BundledMatrix((weight, heads.padded if heads else 0), heads, n_panels, panel.panel_bytes(weight.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class _Cut:
     run: Run | None = None
 
 
-def _cut(groups: Sequence[_Group], wanted: int) -> Iterator[_Cut]:
+def _cut(groups: Sequence[_MatrixGroup], wanted: int) -> Iterator[_Cut]:
     """Small matrices of a stage together, even pieces of large ones, an expert by itself, runs of neurons."""
     parts: list[_Piece] = []
     open_stage, held = "", 0
@@ -251,7 +251,7 @@ def _runs(stage: str, number: int, layer: SparseLayer, wanted: int) -> Iterator[
         yield _Cut(stage, [], run=Run(number, first, min(length, layout.n_neurons - first)))
 
 
-def _pieces(group: _Group, wanted: int) -> Iterator[_Cut]:
+def _pieces(group: _MatrixGroup, wanted: int) -> Iterator[_Cut]:
     """A large group in even pieces, each with the same rows of all matrices."""
     n_units = group.matrices[0].n_panels // 2
     n_pieces = min(n_units, -(-group.nbytes // wanted))
@@ -260,11 +260,11 @@ def _pieces(group: _Group, wanted: int) -> Iterator[_Cut]:
         yield _Cut(group.stage, [(matrix, first, stop - first) for matrix in group.matrices])
 
 
-def _placed(parts: Sequence[_Piece]) -> tuple[tuple[Part, ...], int]:
+def _placed(parts: Sequence[_Piece]) -> tuple[tuple[PanelRange, ...], int]:
     """The parts one after the other, and the bytes they take."""
     found, end = [], 0
     for matrix, first, n_panels in parts:
         start = -(-end // PART_ALIGNMENT) * PART_ALIGNMENT
-        found.append(Part(matrix.key, first, n_panels, start))
+        found.append(PanelRange(matrix.key, first, n_panels, start))
         end = start + n_panels * matrix.panel_bytes
     return tuple(found), end

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksums_in, identity_of, repair
 from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
-from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
+from edgeinfer.backends.cpu.bundles.source import ByteSource, OpenSource, open_source
 from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 
@@ -44,7 +44,7 @@ class BundleFile:
         contents: Contents,
         identity: Identity,
         checksums: NDArray[np.uint64],
-        held: Source,
+        held: ByteSource,
         opening: OpenSource,
     ) -> None:
         """`checksums` of all entries, as `header.checksums_in` gives them. Raises BadBundle for a damaged order."""
@@ -97,7 +97,7 @@ class BundleFile:
         """What `checksum.checksum` must give for the bytes of a bundle."""
         return self._checksums[number]
 
-    def source(self, direct: bool = True) -> Source:
+    def source(self, direct: bool = True) -> ByteSource:
         """The file opened once more, for reads that go past the page cache where that is possible.
 
         Raises BadBundle where the path leads to another file by now.
@@ -115,7 +115,7 @@ class BundleFile:
             raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
         return source
 
-    def read(self, number: int, memory: memoryview, source: Source, *, again: bool = False) -> None:
+    def read(self, number: int, memory: memoryview, source: ByteSource, *, again: bool = False) -> None:
         """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked as `check` does.
 
         Raises DeviceFailed where the disk cannot read it, BadBundle where it is not what was written.
@@ -124,14 +124,16 @@ class BundleFile:
         read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
         self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes), again=again)
 
-    def read_pages(self, offset: int, memory: memoryview, source: Source) -> None:
+    def read_pages(self, offset: int, memory: memoryview, source: ByteSource) -> None:
         """Fill `memory` from `offset` of the data, both multiples of 4096, without a check: `read` whole bundles first.
 
         Raises DeviceFailed, BadBundle.
         """
         read_whole(self.path, source, memory, self._identity.nbytes + offset, "a part of a bundle")
 
-    def read_records(self, reads: PageReads, pages: NDArray[np.uint8], source: Source, compiled: Reader | None) -> None:
+    def read_records(
+        self, reads: PageReads, pages: NDArray[np.uint8], source: ByteSource, compiled: Reader | None
+    ) -> None:
         """Do reads that no other thread took, unchecked as `read_pages` does, until there are none left.
 
         `pages`: page aligned, with room for the largest. Raises DeviceFailed, BadBundle.
@@ -181,7 +183,7 @@ def at_a_time(bundles: Iterable[Bundle], most: int) -> int:
     return max(1, min(most, HELD_BYTES // max(1, largest)))
 
 
-def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what: str) -> None:
+def read_whole(path: Path, source: ByteSource, memory: memoryview, offset: int, what: str) -> None:
     """Fill `memory` from a place of a file, however few bytes come at a time.
 
     Raises DeviceFailed where the disk cannot read, BadBundle where the file ends before.
@@ -209,7 +211,7 @@ def cut_short(path: Path, what: str, n_bytes: int) -> BadBundle:
     return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {repair(path)}")
 
 
-def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, int]:
+def _first_bytes(path: Path, held: ByteSource, identity: Identity) -> tuple[bytes, int]:
     """As much of the header as is there, and the bytes of the file."""
     memory = bytearray(identity.nbytes)
     done = 0

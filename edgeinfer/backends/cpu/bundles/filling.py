@@ -15,18 +15,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Progress
+from edgeinfer.backends.base import WHOLE, Crew
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
-from edgeinfer.backends.cpu.bundles.source import Source
+from edgeinfer.backends.cpu.bundles.source import ByteSource
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 Panels = dict[Key, NDArray[np.uint8]]
 """uint8[n_panels, panel_bytes] of each wanted matrix."""
@@ -108,7 +109,7 @@ def _touch(panels: Panels, start: int, stop: int) -> None:
 
 
 def _read(
-    bundles: BundleFile, source: Source, panels: Panels, threads: Sequence[ThreadPoolExecutor], progress: Progress
+    bundles: BundleFile, source: ByteSource, panels: Panels, threads: Sequence[ThreadPoolExecutor], progress: Progress
 ) -> None:
     """Read the bundles that hold something wanted, threads in turn: no more of them than bundles may be in memory."""
     chosen = [bundle for bundle in bundles.contents.bundles if any(part.key in panels for part in bundle.parts)]
@@ -121,7 +122,7 @@ def _read(
         progress("reading packed weights", done, len(reads))
 
 
-def _place(bundles: BundleFile, bundle: Bundle, source: Source, data: NDArray[np.uint8], panels: Panels) -> None:
+def _place(bundles: BundleFile, bundle: Bundle, source: ByteSource, data: NDArray[np.uint8], panels: Panels) -> None:
     """Read one bundle by way of `data`, and put its panels where they belong."""
     bundles.read(bundle.number, data.data, source)
     for part in bundle.parts:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.jit.memory import aligned
+from edgeinfer.steps import Progress
 
 READERS = 4
 """Reads under way at a time: what it takes to have most disks busy."""

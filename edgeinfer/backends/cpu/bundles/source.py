@@ -1,7 +1,7 @@
 """Where the bytes of a bundle file are read from: past the page cache where the file system can, else through it.
 
-In: a path. Out: a `Source`, from which any number of threads read. Direct reads want memory, places and sizes that are
-multiples of 4096. Does not know what the bytes mean.
+In: a path. Out: a `ByteSource`, from which any number of threads read. Direct reads want memory, places and sizes that
+are multiples of 4096. Does not know what the bytes mean.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFUSALS = (errno.EINVAL, errno.ENOTSUP)
 """What a file system says that has no direct reads."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """An open file."""
 
     @property
@@ -49,7 +49,7 @@ class Source(Protocol):
         """Close the file. Safe to call twice."""
 
 
-OpenSource = Callable[[Path, bool], Source]
+OpenSource = Callable[[Path, bool], ByteSource]
 """Opens a path, for direct reads if asked to and possible. Raises OSError."""
 
 

@@ -15,19 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
 from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.bundles.header import digest, identity_of
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural, order_bytes
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.errors import DownloadFailed, PackFailed
+from edgeinfer.file_lock import FileLock
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.bundle_places import part_path
-from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.space import FULL, size_text
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 GROUP_BYTES = 32 << 20
 """Bundles that are put on the disk together: what is lost at most when packing is stopped."""
@@ -80,7 +80,7 @@ def pack_bundles(
     return Packed(path, identity.file_bytes, kept_bytes)
 
 
-def pack_lock(path: Path, progress: Progress | None = None) -> PullLock:
+def pack_lock(path: Path, progress: Progress | None = None) -> FileLock:
     """Holds a bundle file against other processes that would write it.
 
     `progress`: is told that another process is waited for. Without it entering the lock raises DownloadFailed then.
@@ -92,7 +92,7 @@ def pack_lock(path: Path, progress: Progress | None = None) -> PullLock:
         progress(f"waiting for {who}, which is packing {path.name}", 0, 0)
 
     lock = path.with_name(f".{path.name}.lock")
-    return PullLock(lock, str(path), "packing", None if progress is None else waiting)
+    return FileLock(lock, str(path), "packing", None if progress is None else waiting)
 
 
 def wait_for_packing(path: Path, progress: Progress) -> None:

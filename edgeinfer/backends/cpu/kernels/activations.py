@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import rounded, simd
-from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu import rounded
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rounding import BLOCKS, round_blocks
 from edgeinfer.backends.cpu.records import ROUND_ROWS
@@ -23,6 +22,8 @@ from edgeinfer.backends.cpu.rounded import (
     SMALLEST,
     SUM_AT,
 )
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 arguments_at = simd.record_at(ROUND_ROWS)
 

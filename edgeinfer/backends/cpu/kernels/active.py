@@ -7,9 +7,9 @@ marked, and writes the columns in order. NumPy twin: np.flatnonzero(values.any(a
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.chosen_records import ACTIVE
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.jit import simd
 
 active_at = simd.record_at(ACTIVE)
 

@@ -16,8 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels import scores, scores_int8
 from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
@@ -50,6 +48,8 @@ from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.records import ATTENTION
 from edgeinfer.backends.cpu.step import TILE_INTS
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 arguments_at = simd.record_at(ATTENTION)
 

@@ -16,15 +16,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.chosen_records import CHOSEN
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
 from edgeinfer.backends.cpu.neurons import regions, row_record_bytes
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, IntegerPanel
+from edgeinfer.jit import emit, simd
+from edgeinfer.jit.compiler import inline
 
 chosen_at = simd.record_at(CHOSEN)
 SUMS_BYTES = 4 * 64

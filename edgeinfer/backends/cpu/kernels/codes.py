@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from edgeinfer.backends.cpu import emit
-from edgeinfer.backends.cpu.emit import Builder, Value
 from edgeinfer.backends.cpu.panels import CODES_ALIGNMENT, PLANES, UNIT_BYTES, IntegerPanel
-from edgeinfer.backends.cpu.targets import Target
+from edgeinfer.jit import emit
+from edgeinfer.jit.emit import Builder, Value
+from edgeinfer.jit.targets import Target
 
 SHORTS = ir.VectorType(emit.I16, 2 * emit.LANES)
 ROW_BYTES = ir.VectorType(emit.I8, emit.LANES)

@@ -13,13 +13,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.chosen_records import COLUMN_PRODUCT
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.kernels.column_product import neurons_until, write_units
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product_float import LOADS
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
+from edgeinfer.jit import emit, simd
 
 columns_at = simd.record_at(COLUMN_PRODUCT)
 VECTORS = UNIT_ROWS // emit.LANES

@@ -11,12 +11,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.kernels.codes import VECTOR, PairReader
 from edgeinfer.backends.cpu.kernels.tiles import LinesAhead, PairEmitter
 from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, IntegerPanel
-from edgeinfer.backends.cpu.targets import target
+from edgeinfer.jit import emit
+from edgeinfer.jit.targets import target
 
 PANELS_BYTES = 2 * BLOCK * PANEL_ROWS
 ADDRESSES_BYTES = 8 * BLOCK

@@ -14,15 +14,15 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeinfer.backends.cpu import rounded as act
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.chosen_records import COLUMN_PRODUCT
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.column_panels import ADDRESSES_BYTES, PANELS_BYTES, add_panels, build_panels
 from edgeinfer.backends.cpu.kernels.column_sums import add_block
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 columns_at = simd.record_at(COLUMN_PRODUCT)
 SCALE_BYTES = 2 * UNIT_ROWS

@@ -12,15 +12,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
+from edgeinfer.jit import emit
 
 HALF = UNIT_ROWS // 2
 
 
-class Neurons:
+class BlockNeurons:
     """The neurons of a block, while code is emitted: addresses of their columns and places in the block.
 
     As many neurons after them as `n_ahead` says are asked for early.
@@ -146,7 +146,7 @@ def add_block(context, key, n_tokens, n_units, chosen, row_at, x, target):
         _, _, _, chosen, row_at, x, target = values
         columns, neurons, count, n_ahead = (builder.extract_value(chosen, place) for place in range(4))
         sums, sums_stride, scales, minima = (builder.extract_value(target, place) for place in range(4))
-        listed = Neurons(builder, columns, neurons, row_at, count, n_ahead)
+        listed = BlockNeurons(builder, columns, neurons, row_at, count, n_ahead)
         dots = dots_of(builder, form, listed, count, x, n, units)
         for token in range(n):
             row, record = builder.add(sums, builder.mul(sums_stride, emit.integer(token))), token * act.RECORD_BYTES

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.records import CONVOLUTION
 from edgeinfer.backends.cpu.states import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 arguments_at, step_at = simd.record_at(CONVOLUTION), simd.record_at(STATE_STEP)
 FIRST, STOP, SLOT, SETTLED, KEPT = (ROW[name] for name in ("first", "stop", "slot", "settled", "kept"))

@@ -8,8 +8,8 @@ same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds
 from __future__ import annotations
 
 from edgeinfer.backends.base import WHOLE
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 
 @inline

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.chosen_records import EXPERT_HIDDEN, EXPERT_LISTS, EXPERT_PRODUCTS, MOST_EXPERTS, ROUTER
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import activated
 from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 router_at, lists_at, products_at, hidden_at = (
     simd.record_at(kind) for kind in (ROUTER, EXPERT_LISTS, EXPERT_PRODUCTS, EXPERT_HIDDEN)

@@ -7,10 +7,10 @@ Only one thread calls the others; it is never held up by readers but where it wa
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
 from edgeinfer.backends.cpu.slot_records import BROKEN, BUSY_SHIFT, FILLING, FLYING, GUESS, place_of
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 filling_at = simd.record_at(FILLING)
 N_GUESSES, N_ASLEEP, UNDER_WAY, BUSY, IS_WAITING, STOPPING = (

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import size
 from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
 from edgeinfer.backends.cpu.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, TEAM_LIMIT
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 SPINS_BEFORE_YIELD = 2000
 control_at = simd.record_at(CONTROL)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.kernels.slots import copy_halves, copy_rounded, page_in_place
 from edgeinfer.backends.cpu.records import COPY_SLOTS
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import simd
 
 layer_at = simd.record_at(COPY_SLOTS)
 LAYER_BYTES = COPY_SLOTS.itemsize

@@ -14,10 +14,10 @@ from numba import types
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.panels import PANEL_ROWS
 from edgeinfer.backends.cpu.recipes import SOURCE_BYTES, STORE, TERM
 from edgeinfer.backends.cpu.records import PACKING_JOB
+from edgeinfer.jit import emit, simd
 
 COPY_BYTES = SOURCE_BYTES + 16
 """A row's part of a record and what a word at its end reads beyond; no multiple of 64."""

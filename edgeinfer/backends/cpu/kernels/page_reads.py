@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import errno
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.page_reads import COLUMNS
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 READ_BYTES = 8 * COLUMNS
 INTERRUPTED = errno.EINTR

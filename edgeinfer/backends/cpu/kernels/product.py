@@ -15,13 +15,13 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeinfer.backends.cpu import rounded as act
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
 from edgeinfer.backends.cpu.records import GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
-from edgeinfer.backends.cpu.targets import target
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
+from edgeinfer.jit.targets import target
 
 arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64

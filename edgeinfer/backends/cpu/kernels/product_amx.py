@@ -17,7 +17,6 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.codes import PairReader
@@ -29,7 +28,8 @@ from edgeinfer.backends.cpu.records import (
     TILE_PRODUCTS_BYTES,
     TILE_SUMS_BYTES,
 )
-from edgeinfer.backends.cpu.targets import target
+from edgeinfer.jit import emit, simd
+from edgeinfer.jit.targets import target
 
 TOKENS = act.TILE
 PRODUCTS, ACTIVATIONS, WEIGHTS = 0, 4, 6

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, rounded, simd
+from edgeinfer.backends.cpu import rounded
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import share_of_tokens, write_plain
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel
 from edgeinfer.backends.cpu.records import FLOAT_PRODUCT
+from edgeinfer.jit import emit, simd
 
 arguments_at = simd.record_at(FLOAT_PRODUCT)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.bandwidth import LINE_BYTES, LINES_PER_ROUND
+from edgeinfer.jit import emit, simd
 
 PREFETCH_BYTES = 4096
 WORDS = ir.VectorType(emit.I64, LINE_BYTES // 8)

@@ -7,11 +7,11 @@ of the ops.
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.records import JOIN_HEADS, ROPE
 from edgeinfer.backends.cpu.step import STEP
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 arguments_at, joining_at = simd.record_at(ROPE), simd.record_at(JOIN_HEADS)
 

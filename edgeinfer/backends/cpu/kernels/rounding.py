@@ -12,10 +12,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import curves, emit
-from edgeinfer.backends.cpu.emit import Builder, Value
 from edgeinfer.backends.cpu.layout import BLOCK, LANES
 from edgeinfer.backends.cpu.rounded import SCALE_AT, SMALLEST
+from edgeinfer.jit import curves, emit
+from edgeinfer.jit.emit import Builder, Value
 
 BLOCKS = 8
 COLUMNS = BLOCKS * BLOCK

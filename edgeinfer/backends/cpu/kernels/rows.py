@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.records import COLUMNS, LAYER_NORM, PEAKS, RMS_NORM, TAKE_OUTPUTS
+from edgeinfer.jit import simd
 
 layer_norm_at = simd.record_at(LAYER_NORM)
 norm_at, columns_at, take_at, peaks_at = (simd.record_at(kind) for kind in (RMS_NORM, COLUMNS, TAKE_OUTPUTS, PEAKS))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.layout import LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS
-from edgeinfer.backends.cpu.targets import target
+from edgeinfer.jit import emit, simd
+from edgeinfer.jit.compiler import inline
+from edgeinfer.jit.targets import target
 
 ZEROS = emit.repeated(emit.F32S, 0.0)
 LOADS = {"f16": (emit.load_halves, 2 * LANES), "f32": (emit.load_floats, 4 * LANES)}

@@ -13,15 +13,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu import rounded as act
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import round_block
 from edgeinfer.backends.cpu.kernels.scores import ZEROS, ask_ahead, blend_into, blended, many_registers
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS, SCALE_BYTES, VECTORS
-from edgeinfer.backends.cpu.targets import target
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import emit, simd
+from edgeinfer.jit.compiler import inline
+from edgeinfer.jit.targets import target
 
 CODES = ir.VectorType(emit.I8, LANES)
 KEY_BLOCK_BYTES = PAGE * BLOCK

@@ -6,11 +6,11 @@ values. `args` is an attention record, `tile` int32[TILE_INTS] of the step.
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.layout import BLOCK
 from edgeinfer.backends.cpu.step import TILE
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 FIRST, N_TOKENS, ROW, START, PATH = (TILE[name] for name in ("first", "n_tokens", "row", "start", "path"))
 LOWEST, HIGHEST, PATH_INTS = (TILE[name] for name in ("lowest", "highest", "path_ints"))

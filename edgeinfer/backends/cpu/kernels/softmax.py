@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.layout import SCORE_BYTES
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 LOWEST = -1e30
 FACTORS_BYTES = 2 * 64

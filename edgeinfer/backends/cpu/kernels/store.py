@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.slots import page_in_place
@@ -22,6 +20,8 @@ from edgeinfer.backends.cpu.pages import VECTORS
 from edgeinfer.backends.cpu.records import STORE_KV
 from edgeinfer.backends.cpu.rounded import SMALLEST
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 arguments_at = simd.record_at(STORE_KV)
 

@@ -6,9 +6,9 @@ values beyond a row's width are zero, so that they are not among them. NumPy twi
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.records import COUNT_LINE, CUT_COLUMNS
+from edgeinfer.jit import simd
 
 columns_at = simd.record_at(CUT_COLUMNS)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from edgeinfer.backends.cpu import emit, simd
+from edgeinfer.jit import emit, simd
 
 
 @simd.operation(simd.INT)

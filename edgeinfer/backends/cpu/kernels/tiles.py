@@ -10,11 +10,11 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.kernels.codes import PairReader
 from edgeinfer.backends.cpu.panels import IntegerPanel
-from edgeinfer.backends.cpu.targets import target
+from edgeinfer.jit import emit
+from edgeinfer.jit.targets import target
 
 STEPS = 16
 """Times that four columns are multiplied in a pair of blocks."""

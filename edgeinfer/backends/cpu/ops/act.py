@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: Act, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: Act, target: KernelTarget) -> list[Kernel]:
     return [(catalogue.CUT_ACT if op.threshold else catalogue.ACT)[op.activation]]
 
 
-def _calls(lowering: Lowering, op: Act) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Act) -> list[Call]:
     if op.threshold:
         return [lowering.cutting.call(op, lowering.by_columns(op.out))]
     return [lowering.columns(catalogue.ACT[op.activation], op.source, op.source, op.out)]

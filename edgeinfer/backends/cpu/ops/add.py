@@ -10,10 +10,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: Add) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Add) -> list[Call]:
     return [lowering.columns(catalogue.ADD, op.source, op.source, op.out)]
 
 

@@ -11,10 +11,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.add_vector import AddVector
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: AddVector) -> list[Call]:
+def _calls(lowering: CpuLowering, op: AddVector) -> list[Call]:
     call = lowering.columns(catalogue.ADD_VECTOR, op.out, op.out, op.out)
     values = lowering.values
     call.arguments["source"] = address(values.vector(op.weight, values.buffers[op.out].shape[1]))

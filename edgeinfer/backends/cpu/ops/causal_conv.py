@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.layout import LANES
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.causal_conv import CausalConv
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 MOST_TAPS = 4
 
 
-def _kernels(choice: Choice, place: int, op: CausalConv, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: CausalConv, target: KernelTarget) -> list[Kernel]:
     return [catalogue.causal_conv(op.activation), catalogue.ADVANCE_CONV]
 
 
-def _arguments(lowering: Lowering, op: CausalConv) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _arguments(lowering: CpuLowering, op: CausalConv) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     values, states = lowering.values, lowering.states
     layer, kept = states.layers[op.state], states.kept[op.state]
     args = np.zeros(1, records.CONVOLUTION)
@@ -41,13 +41,13 @@ def _arguments(lowering: Lowering, op: CausalConv) -> np.ndarray[tuple[int], np.
     return args
 
 
-def _calls(lowering: Lowering, op: CausalConv) -> list[Call]:
+def _calls(lowering: CpuLowering, op: CausalConv) -> list[Call]:
     args, state = _arguments(lowering, op), f"state {op.state}"
     share = lowering.by_columns(op.out)
     return [Call(catalogue.causal_conv(op.activation), args, op.reads | {state}, op.writes | {state}, share)]
 
 
-def _advances(lowering: Lowering, op: CausalConv) -> list[Call]:
+def _advances(lowering: CpuLowering, op: CausalConv) -> list[Call]:
     names = frozenset({f"state {op.state}"})
     return [Call(catalogue.ADVANCE_CONV, _arguments(lowering, op), names, names, lowering.by_columns(op.out))]
 

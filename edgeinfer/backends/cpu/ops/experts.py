@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.panels import FloatPanel
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: Experts, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: Experts, target: KernelTarget) -> list[Kernel]:
     panels, found = choice.expert_panels(op), [catalogue.GROUP_BY_EXPERT, catalogue.FINISH_HIDDEN]
     for panel in panels.all:
         if isinstance(panel, FloatPanel):
@@ -26,7 +26,7 @@ def _kernels(choice: Choice, place: int, op: Experts, target: Target) -> list[Ke
     return [*found, catalogue.ROUND_ROWS] if panels.rounds_source else found
 
 
-def _calls(lowering: Lowering, op: Experts) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Experts) -> list[Call]:
     return lowering.mixing.experts(op)
 
 

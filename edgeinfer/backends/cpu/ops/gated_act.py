@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: GatedAct, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: GatedAct, target: KernelTarget) -> list[Kernel]:
     gated = catalogue.CUT_GATED if op.threshold else catalogue.GATED
     return [] if place in choice.fusion.gated else [gated[op.activation]]
 
 
-def _calls(lowering: Lowering, op: GatedAct) -> list[Call]:
+def _calls(lowering: CpuLowering, op: GatedAct) -> list[Call]:
     if op.threshold:
         return [lowering.cutting.call(op, lowering.by_columns(op.out))]
     return [lowering.columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)]

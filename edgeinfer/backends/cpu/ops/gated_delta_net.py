@@ -15,12 +15,12 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 TILES = "by tiles of states"
 
 
-def _arguments(lowering: Lowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _arguments(lowering: CpuLowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     values, states = lowering.values, lowering.states
     layer, kept = states.layers[op.state], states.kept[op.state]
     args = np.zeros(1, records.DELTA)
@@ -38,7 +38,7 @@ def _arguments(lowering: Lowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], 
     return args
 
 
-def _calls(lowering: Lowering, op: GatedDeltaNet) -> list[Call]:
+def _calls(lowering: CpuLowering, op: GatedDeltaNet) -> list[Call]:
     args, state, rows = _arguments(lowering, op), frozenset({f"state {op.state}"}), op.reads
     return [
         Call(catalogue.PREPARE_DELTA, args, rows, rows, lowering.by_tokens(op.mixed)),
@@ -46,7 +46,7 @@ def _calls(lowering: Lowering, op: GatedDeltaNet) -> list[Call]:
     ]
 
 
-def _advances(lowering: Lowering, op: GatedDeltaNet) -> list[Call]:
+def _advances(lowering: CpuLowering, op: GatedDeltaNet) -> list[Call]:
     state = frozenset({f"state {op.state}"})
     return [Call(catalogue.ADVANCE_DELTA, _arguments(lowering, op), state, state, TILES, NOTHING)]
 

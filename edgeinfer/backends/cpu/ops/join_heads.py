@@ -12,10 +12,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: JoinHeads) -> list[Call]:
+def _calls(lowering: CpuLowering, op: JoinHeads) -> list[Call]:
     values = lowering.values
     args = np.zeros(1, records.JOIN_HEADS)
     args["heads"], args["count"] = op.heads, values.count(op.out)
@@ -29,7 +29,7 @@ def _calls(lowering: Lowering, op: JoinHeads) -> list[Call]:
     return [Call(catalogue.JOIN_HEADS, args, op.reads, op.writes, lowering.by_tokens(op.out))]
 
 
-def _head_bytes(lowering: Lowering, name: str, width: int) -> int:
+def _head_bytes(lowering: CpuLowering, name: str, width: int) -> int:
     """Bytes between two heads of a buffer."""
     heads = lowering.values.heads.get(name)
     return 4 * (width if heads is None else heads.padded)

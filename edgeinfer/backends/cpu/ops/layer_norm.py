@@ -14,10 +14,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: LayerNorm) -> list[Call]:
+def _calls(lowering: CpuLowering, op: LayerNorm) -> list[Call]:
     values, length = lowering.values, padded(op.width)
     args = np.zeros(1, records.LAYER_NORM)
     args["source"], args["source_stride"] = values.at(op.source)

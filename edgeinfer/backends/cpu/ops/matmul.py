@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.panels import FloatPanel
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: MatMul, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: MatMul, target: KernelTarget) -> list[Kernel]:
     panel = choice.panel(op)
     if isinstance(panel, FloatPanel):
         return [catalogue.product_float(panel)]
@@ -24,7 +24,7 @@ def _kernels(choice: Choice, place: int, op: MatMul, target: Target) -> list[Ker
     return [catalogue.ROUND_ROWS, catalogue.product(panel, target.isa_name), *([tiles] if tiles else [])]
 
 
-def _calls(lowering: Lowering, op: MatMul) -> list[Call]:
+def _calls(lowering: CpuLowering, op: MatMul) -> list[Call]:
     return lowering.products.product(op)
 
 

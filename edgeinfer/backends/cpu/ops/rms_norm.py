@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.layout import LANES, padded
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: RMSNorm, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: RMSNorm, target: KernelTarget) -> list[Kernel]:
     return [catalogue.ROUND_ROWS if place in choice.fusion.rounded_norms else catalogue.RMS_NORM]
 
 
-def _calls(lowering: Lowering, op: RMSNorm) -> list[Call]:
+def _calls(lowering: CpuLowering, op: RMSNorm) -> list[Call]:
     values = lowering.values
     heads = values.heads.get(op.source)
     is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one

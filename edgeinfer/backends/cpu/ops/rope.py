@@ -10,10 +10,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: Rope) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Rope) -> list[Call]:
     return [lowering.attending.rope(op)]
 
 

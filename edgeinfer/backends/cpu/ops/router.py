@@ -10,12 +10,12 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.router import Router
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 FIELDS = frozenset({"scoring", "normalised", "scale", "bias", "groups", "active_groups"})
 
 
-def _calls(lowering: Lowering, op: Router) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Router) -> list[Call]:
     return [lowering.mixing.route(op)]
 
 

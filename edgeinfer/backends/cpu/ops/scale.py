@@ -10,10 +10,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.scale import Scale
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: Scale) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Scale) -> list[Call]:
     return [lowering.columns(catalogue.SCALE, op.value, op.value, op.value, op.factor)]
 
 

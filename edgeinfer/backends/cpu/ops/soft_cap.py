@@ -10,10 +10,10 @@ from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.soft_cap import SoftCap
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: SoftCap) -> list[Call]:
+def _calls(lowering: CpuLowering, op: SoftCap) -> list[Call]:
     return [lowering.columns(catalogue.SOFT_CAP, op.value, op.value, op.value, op.cap)]
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: StoreKV, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: StoreKV, target: KernelTarget) -> list[Kernel]:
     return [catalogue.store_kv(PageLayout(target.kv, op.key_width, op.value_width))]
 
 
-def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:
+def _calls(lowering: CpuLowering, op: StoreKV) -> list[Call]:
     return [lowering.attending.store(op, lowering.products.alone)]
 
 

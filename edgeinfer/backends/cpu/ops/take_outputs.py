@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.layout import LANES
-from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
-    from edgeinfer.backends.cpu.needs import Choice
+    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.needs import KernelChoice
 
 
-def _kernels(choice: Choice, place: int, op: TakeOutputs, target: Target) -> list[Kernel]:
+def _kernels(choice: KernelChoice, place: int, op: TakeOutputs, target: KernelTarget) -> list[Kernel]:
     return [] if place in choice.fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
 
 
-def _calls(lowering: Lowering, op: TakeOutputs) -> list[Call]:
+def _calls(lowering: CpuLowering, op: TakeOutputs) -> list[Call]:
     values, step = lowering.values, lowering.step
     args = np.zeros(1, records.TAKE_OUTPUTS)
     args["source"], args["out"] = address(values.buffers[op.source]), address(values.buffers[op.out])

@@ -11,10 +11,10 @@ from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.graph.ops.zero import Zero
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.lowering import CpuLowering
 
 
-def _calls(lowering: Lowering, op: Zero) -> list[Call]:
+def _calls(lowering: CpuLowering, op: Zero) -> list[Call]:
     call = lowering.columns(catalogue.ZERO, op.value, op.value, op.value)
     return [replace(call, reads=NOTHING)]
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.slot_records import BUSY_SHIFT, FILLING
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.slots import CLOSED, Numbers, SlotStates
 from edgeinfer.errors import EngineClosed
+from edgeinfer.jit.library import KernelLibrary
 
 CALLS = ("pread", "read", "write")
 CALIBRATION_S = 0.001
@@ -37,7 +37,7 @@ def can_fill() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """Where something lies in a file: whole pages."""
 
     offset: int
@@ -50,7 +50,7 @@ class CompiledSlots:
     def __init__(
         self,
         descriptor: int,
-        places: Sequence[Place],
+        places: Sequence[FilePlace],
         memory: NDArray[np.uint8],
         n_readers: int,
         library: KernelLibrary,

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.memory import give_back
 from edgeinfer.backends.cpu.slot_records import GUESS, NOBODY
 from edgeinfer.backends.cpu.streaming.slots import Filling
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import WeightReads
 from edgeinfer.errors import EngineClosed
+from edgeinfer.jit.memory import give_back
 
 HALF_LIFE = 4
 """Passes of a layer after which a use counts half (least frequently used, with aging)."""
@@ -205,7 +205,7 @@ class ExpertCache:
         self._is_whole = True
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What was read so far, and how often it was there already."""
         counts, sizes, n_bytes = self._filling.counts, Counter[int](), 0
         for bundle, count in zip(self._bundles, counts.tolist(), strict=True):
@@ -213,7 +213,7 @@ class ExpertCache:
                 sizes[bundle.padded_bytes] += count
                 n_bytes += count * bundle.padded_bytes
         found = self._n_wanted, self._n_found, self._n_guessed, self._n_proved
-        return Reading(n_bytes, self._waited_s, 0, dict(sizes), *found, read_s=self._filling.read_s)
+        return WeightReads(n_bytes, self._waited_s, 0, dict(sizes), *found, read_s=self._filling.read_s)
 
     def close(self) -> None:
         """Stop reading and let the memory go. Safe to call twice."""

@@ -14,19 +14,17 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Limits, OpSeconds, Progress, Timing, no_progress
+from edgeinfer.backends.base import Limits, OpSeconds, Timing
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
-from edgeinfer.backends.cpu.feeding import Feed, turns
+from edgeinfer.backends.cpu.feeding import FeedArguments, turns
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.packing import PanelWeights
 from edgeinfer.backends.cpu.profile import call_times, op_times
 from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
+from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.streaming.neuron_reads import runs_of
@@ -35,27 +33,30 @@ from edgeinfer.backends.cpu.streaming.open_bundles import Bundles
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
-from edgeinfer.backends.cpu.streaming.window import Window
+from edgeinfer.backends.cpu.streaming.window import BundleWindow
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes, Team
-from edgeinfer.backends.stored import Fired, Reading, Stored
+from edgeinfer.backends.stored import Fired, OffloadedWeights, WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.step import Floats, Step
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import paged
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress, no_progress
 
 PATIENCE_S = 0.0003
 """How long workers wait for the next launch before they sleep: passes wait for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class StreamedCalls:
     """Calls that run in one go, and what must be there: a streamed bundle, chosen experts or active neurons, if any."""
 
     bundle: int | None
     mixture: int | None
-    feed: Feed | None
+    feed: FeedArguments | None
     tape: Tape
 
 
@@ -66,10 +67,10 @@ class StreamedLane(CpuLane):
     _source: Bundles
     _pinned: PinnedBundles
     _ring: NDArray[np.uint8]
-    _window: Window
+    _window: BundleWindow
     _places: dict[int, int]
-    _launches: dict[bool, list[Launch]]
-    _read_before: Reading
+    _launches: dict[bool, list[StreamedCalls]]
+    _read_before: WeightReads
     _timing: Timing
     _mixtures: Mixtures | None
     _neurons: NeuronWindow | None
@@ -94,11 +95,11 @@ class StreamedLane(CpuLane):
             self._held.close()
             raise
 
-    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
+    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> PanelWeights:
         """Read what stays, and say where the rest will be."""
         stored = self._limits.stored
         assert stored is not None
-        self._launches, self._places, self._read_before = {}, {}, Reading()
+        self._launches, self._places, self._read_before = {}, {}, WeightReads()
         self._timing, self._library = Timing(0.0, ()), library
         self.contents, self._n_readers = self._contents_of(stored), stored.n_readers
         self._source = Bundles(stored, self.contents, library)
@@ -118,10 +119,10 @@ class StreamedLane(CpuLane):
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
 
-    def _contents_of(self, stored: Stored) -> Contents:
+    def _contents_of(self, stored: OffloadedWeights) -> Contents:
         return contents_of(self._spec, self._file.tensors, by_neurons=stored.by_neurons)
 
-    def _open_mixtures(self, stored: Stored) -> Mixtures | None:
+    def _open_mixtures(self, stored: OffloadedWeights) -> Mixtures | None:
         """A cache for the experts, if there are any."""
         bundles = expert_bundles(self.contents)
         if not bundles:
@@ -138,10 +139,10 @@ class StreamedLane(CpuLane):
         descriptor = self._source.descriptor
         if descriptor is None or not can_fill():
             return Slots(self._source, bundles, memory, n_readers)
-        places = [Place(self._source.offset(bundle), bundle.padded_bytes) for bundle in bundles]
+        places = [FilePlace(self._source.offset(bundle), bundle.padded_bytes) for bundle in bundles]
         return CompiledSlots(descriptor, places, memory, n_readers, self._library)
 
-    def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
+    def _open_neurons(self, stored: OffloadedWeights) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
         layers = runs_of(self.contents, self._source.orders)
         if not layers:
@@ -156,7 +157,7 @@ class StreamedLane(CpuLane):
         largest = max((bundle.padded_bytes for bundle in streamed), default=0)
         if self._ring.nbytes < 2 * largest:  # all of them were to stay at first
             self._ring = paged((self._n_readers + 1) * largest)
-        self._window = Window(self._source, streamed, self._ring, self._n_readers)
+        self._window = BundleWindow(self._source, streamed, self._ring, self._n_readers)
         start = address(self._ring)
         self._places.update({number: self._pinned.address(number) for number in self._pinned.numbers})
         self._places.update({bundle.number: start + self._window.place(i) for i, bundle in enumerate(streamed)})
@@ -170,7 +171,7 @@ class StreamedLane(CpuLane):
         return replace(super().capabilities, streaming=self)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What passes have read so far."""
         found = self._read_before + self._window.reading
         for part in (self._mixtures, self._neurons):
@@ -298,7 +299,7 @@ class StreamedLane(CpuLane):
             for _, calls in found:
                 yield from calls
 
-    def _ready(self, launches: Iterable[Launch], walk: _Walk) -> Iterator[Launch]:
+    def _ready(self, launches: Iterable[StreamedCalls], walk: _Walk) -> Iterator[StreamedCalls]:
         """Each launch as soon as what it needs is there; that of experts as many times as they take turns."""
         for launch in launches:
             walk.enter(launch.bundle)
@@ -313,7 +314,7 @@ class StreamedLane(CpuLane):
             for _ in self._mixtures.rounds(launch.mixture, self._lowering.mixing, self._values):
                 yield launch
 
-    def _fed(self, feed: Feed) -> Iterator[None]:
+    def _fed(self, feed: FeedArguments) -> Iterator[None]:
         """Have the active neurons of a layer, as many at a time as there is room for: run the rest of it each time."""
         assert self._neurons is not None
         feeding, number = self._lowering.feeding, feed.number
@@ -323,9 +324,9 @@ class StreamedLane(CpuLane):
             feeding.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
             yield
 
-    def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[Launch]:
+    def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[StreamedCalls]:
         """Launches that each begin where another streamed bundle must be there, or experts, or neurons."""
-        runs: list[tuple[int | None, int | None, Feed | None, list[Call]]] = []
+        runs: list[tuple[int | None, int | None, FeedArguments | None, list[Call]]] = []
         for op, its_calls in calls:
             mixture, feed = None, self._lowering.feeding.feed(its_calls)
             for call in its_calls:
@@ -338,7 +339,7 @@ class StreamedLane(CpuLane):
                     assert self._mixtures is not None
                     assert isinstance(op, Experts)
                     mixture = self._mixtures.ops.index(op)
-        return [Launch(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
+        return [StreamedCalls(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
 
     def close(self) -> None:
         """Leave the team, stop reading and drop the memory. Safe to call twice."""
@@ -351,7 +352,7 @@ class StreamedLane(CpuLane):
 class _Walk:
     """One pass through the window."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: BundleWindow) -> None:
         self._window, self._current = window, -1
         window.begin()
 

@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key
 from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
@@ -72,7 +72,7 @@ class Mixtures:
         ]
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What the cache has read."""
         return self._cache.reading
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.orders import Orders, positions_of
 from edgeinfer.backends.cpu.page_reads import PageReads
-from edgeinfer.backends.cpu.streaming.window import Source
+from edgeinfer.backends.cpu.streaming.window import BundleSource
 
 Int64s = NDArray[np.int64]
 READ_BYTES = 256 << 10
@@ -25,7 +25,7 @@ FEWEST_NEURONS = 32
 """A layer has room for at least so many: a block."""
 
 
-class PageSource(Source, Protocol):
+class PageSource(BundleSource, Protocol):
     """A source that reads parts of bundles too."""
 
     def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:

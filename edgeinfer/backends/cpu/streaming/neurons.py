@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.memory import give_back, paged
 from edgeinfer.backends.cpu.page_reads import PageReads
 from edgeinfer.backends.cpu.streaming.firing import FiringMeter
 from edgeinfer.backends.cpu.streaming.neuron_reads import (
@@ -28,8 +27,9 @@ from edgeinfer.backends.cpu.streaming.neuron_reads import (
     run_bytes,
 )
 from edgeinfer.backends.cpu.streaming.readers import Readers
-from edgeinfer.backends.stored import Fired, Reading
+from edgeinfer.backends.stored import Fired, WeightReads
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.memory import give_back, paged
 
 
 class _Layer:
@@ -225,9 +225,9 @@ class NeuronWindow:
         return self._meter.fired
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What was read so far."""
-        return Reading(
+        return WeightReads(
             self._n_bytes,
             self._waited_s,
             0,

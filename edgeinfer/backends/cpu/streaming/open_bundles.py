@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.source import DiskSource
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
-from edgeinfer.backends.stored import Stored
+from edgeinfer.backends.stored import OffloadedWeights
+from edgeinfer.jit.library import KernelLibrary
 
 
 class Bundles:
     """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
 
-    def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
+    def __init__(self, stored: OffloadedWeights, contents: Contents, library: KernelLibrary) -> None:
         """Raises BadBundle."""
         self._compiled = compiled_reads(library) if contents.layers else None
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.memory import give_back, paged
-from edgeinfer.backends.cpu.streaming.window import Source
+from edgeinfer.backends.cpu.streaming.window import BundleSource
+from edgeinfer.jit.memory import give_back, paged
+from edgeinfer.steps import Progress
 
 
 class PinnedBundles:
@@ -22,7 +22,7 @@ class PinnedBundles:
 
     def __init__(
         self,
-        source: Source,
+        source: BundleSource,
         contents: Contents,
         numbers: Collection[int],
         n_readers: int,

@@ -1,7 +1,7 @@
 """Slots of memory that bundles are read into, by threads, in the order that one thread says.
 
 In: bundles by number, memory in slots. Out: which number each slot holds. What is wanted next has the lowest order;
-from GUESS on nobody waits for it. Two ways: `Slots` reads through a `Source`, wherever that reads from;
+from GUESS on nobody waits for it. Two ways: `Slots` reads through a `BundleSource`, wherever that reads from;
 `compiled_slots.CompiledSlots` without the interpreter, from a file. Knows nothing of why something is wanted.
 """
 
@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.slot_records import BROKEN, FLYING, NOBODY
 from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
-from edgeinfer.backends.cpu.streaming.window import Source
+from edgeinfer.backends.cpu.streaming.window import BundleSource
 from edgeinfer.errors import EngineClosed
 
 Numbers = NDArray[np.int64]
@@ -88,7 +88,9 @@ class Filling(Protocol):
 class Slots:
     """Filled through a source, by threads that hold the interpreter between two reads."""
 
-    def __init__(self, source: Source, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> None:
+    def __init__(
+        self, source: BundleSource, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int
+    ) -> None:
         self._source, self._bundles, self._memory = source, bundles, memory
         self.slots = SlotStates(len(memory))
         self._turn, self._n_turns, self._step = 0, 1, 0

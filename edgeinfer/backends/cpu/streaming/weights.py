@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key, Part
-from edgeinfer.backends.cpu.packing import HeadLayout, Piece
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key, PanelRange
+from edgeinfer.backends.cpu.packing import HeadLayout, PanelPiece
 from edgeinfer.backends.cpu.panels import Panel, panel_for
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.graph.weights import Weight
@@ -25,7 +25,7 @@ class StreamedMatrix:
     panel: Panel
     n_panels: int
     panel_bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PanelPiece, ...]
 
 
 class StreamedWeights:
@@ -41,7 +41,7 @@ class StreamedWeights:
     ) -> None:
         self.isa_name, self.resident_bytes = isa_name, held_bytes
         self._contents, self._tensors, self._places = contents, tensors, places
-        self._parts: dict[Key, list[tuple[Bundle, Part]]] = {key: [] for key in contents.matrices}
+        self._parts: dict[Key, list[tuple[Bundle, PanelRange]]] = {key: [] for key in contents.matrices}
         self.layers: Sequence[SparseLayer] = contents.layers
         self.shared: Mapping[int, int] = {
             bundle.run.layer: places[bundle.number]
@@ -57,7 +57,7 @@ class StreamedWeights:
         key = (weight, heads.padded if heads else 0)
         known = self._contents.matrices[key]
         pieces = tuple(
-            Piece(part.first, part.n_panels, self._places.get(bundle.number, 0) + part.offset, bundle.number)
+            PanelPiece(part.first, part.n_panels, self._places.get(bundle.number, 0) + part.offset, bundle.number)
             for bundle, part in self._parts[key]
         )
         panel = panel_for(format_of(self._tensors[weight.tensor].ggml_type))

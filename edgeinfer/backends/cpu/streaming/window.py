@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import WeightReads
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 
 
-class Source(Protocol):
+class BundleSource(Protocol):
     """Where bundles are read from, by several threads at a time."""
 
     def read(self, bundle: Bundle, into: memoryview) -> None:
@@ -54,10 +54,12 @@ def ring_places(sizes: Sequence[int], n_bytes: int) -> tuple[list[int], list[int
     return places, distances
 
 
-class Window:
+class BundleWindow:
     """A ring that bundles are read into ahead of their use. Use it from one thread; close it to stop the others."""
 
-    def __init__(self, source: Source, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> None:
+    def __init__(
+        self, source: BundleSource, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int
+    ) -> None:
         """`memory`: uint8[n], page aligned, with room for the largest bundle at least."""
         self._source, self._bundles, self._memory = source, tuple(bundles), memory
         self._places, self._distances = ring_places([bundle.padded_bytes for bundle in bundles], memory.nbytes)
@@ -128,11 +130,11 @@ class Window:
             self._room.notify()
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> WeightReads:
         """What was read so far."""
         with self._lock:
             sizes, read_s = dict(self._sizes), self._busy.seconds
-            return Reading(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
+            return WeightReads(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
 
     def close(self) -> None:
         """Stop reading and let the memory go. Safe to call twice."""

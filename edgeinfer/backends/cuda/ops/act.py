@@ -8,10 +8,10 @@ from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.act import Act
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: Act) -> list[Call]:
+def _calls(lowering: CudaLowering, op: Act) -> list[Call]:
     assert lowering.stride(op.source) == lowering.stride(op.out)
     buffers, kernel = lowering.memory.buffers, lowering.kernels.get("pointwise", "plain", op.activation)
     arguments = (buffers[op.source], buffers[op.out], op.width, lowering.stride(op.out))

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.driver import GpuLaunch
 from edgeinfer.backends.cuda.layout import SPLIT_TOKENS, over
 from edgeinfer.backends.cuda.op import Call, CudaOp
-from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.graph.ops.attention import Attention
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
 MOST_WARPS = 8
 """Query heads that a block of attention takes."""
 
 
-def _calls(lowering: Lowering, op: Attention) -> list[Call]:
+def _calls(lowering: CudaLowering, op: Attention) -> list[Call]:
     lowering.written(op.out)
     memory, cache, n_chunks = lowering.memory, lowering.memory.caches[op.layer], lowering.layout.n_chunks
     group, value_widths = op.heads // op.kv_heads, (op.value_width, cache.value_form.padded_width)
@@ -38,16 +38,16 @@ def _calls(lowering: Lowering, op: Attention) -> list[Call]:
     blocks = op.kv_heads * over(group, warps)
     joined = (memory.partials, *stepped, memory.buffers[op.out], n_chunks, lowering.stride(op.out), window)
 
-    def attend(shape: Shape) -> Launch:
+    def attend(shape: LaunchShape) -> GpuLaunch:
         is_split = shape.tokens <= SPLIT_TOKENS
         kernel = lowering.kernels.get("attention", "attention", *fixed, is_split)
         grid = (shape.tokens, blocks, shape.chunks if is_split else 1)
-        return Launch(kernel, grid, (lowering.sizes.lanes, warps), arguments)
+        return GpuLaunch(kernel, grid, (lowering.sizes.lanes, warps), arguments)
 
-    def join(shape: Shape) -> Launch:
+    def join(shape: LaunchShape) -> GpuLaunch:
         kernel = lowering.kernels.get("attention", "joining", *value_widths, has_window)
         rows = shape.tokens if shape.tokens <= SPLIT_TOKENS else 0
-        return Launch(kernel, (rows, op.heads, 1), (lowering.sizes.lanes, 1), joined)
+        return GpuLaunch(kernel, (rows, op.heads, 1), (lowering.sizes.lanes, 1), joined)
 
     return [attend, join]
 

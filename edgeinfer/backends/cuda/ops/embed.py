@@ -9,10 +9,10 @@ from edgeinfer.backends.cuda.rows import look_up
 from edgeinfer.graph.ops.embed import Embed
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: Embed) -> list[Call]:
+def _calls(lowering: CudaLowering, op: Embed) -> list[Call]:
     return look_up(lowering, op.weight, op.out, op.scale, lowering.step.tokens_at, adds=False)
 
 

@@ -8,10 +8,10 @@ from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.gated_act import GatedAct
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: GatedAct) -> list[Call]:
+def _calls(lowering: CudaLowering, op: GatedAct) -> list[Call]:
     strides = {lowering.stride(name) for name in (op.gate, op.up, op.out)}
     assert len(strides) == 1
     buffers, kernel = lowering.memory.buffers, lowering.kernels.get("pointwise", "gated", op.activation)

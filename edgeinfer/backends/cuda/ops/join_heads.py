@@ -8,10 +8,10 @@ from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: JoinHeads) -> list[Call]:
+def _calls(lowering: CudaLowering, op: JoinHeads) -> list[Call]:
     names = op.first, op.second, op.out
     buffers, strides = (lowering.memory.buffers[name] for name in names), (lowering.stride(name) for name in names)
     step = 0 if op.shared else op.second_width

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.cuda.driver import Launch, Series, Startable
+from edgeinfer.backends.cuda.driver import GpuLaunch, Series, Startable
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, IntegerForm, over, padded
 from edgeinfer.backends.cuda.op import Call, CudaOp
-from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.graph.ops.matmul import MatMul
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
 ROW_WARPS = 4
@@ -25,7 +25,7 @@ def tile_for(n_rows: int) -> int:
     return next(tile for tile in (1, 2, 4, MOST_TILE) if tile >= min(n_rows, MOST_TILE))
 
 
-def _calls(lowering: Lowering, op: MatMul) -> list[Call]:
+def _calls(lowering: CudaLowering, op: MatMul) -> list[Call]:
     placed, rows = lowering.place(op.weight), lowering.rows(op.source)
     out, stride = lowering.memory.buffers[op.out], lowering.stride(op.out)
     bias = None if op.bias is None else lowering.place(op.bias).region("values")
@@ -47,7 +47,7 @@ def _calls(lowering: Lowering, op: MatMul) -> list[Call]:
         count = padded(op.weight.columns) // 8
     blocks = over(op.weight.n_rows, ROW_WARPS)
 
-    def call(shape: Shape) -> Startable:
+    def call(shape: LaunchShape) -> Startable:
         n_rows = rows(shape)
         if lowering.large is not None and lowering.is_large(n_rows):
             source = lowering.memory.buffers[op.source], lowering.stride(op.source), n_rows
@@ -55,7 +55,7 @@ def _calls(lowering: Lowering, op: MatMul) -> list[Call]:
         tile = tile_for(n_rows)
         kernel = lowering.kernels.get(*name, *fixed, tile)
         arguments = (*sources, *ends, count, n_rows, stride, mode)
-        return Launch(kernel, (blocks, -(-n_rows // tile), 1), (lowering.sizes.lanes, ROW_WARPS), arguments)
+        return GpuLaunch(kernel, (blocks, -(-n_rows // tile), 1), (lowering.sizes.lanes, ROW_WARPS), arguments)
 
     lowering.written(op.out)
     return [*calls, call]

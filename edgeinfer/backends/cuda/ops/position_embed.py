@@ -9,10 +9,10 @@ from edgeinfer.backends.cuda.rows import look_up
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: PositionEmbed) -> list[Call]:
+def _calls(lowering: CudaLowering, op: PositionEmbed) -> list[Call]:
     return look_up(lowering, op.weight, op.out, 1.0, lowering.step.positions_at, adds=True)
 
 

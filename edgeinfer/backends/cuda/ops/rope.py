@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.driver import GpuLaunch
 from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: Rope) -> list[Call]:
+def _calls(lowering: CudaLowering, op: Rope) -> list[Call]:
     lowering.written(op.value)
     kernel, half = lowering.kernels.get("pointwise", "rope"), op.table.rotary_width // 2
     arguments = (
@@ -26,7 +26,7 @@ def _calls(lowering: Lowering, op: Rope) -> list[Call]:
         lowering.stride(op.value),
     )
     blocks = lowering.over(op.heads * half)
-    return [lambda shape: Launch(kernel, (blocks, shape.tokens, 1), lowering.flat, arguments)]
+    return [lambda shape: GpuLaunch(kernel, (blocks, shape.tokens, 1), lowering.flat, arguments)]
 
 
 OP = CudaOp(_calls)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.cuda.driver import GpuArray, Launch
+from edgeinfer.backends.cuda.driver import GpuArray, GpuLaunch
 from edgeinfer.backends.cuda.layout import BLOCK, KVForm
 from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.store_kv import StoreKV
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:
+def _calls(lowering: CudaLowering, op: StoreKV) -> list[Call]:
     cache, step = lowering.memory.caches[op.layer], lowering.step
     slots_at = step.window_slots_at if cache.is_limited else step.slots_at
     return [
@@ -22,7 +22,7 @@ def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:
     ]
 
 
-def _stored(lowering: Lowering, name: str, form: KVForm, words: GpuArray, scales: GpuArray, slots_at: int) -> Call:
+def _stored(lowering: CudaLowering, name: str, form: KVForm, words: GpuArray, scales: GpuArray, slots_at: int) -> Call:
     source, stride = lowering.memory.buffers[name], lowering.stride(name)
     at = (source, lowering.step.array, slots_at)
     width = form.padded_width
@@ -32,7 +32,7 @@ def _stored(lowering: Lowering, name: str, form: KVForm, words: GpuArray, scales
     else:
         kernel, count = lowering.kernels.get("cache", "store_codes"), form.kv_heads * width // BLOCK
         arguments = (*at, words, scales, form.kv_heads, form.head_width, width // BLOCK, stride)
-    return lambda shape: Launch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)
+    return lambda shape: GpuLaunch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)
 
 
 OP = CudaOp(_calls)

@@ -8,10 +8,10 @@ from edgeinfer.backends.cuda.op import Call, CudaOp
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cuda.lowering import Lowering
+    from edgeinfer.backends.cuda.lowering import CudaLowering
 
 
-def _calls(lowering: Lowering, op: TakeOutputs) -> list[Call]:
+def _calls(lowering: CudaLowering, op: TakeOutputs) -> list[Call]:
     buffers, step = lowering.memory.buffers, lowering.step
     strides = lowering.stride(op.source), lowering.stride(op.out)
     arguments = (buffers[op.source], buffers[op.out], step.array, step.outputs_at, op.width, *strides)

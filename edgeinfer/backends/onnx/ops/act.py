@@ -10,10 +10,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.act import Act
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Act) -> None:
+def _lower(lowering: OnnxLowering, op: Act) -> None:
     lowering.values[op.out] = Plain(activated(lowering.graph, op.activation, lowering.tensor(op.source)))
 
 

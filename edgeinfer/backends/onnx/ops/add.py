@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Sum
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Add) -> None:
+def _lower(lowering: OnnxLowering, op: Add) -> None:
     lowering.values[op.out] = Sum(lowering.tensor(op.out), lowering.tensor(op.source))
 
 

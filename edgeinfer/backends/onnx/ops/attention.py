@@ -10,10 +10,10 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.ops.attention import Attention
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Attention) -> None:
+def _lower(lowering: OnnxLowering, op: Attention) -> None:
     if op.layer not in lowering.stored:
         raise UnsupportedModel(f"attention of layer {op.layer} stands where no keys are stored for it")
     lowering.values[op.out] = Plain(lowering.around.attended(lowering, op, *lowering.stored[op.layer]))

@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.embed import Embed
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Embed) -> None:
+def _lower(lowering: OnnxLowering, op: Embed) -> None:
     lowering.values[op.out] = Plain(lowering.around.embedded(lowering, op))
 
 

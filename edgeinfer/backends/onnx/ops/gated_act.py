@@ -10,10 +10,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.gated_act import GatedAct
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: GatedAct) -> None:
+def _lower(lowering: OnnxLowering, op: GatedAct) -> None:
     gate, up = lowering.tensor(op.gate), lowering.tensor(op.up)
     lowering.values[op.out] = Plain(lowering.graph.node("Mul", (activated(lowering.graph, op.activation, gate), up)))
 

@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: JoinHeads) -> None:
+def _lower(lowering: OnnxLowering, op: JoinHeads) -> None:
     graph = lowering.graph
     first = graph.reshape(lowering.tensor(op.first), -1, op.heads, op.first_width)
     second = graph.reshape(lowering.tensor(op.second), -1, 1 if op.shared else op.heads, op.second_width)

@@ -11,10 +11,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: LayerNorm) -> None:
+def _lower(lowering: OnnxLowering, op: LayerNorm) -> None:
     graph = lowering.graph
     ones = graph.weight(f"ones.{op.width}", np.ones(op.width, np.float32)) if op.weight is None else ""
     weight = ones if op.weight is None else lowering.vector(op.weight)

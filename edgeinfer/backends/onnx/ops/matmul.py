@@ -8,20 +8,20 @@ import numpy as np
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.onnx import matrices
-from edgeinfer.backends.onnx.grouping import Product
+from edgeinfer.backends.onnx.grouping import ProductGroup
 from edgeinfer.backends.onnx.matrices import BlockForm
 from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Part, Plain, Sum
+from edgeinfer.backends.onnx.values import Plain, Sum, TensorPart
 from edgeinfer.models.quants import BlockFormat
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 INT8_ACTIVATIONS = 4
 """MatMulNBits's accuracy level at which inputs are rounded to int8 per block."""
 
 
-def _lower(lowering: Lowering, product: Product) -> None:
+def _lower(lowering: OnnxLowering, product: ProductGroup) -> None:
     """Products of one source; what is added to a buffer is put off."""
     first = product.ops[0]
     out = _multiplied(lowering, product, lowering.tensor(first.source))
@@ -32,10 +32,10 @@ def _lower(lowering: Lowering, product: Product) -> None:
         lowering.values[first.out] = Plain(out)
     else:
         for index, op in enumerate(product.ops):
-            lowering.values[op.out] = Part(out, index, product.heights)
+            lowering.values[op.out] = TensorPart(out, index, product.heights)
 
 
-def _multiplied(lowering: Lowering, product: Product, source: str) -> str:
+def _multiplied(lowering: OnnxLowering, product: ProductGroup, source: str) -> str:
     graph, parts = lowering.graph, product.weights
     name = " ".join(f"{part.tensor}[{part.start}:{part.stop}]" for part in parts)
     bias = _bias(lowering, name, product)
@@ -60,7 +60,7 @@ def _multiplied(lowering: Lowering, product: Product, source: str) -> str:
     return graph.node("Gemm", (_block_sums(lowering, source, parts[0].columns, packed.form.block), minimums, out))
 
 
-def _bias(lowering: Lowering, name: str, product: Product) -> str:
+def _bias(lowering: OnnxLowering, name: str, product: ProductGroup) -> str:
     """The initialiser of the biases, "" where there are none."""
     if not product.biases:
         return ""
@@ -68,7 +68,7 @@ def _bias(lowering: Lowering, name: str, product: Product) -> str:
     return lowering.graph.weight(f"{name}.bias", values)
 
 
-def _block_sums(lowering: Lowering, source: str, columns: int, block: int) -> str:
+def _block_sums(lowering: OnnxLowering, source: str, columns: int, block: int) -> str:
     """Sums of blocks of a product's input, [rows, columns / block]; once for all products that read it."""
     if (source, block) not in lowering.sums:
         cut = lowering.graph.reshape(source, -1, columns // block, block)

@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: PositionEmbed) -> None:
+def _lower(lowering: OnnxLowering, op: PositionEmbed) -> None:
     lowering.values[op.out] = Plain(lowering.around.placed(lowering, lowering.tensor(op.out), op))
 
 

@@ -12,10 +12,10 @@ from edgeinfer.backends.onnx.values import Plain, Sum
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: RMSNorm) -> None:
+def _lower(lowering: OnnxLowering, op: RMSNorm) -> None:
     graph, source = lowering.graph, lowering.value(op.source)
     ones = graph.weight(f"ones.{op.width}", np.ones(op.width, np.float32)) if op.weight is None else ""
     weight = ones if op.weight is None else lowering.vector(op.weight)

@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain, Turned
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Rope) -> None:
+def _lower(lowering: OnnxLowering, op: Rope) -> None:
     inner = lowering.value(op.value)
     inner = Plain(lowering.plain(inner)) if isinstance(inner, Turned) else inner
     lowering.values[op.value] = Turned(inner, op)

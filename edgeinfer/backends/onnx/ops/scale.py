@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.scale import Scale
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: Scale) -> None:
+def _lower(lowering: OnnxLowering, op: Scale) -> None:
     graph = lowering.graph
     scaled = graph.node("Mul", (lowering.tensor(op.value), graph.scalar(op.factor)))
     lowering.values[op.value] = Plain(scaled)

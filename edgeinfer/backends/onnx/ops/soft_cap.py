@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.soft_cap import SoftCap
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: SoftCap) -> None:
+def _lower(lowering: OnnxLowering, op: SoftCap) -> None:
     lowering.values[op.value] = Plain(lowering.capped(lowering.tensor(op.value), op.cap))
 
 

@@ -8,10 +8,10 @@ from edgeinfer.backends.onnx.op import OnnxOp
 from edgeinfer.graph.ops.store_kv import StoreKV
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: StoreKV) -> None:
+def _lower(lowering: OnnxLowering, op: StoreKV) -> None:
     lowering.stored[op.layer] = lowering.value(op.key), lowering.value(op.value)
 
 

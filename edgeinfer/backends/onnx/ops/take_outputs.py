@@ -9,10 +9,10 @@ from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.onnx.lowering import Lowering
+    from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 
-def _lower(lowering: Lowering, op: TakeOutputs) -> None:
+def _lower(lowering: OnnxLowering, op: TakeOutputs) -> None:
     lowering.values[op.out] = Plain(lowering.around.taken(lowering, lowering.tensor(op.source)))
 
 

@@ -9,10 +9,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.act import Act
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Act) -> None:
+def _lower(lowering: OpenVinoLowering, each: Act) -> None:
     lowering.set(each.out, activated(each.activation, lowering.rows(each.source)))
 
 

@@ -10,10 +10,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Add) -> None:
+def _lower(lowering: OpenVinoLowering, each: Add) -> None:
     lowering.set(each.out, op.add(lowering.rows(each.out), lowering.rows(each.source)))
 
 

@@ -9,10 +9,10 @@ from edgeinfer.backends.openvino.signature import mask_name
 from edgeinfer.graph.ops.attention import Attention
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Attention) -> None:
+def _lower(lowering: OpenVinoLowering, each: Attention) -> None:
     query = lowering.heads(each.query, each.heads, each.key_width)
     mask = lowering.parameters[mask_name(each.window)]
     lowering.set_heads(each.out, lowering.caches.attend(each, query, mask))

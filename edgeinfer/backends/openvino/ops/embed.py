@@ -8,10 +8,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.embed import Embed
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Embed) -> None:
+def _lower(lowering: OpenVinoLowering, each: Embed) -> None:
     lowering.set(each.out, lowering.parameters[f"embed.{each.out}"])
 
 

@@ -11,10 +11,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.gated_act import GatedAct
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: GatedAct) -> None:
+def _lower(lowering: OpenVinoLowering, each: GatedAct) -> None:
     gate = activated(each.activation, lowering.rows(each.gate))
     lowering.set(each.out, op.multiply(gate, lowering.rows(each.up)))
 

@@ -11,10 +11,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: JoinHeads) -> None:
+def _lower(lowering: OpenVinoLowering, each: JoinHeads) -> None:
     first = lowering.heads(each.first, each.heads, each.first_width)
     second = lowering.heads(each.second, 1 if each.shared else each.heads, each.second_width)
     if each.shared:

@@ -14,21 +14,21 @@ from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.weights import Weight
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: LayerNorm) -> None:
+def _lower(lowering: OpenVinoLowering, each: LayerNorm) -> None:
     lowering.set(each.out, _normed(lowering, each))
 
 
-def _normed(lowering: Lowering, each: LayerNorm) -> Node:
+def _normed(lowering: OpenVinoLowering, each: LayerNorm) -> Node:
     normed = op.mvn(lowering.rows(each.source), indices(-1), True, each.epsilon, "inside_sqrt")
     if each.weight is not None:
         normed = op.multiply(normed, _constant(lowering, each.weight))
     return normed if each.bias is None else op.add(normed, _constant(lowering, each.bias))
 
 
-def _constant(lowering: Lowering, weight: Weight) -> Node:
+def _constant(lowering: OpenVinoLowering, weight: Weight) -> Node:
     return op.constant(weights.vector(lowering.file, weight).reshape(1, 1, -1))
 
 

@@ -15,10 +15,10 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.quants import format_of
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: MatMul) -> None:
+def _lower(lowering: OpenVinoLowering, each: MatMul) -> None:
     info = lowering.file.tensors[each.weight.tensor]
     form = format_of(info.ggml_type)
     if each.weight not in lowering.matrices:
@@ -34,7 +34,7 @@ def _lower(lowering: Lowering, each: MatMul) -> None:
     lowering.set(each.out, product)
 
 
-def _with_sums(lowering: Lowering, each: MatMul, columns: int) -> Node:
+def _with_sums(lowering: OpenVinoLowering, each: MatMul, columns: int) -> Node:
     """What a product reads: its source, followed by the sums of groups where the matrix has columns for them."""
     source, own = lowering.rows(each.source), each.weight.columns
     if columns == own:

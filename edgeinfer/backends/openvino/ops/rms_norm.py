@@ -14,14 +14,14 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: RMSNorm) -> None:
+def _lower(lowering: OpenVinoLowering, each: RMSNorm) -> None:
     lowering.set(each.out, _normed(lowering, each))
 
 
-def _normed(lowering: Lowering, each: RMSNorm) -> Node:
+def _normed(lowering: OpenVinoLowering, each: RMSNorm) -> Node:
     ones = np.ones(each.width, np.float32)
     weight = ones if each.weight is None else weights.vector(lowering.file, each.weight)
     if each.groups == 1:

@@ -14,14 +14,14 @@ from edgeinfer.backends.openvino.signature import rope_name
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Rope) -> None:
+def _lower(lowering: OpenVinoLowering, each: Rope) -> None:
     lowering.set_heads(each.value, _rotated(lowering, each))
 
 
-def _rotated(lowering: Lowering, each: Rope) -> Node:
+def _rotated(lowering: OpenVinoLowering, each: Rope) -> Node:
     """Half-split rotation, value * cos + (-second half, first half) * sin, in the form that OpenVINO recognises."""
     value = lowering.heads(each.value, each.heads, each.head_width)
     number, width, rest = lowering.signature.tables.index(each.table), each.table.rotary_width, None

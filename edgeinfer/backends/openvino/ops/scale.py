@@ -11,10 +11,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.scale import Scale
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: Scale) -> None:
+def _lower(lowering: OpenVinoLowering, each: Scale) -> None:
     factor = op.constant(np.full((1, 1, 1), each.factor, np.float32))
     lowering.set(each.value, op.multiply(lowering.rows(each.value), factor))
 

@@ -11,10 +11,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.soft_cap import SoftCap
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: SoftCap) -> None:
+def _lower(lowering: OpenVinoLowering, each: SoftCap) -> None:
     cap = op.constant(np.full((1, 1, 1), each.cap, np.float32))
     lowering.set(each.value, op.multiply(op.tanh(op.divide(lowering.rows(each.value), cap)), cap))
 

@@ -8,10 +8,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.store_kv import StoreKV
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: StoreKV) -> None:
+def _lower(lowering: OpenVinoLowering, each: StoreKV) -> None:
     key = lowering.heads(each.key, each.kv_heads, each.key_width)
     value = lowering.heads(each.value, each.kv_heads, each.value_width)
     lowering.caches.append(each, key, value)

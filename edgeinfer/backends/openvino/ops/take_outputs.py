@@ -11,10 +11,10 @@ from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.openvino.graph import Lowering
+    from edgeinfer.backends.openvino.graph import OpenVinoLowering
 
 
-def _lower(lowering: Lowering, each: TakeOutputs) -> None:
+def _lower(lowering: OpenVinoLowering, each: TakeOutputs) -> None:
     lowering.set(each.out, op.gather(lowering.rows(each.source), lowering.parameters["outputs"], numbers(1)))
 
 

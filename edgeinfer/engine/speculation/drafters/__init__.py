@@ -1,7 +1,7 @@
 """Drafters: who proposes tokens that may come next. The folder is the registry, each file exports `DRAFTER`.
 
-A drafter has voices, compiled functions that propose tokens at a node of a tree, and tables that they look them up in.
-It may be wrong in everything: what it proposes is checked, and how far it is believed is counted.
+A drafter has draft sources, compiled functions that propose tokens at a node of a tree, and tables that they look them
+up in. Proposals are always verified, and how many are accepted is counted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.catalogue import Function, Source
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.code import CodeSource, CompiledFunction
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"
@@ -86,12 +86,12 @@ class SharedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """A way of proposing: `speak(tables, tree, node)` makes claims 0 .. n_claims - 1 about tokens."""
+class DraftSource:
+    """A way of proposing: `speak(tables, tree, node)` proposes tokens, each in a bucket 0 .. n_buckets - 1."""
 
     name: str
-    speak: Function
-    n_claims: int
+    speak: CompiledFunction
+    n_buckets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +104,23 @@ class Drafter:
     helpers  further compiled functions
     """
 
-    voices: tuple[Voice, ...]
+    draft_sources: tuple[DraftSource, ...]
     open: Callable[[int, KernelLibrary], Tables]
-    read: Function | None = None
-    learn: Function | None = None
-    helpers: tuple[Function, ...] = ()
+    read: CompiledFunction | None = None
+    learn: CompiledFunction | None = None
+    helpers: tuple[CompiledFunction, ...] = ()
 
     @property
-    def functions(self) -> list[Function]:
+    def functions(self) -> list[CompiledFunction]:
         """All that must be compiled."""
-        found = [*(voice.speak for voice in self.voices), self.read, self.learn, *self.helpers]
+        found = [*(draft_source.speak for draft_source in self.draft_sources), self.read, self.learn, *self.helpers]
         return [function for function in found if function is not None]
 
 
 DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model",))
 
 
-def loop(module: str, name: str, n_arguments: int = 3) -> Function:
+def loop(module: str, name: str, n_arguments: int = 3) -> CompiledFunction:
     """A compiled function of a module of `loops`; those of one argument return a number."""
-    source = Source(module, name, package=LOOPS)
-    return Function(f"{module}.{name}", source, n_arguments, returns=n_arguments == 1)
+    source = CodeSource(LOOPS, module, name)
+    return CompiledFunction(f"{module}.{name}", source, n_arguments, returns=n_arguments == 1)

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, CHAIN, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.library import KernelLibrary
 
-LIKELIEST_CHANCES = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
+LIKELIEST_ACCEPTANCE = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 """That the likeliest token is right, by how far it is ahead, before anything is known of a draft model; it counts as"""
 ASSUMED_SEEN = 8.0
 """sightings."""
@@ -75,4 +75,4 @@ class Chain:
         """Its size is fixed."""
 
 
-DRAFTER = Drafter(voices=(Voice("draft_model", loop("chain", "speak"), STANDINGS),), open=Chains)
+DRAFTER = Drafter(draft_sources=(DraftSource("draft_model", loop("chain", "speak"), STANDINGS),), open=Chains)

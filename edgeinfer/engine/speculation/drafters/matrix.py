@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, MATRIX
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.library import KernelLibrary
 
 WAYS, SET_BITS = 2, 14
-CLAIMS = 3 * 5 * 4
+BUCKETS = 3 * 5 * 4
 
 
-class Matrix:
+class SuccessorMatrix:
     """The matrix of a model."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
@@ -38,7 +38,7 @@ class Matrix:
 class Counting:
     """One session that counts into the matrix of its model."""
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: SuccessorMatrix) -> None:
         self._record = np.zeros(1, MATRIX)
         self._record["rows"], self._record["bits"] = matrix.rows.ctypes.data, SET_BITS
         self._record["clock"] = int(matrix.rows[..., 1].max())
@@ -57,8 +57,8 @@ class Counting:
 
 
 DRAFTER = Drafter(
-    voices=(Voice("matrix", loop("matrix", "speak"), CLAIMS),),
-    open=Matrix,
+    draft_sources=(DraftSource("matrix", loop("matrix", "speak"), BUCKETS),),
+    open=SuccessorMatrix,
     read=loop("matrix", "read"),
     learn=loop("matrix", "learn"),
 )

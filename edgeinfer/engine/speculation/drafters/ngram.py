@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import NGRAM
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.library import KernelLibrary
 
-LEVELS, CLAIMS = 5, 81
+LEVELS, BUCKETS = 5, 81
 HASH_BITS = 14
 
 
@@ -56,7 +56,7 @@ class NGramIndex:
 
 
 DRAFTER = Drafter(
-    voices=(Voice("ngram", loop("ngram", "speak"), CLAIMS),),
+    draft_sources=(DraftSource("ngram", loop("ngram", "speak"), BUCKETS),),
     open=NGrams,
     read=loop("ngram", "read"),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, SharedRows, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, SharedRows, loop
 from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, STANDINGS, SUCCESSORS
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.library import KernelLibrary
 
 
 class SuccessorTable(SharedRows):
@@ -26,7 +26,7 @@ class SuccessorTable(SharedRows):
 
 
 DRAFTER = Drafter(
-    voices=(Voice("recycling", loop("recycling", "speak"), STANDINGS),),
+    draft_sources=(DraftSource("recycling", loop("recycling", "speak"), STANDINGS),),
     open=SuccessorTable,
     learn=loop("recycling", "learn"),
 )

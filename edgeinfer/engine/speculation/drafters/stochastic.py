@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, SessionTables, SharedRows, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, SessionTables, SharedRows, loop
 from edgeinfer.engine.speculation.records import BEST, STANDINGS, SUCCESSORS
+from edgeinfer.jit.library import KernelLibrary
 
 WAYS, SET_BITS = 4, 14
 
@@ -26,9 +26,9 @@ class NGramSuccessors(SharedRows):
 
 
 DRAFTER = Drafter(
-    voices=(
-        Voice("trigram", loop("stochastic", "speak_trigram"), STANDINGS),
-        Voice("bigram", loop("stochastic", "speak_bigram"), STANDINGS),
+    draft_sources=(
+        DraftSource("trigram", loop("stochastic", "speak_trigram"), STANDINGS),
+        DraftSource("bigram", loop("stochastic", "speak_bigram"), STANDINGS),
     ),
     open=NGramSuccessors,
     learn=loop("stochastic", "learn"),

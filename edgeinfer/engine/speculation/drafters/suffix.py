@@ -11,13 +11,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, NO_TOKEN, READER, STATE
 from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.library import KernelLibrary
 
-CLAIMS = 6 * 3 * 3
+BUCKETS = 6 * 3 * 3
 READ = loop("automaton", "read")
 REHASH = loop("automaton", "rehash", n_arguments=1)
 FIRST_ROOM, MOST_ROOM = 1 << 13, 1 << 18
@@ -30,7 +30,7 @@ READ_AGAIN = 1 << 13
 """Last tokens of each session, and of other texts, that an automaton keeps when it begins anew."""
 
 
-class Reading:
+class AutomatonCursor:
     """One session's place in the automaton of its model."""
 
     def __init__(self, automaton: Automaton) -> None:
@@ -106,9 +106,9 @@ class Automaton:
     def nbytes(self) -> int:
         return int(self._states.nbytes + self._edges.nbytes + self._places.nbytes)
 
-    def session(self) -> Reading:
+    def session(self) -> AutomatonCursor:
         """A session's reader."""
-        return Reading(self)
+        return AutomatonCursor(self)
 
     def kept(self) -> Mapping[str, Int32s]:
         """Nothing of its own: texts are kept by who has them."""
@@ -169,10 +169,10 @@ def joined_texts(texts: Sequence[Int32s]) -> Int32s:
 
 
 DRAFTER = Drafter(
-    voices=(
-        Voice("session", loop("automaton", "speak_session"), CLAIMS),
-        Voice("history", loop("automaton", "speak_history"), CLAIMS),
-        Voice("files", loop("automaton", "speak_files"), CLAIMS),
+    draft_sources=(
+        DraftSource("session", loop("automaton", "speak_session"), BUCKETS),
+        DraftSource("history", loop("automaton", "speak_history"), BUCKETS),
+        DraftSource("files", loop("automaton", "speak_files"), BUCKETS),
     ),
     open=Automaton,
     read=READ,

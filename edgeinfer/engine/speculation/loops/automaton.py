@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.paths import mix, propose, suffix_token, tree_at
-from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, FIRST_CLAIM, READER, STATE, SUFFIX
+from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, FIRST_BUCKET, READER, STATE, SUFFIX
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 automaton_at, reader_at = simd.record_at(AUTOMATON), simd.record_at(READER)
 state_record, edge_record = simd.record_at(STATE), simd.record_at(EDGE)
@@ -27,7 +27,7 @@ SHORTEST = 2
 """Tokens that must agree at least."""
 RANKS, LENGTHS, SHARES = 3, 6, 3
 SPOKEN = 6
-"""Most tokens that a voice proposes at a node."""
+"""Most tokens that a draft source proposes at a node."""
 
 
 @inline
@@ -232,8 +232,8 @@ def _speak_state(automaton, reader, tree, at, length, said, database):
         ceiling = most
         found = edge_of(automaton, best)
         share = 4 * state_of(automaton, found.target).times // total
-        claim = (_length_class(length) * RANKS + min(rank, RANKS - 1)) * SHARES + (share >= 1) + (share >= 3)
-        propose(tree, found.token, FIRST_CLAIM + claim)
+        bucket = (_length_class(length) * RANKS + min(rank, RANKS - 1)) * SHARES + (share >= 1) + (share >= 3)
+        propose(tree, found.token, FIRST_BUCKET + bucket)
         rank += 1
         said += 1
     return said

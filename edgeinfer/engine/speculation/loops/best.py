@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.records import BEST, GAP_EDGES, GAPS, MOST_GAP, TOKEN_BITS
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 RUN = 64
 """Logits that are looked at together: most runs hold none of the highest."""
@@ -99,7 +99,7 @@ def token_of(packed):
 
 @inline
 def standing(packed, rank):
-    """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: what a claim by it says."""
+    """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: its bucket."""
     gap = packed >> TOKEN_BITS
     place = rank * GAPS
     for edge in range(GAPS - 1):

@@ -6,10 +6,10 @@ first i tokens. Nothing is proposed at nodes that are not of the chain.
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.engine.speculation.loops.best import standing, token_of
 from edgeinfer.engine.speculation.loops.paths import propose, tree_at
-from edgeinfer.engine.speculation.records import BEST, CHAIN, FIRST_CLAIM
+from edgeinfer.engine.speculation.records import BEST, CHAIN, FIRST_BUCKET
+from edgeinfer.jit import simd
 
 chain_at = simd.record_at(CHAIN)
 
@@ -28,4 +28,4 @@ def speak(state, pointer, node):
     row = chain.rows + 4 * BEST * depth
     for rank in range(BEST):
         packed = simd.load_int32(row + 4 * rank)
-        propose(tree, token_of(packed), FIRST_CLAIM + standing(packed, rank))
+        propose(tree, token_of(packed), FIRST_BUCKET + standing(packed, rank))

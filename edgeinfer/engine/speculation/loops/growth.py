@@ -1,27 +1,27 @@
 """Growing a tree of drafts, the likeliest token first, for as long as another one pays.
 
-Memory: a TREE record. The root is the last token of the log. A node is expanded by asking every voice for tokens that
-may follow it; a heap holds all candidates by the probability of their whole path, so that the first k nodes are the
-best tree of k for every k. Of a chain each node is the likeliest after the one before. The tree ends where expected
-tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability: OPT-Tree
-(arXiv 2406.17276).
+Memory: a TREE record. The root is the last token of the log. A node is expanded by asking every draft source for tokens
+that may follow it; a heap holds all candidates by the probability of their whole path, so that the first k nodes are
+the best tree of k for every k. Of a chain each node is the likeliest after the one before. The tree ends where expected
+tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability: OPT-Tree (arXiv
+2406.17276).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.engine.speculation.loops.chances import (
+from edgeinfer.engine.speculation.loops.acceptance import (
     CANDIDATE_BYTES,
+    acceptance_at,
     candidate_at,
-    chances_at,
     estimate,
     strongest,
 )
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
-from edgeinfer.engine.speculation.records import CLAIMS_OFFSET, EACH, MOST, OTHERS, SILENT, SUFFIX
+from edgeinfer.engine.speculation.records import BUCKETS_OFFSET, EACH, MOST, OTHERS, SILENT, SUFFIX
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 LEAST_REACH = np.float32(0.004)
 """Paths that are less likely than this are not followed."""
@@ -105,22 +105,22 @@ def _add(tree, node, reach, place):
 
 @inline
 def _expand(tree, pointer, node):
-    """Collect what the voices propose at a node and put it on the heap."""
+    """Collect what the draft sources propose at a node and put it on the heap."""
     first, tree.spoken = tree.n_candidates, 0
     note_suffix(tree, node, np.int64(SUFFIX))
-    for voice in range(tree.n_voices):
-        entry = tree.voices + 24 * voice
+    for draft_source in range(tree.n_draft_sources):
+        entry = tree.draft_sources + 24 * draft_source
         tree.n_proposals = 0
         simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), pointer, node)
-        _merge(tree, node, first, voice, simd.load_int64(entry + 16))
+        _merge(tree, node, first, draft_source, simd.load_int64(entry + 16))
     simd.store_int32(tree.offers + 8 * node, first)
     simd.store_int32(tree.offers + 8 * node + 4, tree.n_candidates - first)
-    chances, total = chances_at(tree.chances), np.float32(0.0)
+    acceptance, total = acceptance_at(tree.acceptance), np.float32(0.0)
     for place in range(first, tree.n_candidates):
         at = tree.candidates + place * CANDIDATE_BYTES
         candidate = candidate_at(at)
-        candidate.source = strongest(chances, at, tree.n_voices, candidate.source)
-        candidate.chance = estimate(chances, at, tree.n_voices)
+        candidate.source = strongest(acceptance, at, tree.n_draft_sources, candidate.source)
+        candidate.chance = estimate(acceptance, at, tree.n_draft_sources)
         total += candidate.chance
     reach, scale = simd.load_float(tree.reaches + 4 * node), np.float32(1.0)
     if total > MOST_OFFERED:
@@ -132,19 +132,20 @@ def _expand(tree, pointer, node):
 
 
 @inline
-def _merge(tree, node, first, voice, claims):
-    """Note what one voice says: about its own proposals, about those of the others, and on theirs about all of them.
+def _merge(tree, node, first, draft_source, buckets):
+    """Note what one draft source says: about its own proposals, about those of the others, and on theirs about all of
+    them.
 
-    `claims`: where the voice's claims begin in the counts. A candidate's `source` collects a bit for each voice.
+    `buckets`: where those of the draft source begin in the counts. A candidate's `source` collects a bit for each.
     """
-    claim = SILENT if tree.n_proposals == 0 else OTHERS
+    bucket = SILENT if tree.n_proposals == 0 else OTHERS
     if tree.n_proposals > 0:
-        tree.spoken |= 1 << voice
+        tree.spoken |= 1 << draft_source
     for place in range(first, tree.n_candidates):
-        simd.store_int32(_claim(tree, place, voice), claims + claim)
+        simd.store_int32(_bucket(tree, place, draft_source), buckets + bucket)
     for index in range(tree.n_proposals):
         token = simd.load_int32(tree.proposals + 8 * index)
-        claim = claims + simd.load_int32(tree.proposals + 8 * index + 4)
+        bucket = buckets + simd.load_int32(tree.proposals + 8 * index + 4)
         if token < 0 or token >= tree.n_vocab:
             continue
         place = first
@@ -155,29 +156,29 @@ def _merge(tree, node, first, voice, claims):
         if place == tree.n_candidates:
             if place - first == EACH or place == MOST * EACH:
                 continue
-            _new_candidate(tree, place, node, token, voice)
+            _new_candidate(tree, place, node, token, draft_source)
         candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
-        if (candidate.source >> voice) & 1 == 0:
-            candidate.source |= 1 << voice
-            simd.store_int32(_claim(tree, place, voice), claim)
+        if (candidate.source >> draft_source) & 1 == 0:
+            candidate.source |= 1 << draft_source
+            simd.store_int32(_bucket(tree, place, draft_source), bucket)
 
 
 @inline
-def _claim(tree, place, voice):
-    """Where a voice's claim about a candidate is kept."""
-    return tree.candidates + place * CANDIDATE_BYTES + CLAIMS_OFFSET + 4 * voice
+def _bucket(tree, place, draft_source):
+    """Where the bucket is stored that a draft source puts a candidate into."""
+    return tree.candidates + place * CANDIDATE_BYTES + BUCKETS_OFFSET + 4 * draft_source
 
 
 @inline
-def _new_candidate(tree, place, node, token, voice):
+def _new_candidate(tree, place, node, token, draft_source):
     candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
     candidate.token = token
     candidate.node = node
     candidate.source = 0
-    for earlier in range(voice):
-        claims = simd.load_int64(tree.voices + 24 * earlier + 16)
-        claim = OTHERS if (tree.spoken >> earlier) & 1 else SILENT
-        simd.store_int32(_claim(tree, place, earlier), claims + claim)
+    for earlier in range(draft_source):
+        buckets = simd.load_int64(tree.draft_sources + 24 * earlier + 16)
+        bucket = OTHERS if (tree.spoken >> earlier) & 1 else SILENT
+        simd.store_int32(_bucket(tree, place, earlier), buckets + bucket)
     tree.n_candidates = place + 1
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.engine.speculation.loops.acceptance import CANDIDATE_BYTES, acceptance_at, candidate_at, count_outcome
 from edgeinfer.engine.speculation.loops.best import are_numbers, pack_best, token_of
-from edgeinfer.engine.speculation.loops.chances import CANDIDATE_BYTES, candidate_at, chances_at, count_outcome
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
 from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, TOKEN_BITS
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 LEARNT_SUFFIX = 4
 """Tokens before a node that learners are given."""
@@ -51,11 +51,11 @@ def learn(pointer):
 @inline
 def _count(tree, node, chosen):
     """Count the outcome of every candidate at a node of the path."""
-    chances = chances_at(tree.chances)
+    acceptance = acceptance_at(tree.acceptance)
     first = simd.load_int32(tree.offers + 8 * node)
     for place in range(first, first + simd.load_int32(tree.offers + 8 * node + 4)):
         at = tree.candidates + place * CANDIDATE_BYTES
-        count_outcome(chances, at, tree.n_voices, candidate_at(at).token == chosen)
+        count_outcome(acceptance, at, tree.n_draft_sources, candidate_at(at).token == chosen)
 
 
 @inline

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.best import token_of
 from edgeinfer.engine.speculation.loops.paths import mix, propose, suffix_hash, tree_at
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, MATRIX
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, MATRIX
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 WAYS = 2
 ROW = 2 + 2 * BEST
@@ -102,4 +102,4 @@ def speak(state, pointer, node):
         share = np.int64(8 * times // max(total, 1))
         kind = (share >= 1) + (share >= 3) + (share >= 5) + (share >= 7)
         size = (total >= 2) + (total >= 5) + (total >= 15)
-        propose(tree, token, FIRST_CLAIM + (min(place, 2) * SHARES + kind) * SIZES + size)
+        propose(tree, token, FIRST_BUCKET + (min(place, 2) * SHARES + kind) * SIZES + size)

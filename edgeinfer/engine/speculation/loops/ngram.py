@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.paths import mix, propose, suffix_hash, suffix_token, tree_at
-from edgeinfer.engine.speculation.records import FIRST_CLAIM, NGRAM, SUFFIX
+from edgeinfer.engine.speculation.records import FIRST_BUCKET, NGRAM, SUFFIX
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 LEVELS = 5
 LOOKED_AT = 4
@@ -77,8 +77,8 @@ def speak(state, pointer, node):
     for place in range(found):
         own = simd.load_int32(times + 4 * place)
         unity = 2 if own < total - own or (own == total - own and own > 0) else (1 if own > 1 else 0)
-        claim = (_length_class(simd.load_int32(lengths + 4 * place)) * RANKS + min(place, RANKS - 1)) * 3 + unity
-        propose(tree, simd.load_int32(tokens + 4 * place), FIRST_CLAIM + claim)
+        bucket = (_length_class(simd.load_int32(lengths + 4 * place)) * RANKS + min(place, RANKS - 1)) * 3 + unity
+        propose(tree, simd.load_int32(tokens + 4 * place), FIRST_BUCKET + bucket)
 
 
 @inline

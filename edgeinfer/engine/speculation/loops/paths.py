@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.records import PROPOSED, TREE
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 tree_at = simd.record_at(TREE)
 
@@ -58,10 +58,10 @@ def mix(mixed, token):
 
 
 @inline
-def propose(tree, token, claim):
-    """What a voice says at the node at hand; what exceeds PROPOSED is dropped."""
+def propose(tree, token, bucket):
+    """What a draft source says at the node at hand; what exceeds PROPOSED is dropped."""
     if tree.n_proposals < PROPOSED:
         at = tree.proposals + 8 * tree.n_proposals
         simd.store_int32(at, token)
-        simd.store_int32(at + 4, claim)
+        simd.store_int32(at + 4, bucket)
         tree.n_proposals += 1

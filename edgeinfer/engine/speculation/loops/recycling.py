@@ -6,10 +6,10 @@ Source: the adjacency matrix of Token Recycling (arXiv 2408.08696).
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu import simd
 from edgeinfer.engine.speculation.loops.best import standing, token_of
 from edgeinfer.engine.speculation.loops.paths import propose, suffix_token, tree_at
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, SUCCESSORS
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, SUCCESSORS
+from edgeinfer.jit import simd
 
 successors_at = simd.record_at(SUCCESSORS)
 
@@ -21,7 +21,7 @@ def speak(state, pointer, node):
     if simd.load_int32(row) >= 0:
         for rank in range(BEST):
             packed = simd.load_int32(row + 4 * rank)
-            propose(tree, token_of(packed), FIRST_CLAIM + standing(packed, rank))
+            propose(tree, token_of(packed), FIRST_BUCKET + standing(packed, rank))
 
 
 def learn(state, pointer, node):

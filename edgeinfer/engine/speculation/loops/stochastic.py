@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.best import standing, token_of
 from edgeinfer.engine.speculation.loops.paths import propose, suffix_hash, tree_at
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, SUCCESSORS
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, SUCCESSORS
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
 
 WAYS = 4
 ROW = 2 + BEST
@@ -44,7 +44,7 @@ def _speak(state, pointer, n):
         if simd.load_int32(row) == _check(mixed):
             for rank in range(BEST):
                 packed = simd.load_int32(row + 8 + 4 * rank)
-                propose(tree, token_of(packed), FIRST_CLAIM + standing(packed, rank))
+                propose(tree, token_of(packed), FIRST_BUCKET + standing(packed, rank))
             return
         row += 4 * ROW
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.bench import executors, peers
-from edgeinfer.app.bench.cases import VERIFY_TOKENS, Wanted, cases, read_depths, read_questions, read_tests
+from edgeinfer.app.bench.cases import VERIFY_TOKENS, BenchRequest, cases, read_depths, read_questions, read_tests
 from edgeinfer.app.bench.messages import (
+    BenchConversation,
+    BenchJob,
+    BenchOpening,
+    BenchReply,
     DraftRun,
-    Job,
-    Opening,
     OpTime,
-    Question,
-    Reply,
     decode_job,
     decode_opening,
     decode_reply,
@@ -24,7 +24,7 @@ from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 
 
 def test_every_test_is_run_at_every_depth_and_a_start_warm_and_cold() -> None:
-    wanted = Wanted(("prefill", "decode", "verify", "start"), 512, 128, (0, 2048), runs=5)
+    wanted = BenchRequest(("prefill", "decode", "verify", "start"), 512, 128, (0, 2048), runs=5)
     found = [(case.test, case.n, case.depth, case.cold) for case in cases(wanted)]
     assert found == [
         *(("prefill", 512, 0, False), ("prefill", 512, 2048, False)),
@@ -46,7 +46,7 @@ def test_options_are_read_or_refused_with_what_works() -> None:
 def test_questions_are_lines_of_json(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text('{"category": "maths", "turns": ["1+1?", "and 2+2?"]}\n\n{"turns": ["Hi"], "id": 3}\n')
-    assert read_questions(path) == (Question("maths", ("1+1?", "and 2+2?")), Question("all", ("Hi",)))
+    assert read_questions(path) == (BenchConversation("maths", ("1+1?", "and 2+2?")), BenchConversation("all", ("Hi",)))
     for text, message in (('{"turns": "Hi"}', "line 1"), ("{}", "line 1"), ("\n", "no questions"), ("[1]", "line 1")):
         path.write_text(text)
         with pytest.raises(BadSetting, match=message):
@@ -56,11 +56,13 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_messages_survive_the_wire() -> None:
-    opening = Opening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="drafting", spec=4, verify_cost={4: 1.5})
+    opening = BenchOpening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="drafting", spec=4, verify_cost={4: 1.5})
     assert decode_opening(encode(opening)) == opening
-    job = Job("chat", 64, 0, 3, (1, 2), (Question("a", ("b", "c")),), ((0, 31, 12), (43, 9, 4)), cold=True)
+    job = BenchJob(
+        "chat", 64, 0, 3, (1, 2), (BenchConversation("a", ("b", "c")),), ((0, 31, 12), (43, 9, 4)), cold=True
+    )
     assert decode_job(encode(job)) == job
-    reply = Reply(
+    reply = BenchReply(
         {1: 0.5, 8: 0.75},
         1.5,
         ((0, 3, 2),),

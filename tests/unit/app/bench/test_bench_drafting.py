@@ -8,11 +8,11 @@ import pytest
 
 from edgeinfer.app.bench.draft_figures import draft_figures
 from edgeinfer.app.bench.draft_table import as_json, lines
-from edgeinfer.app.bench.drafting import LOOP_TOKENS, Drafting, Shown, loop_start
-from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question
+from edgeinfer.app.bench.drafting import LOOP_TOKENS, DraftingBench, Shown, loop_start
+from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, DraftRun
 from edgeinfer.app.bench.subject import NotMeasurable
 
-QUESTION = Question("qa", ("the rain in the inn", "and then"))
+QUESTION = BenchConversation("qa", ("the rain in the inn", "and then"))
 
 
 def run_of(category: str, way: str, seconds: float, **fields: object) -> DraftRun:
@@ -83,9 +83,9 @@ def test_tables_and_json_show_every_group() -> None:
 
 
 def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, home: Path) -> None:
-    subject = Drafting(Opening("cpu", str(tiny_model), 1, 512, spec=4))
+    subject = DraftingBench(BenchOpening("cpu", str(tiny_model), 1, 512, spec=4))
     try:
-        reply = subject.run(Job("drafting", 24, seed=1, questions=(QUESTION,), repeats=2))
+        reply = subject.run(BenchJob("drafting", 24, seed=1, questions=(QUESTION,), repeats=2))
         assert [(run.way, run.repeat) for run in reply.drafting] == [
             *(("cold", 0), ("warm", 0), ("off", 0)),
             *(("warm", 1), ("off", 1), ("cold", 1)),
@@ -96,16 +96,16 @@ def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, 
             assert (run.n_passes == run.n_kept) == (run.way == "off" or not any(a for _, a in run.sources.values()))
             assert run.seconds > 0
             assert (run.cost > 0) == (run.way == "off")  # nobody measures what passes of one size cost
-        again = subject.run(Job("drafting", 24, questions=(QUESTION,), repeats=1))
+        again = subject.run(BenchJob("drafting", 24, questions=(QUESTION,), repeats=1))
         cold, warm = (next(run for run in again.drafting if run.way == way) for way in ("cold", "warm"))
         assert warm.n_passes < cold.n_passes  # it has led this conversation before
         assert sum(n for n, _, _ in cold.calibration) >= sum(cold.sizes.values())
         with pytest.raises(NotMeasurable, match="no test"):
-            subject.run(Job("prefill", 8))
+            subject.run(BenchJob("prefill", 8))
     finally:
         subject.close()
 
 
 def test_nothing_is_measured_where_nothing_is_drafted(tiny_model: Path, home: Path) -> None:
     with pytest.raises(NotMeasurable, match="nothing is drafted"):
-        Drafting(Opening("cpu", str(tiny_model), 1, 512, spec="off"))
+        DraftingBench(BenchOpening("cpu", str(tiny_model), 1, 512, spec="off"))

@@ -9,11 +9,11 @@ import pytest
 from edgeinfer.app.bench import figures
 from edgeinfer.app.bench.cases import Case
 from edgeinfer.app.bench.executors import ours
-from edgeinfer.app.bench.machine import Machine, Memory
+from edgeinfer.app.bench.machine import BenchMachine, MemoryBandwidth
 from edgeinfer.app.bench.measurement import Ops, Record
-from edgeinfer.app.bench.messages import OpTime, Reply
-from edgeinfer.app.bench.record import ModelFacts, as_json
-from edgeinfer.app.bench.rounds import Failure, Measured, Sample
+from edgeinfer.app.bench.messages import BenchReply, OpTime
+from edgeinfer.app.bench.record import BenchModel, as_json
+from edgeinfer.app.bench.rounds import CaseFailure, CaseResult, Sample
 from edgeinfer.app.bench.table import lines
 
 DECODE = Case("decode", 100, 0, runs=3)
@@ -21,19 +21,21 @@ VERIFY = Case("verify", 4, 64, runs=2, counts=(1, 2, 4))
 
 
 def sample(case: Case, name: str, seconds: dict[int, float], *, busy: bool = False) -> Sample:
-    return Sample(case, name, Reply(seconds, accepted_per_step=1.0), 0.98, 0.97, busy, 0)
+    return Sample(case, name, BenchReply(seconds, accepted_per_step=1.0), 0.98, 0.97, busy, 0)
 
 
-def decodes() -> Measured:
+def decodes() -> CaseResult:
     """Ours at 100, 200, 400 tok/s, the peer at 50, 50, 200; the peer's last run disturbed."""
     runs = [("cpu", 1.0), ("peer", 2.0), ("cpu", 0.5), ("peer", 2.0), ("cpu", 0.25), ("peer", 0.5)]
     samples = [sample(DECODE, name, {100: seconds}) for name, seconds in runs[:-1]]
     samples.append(sample(DECODE, "peer", {100: 0.5}, busy=True))
-    return Measured(tuple(samples), (Failure(DECODE, "broken", "crashed (signal 11, SIGSEGV)"),))
+    return CaseResult(tuple(samples), (CaseFailure(DECODE, "broken", "crashed (signal 11, SIGSEGV)"),))
 
 
 def test_rows_hold_medians_ranges_flags_and_problems() -> None:
-    found = {row.executor: row for row in figures.rows(decodes(), DECODE, ["cpu", "peer", "broken"], {}, Memory())}
+    found = {
+        row.executor: row for row in figures.rows(decodes(), DECODE, ["cpu", "peer", "broken"], {}, MemoryBandwidth())
+    }
     assert found["cpu"].tok_s == figures.Spread(200.0, 100.0, 400.0)
     assert (found["peer"].tok_s.median, found["peer"].busy_runs, found["cpu"].busy_runs) == (50.0, 1, 0)
     assert found["cpu"].accepted_per_step == 1.0
@@ -55,7 +57,9 @@ def test_the_share_of_bandwidth_is_bytes_times_rate_over_what_can_be_read() -> N
             return 5e7
 
     traffic = {"cpu": Traffic()}
-    (row,) = figures.rows(decodes(), DECODE, ["cpu"], traffic, Memory(read_bytes_s=2e10, model_read_bytes_s=4e10))  # type: ignore[arg-type]
+    (row,) = figures.rows(
+        decodes(), DECODE, ["cpu"], traffic, MemoryBandwidth(read_bytes_s=2e10, model_read_bytes_s=4e10)
+    )  # type: ignore[arg-type]
     assert row.bytes_per_token == 5e7
     assert row.share_of_bandwidth == pytest.approx(0.5)
     assert row.share_of_model_bandwidth == pytest.approx(0.25)
@@ -63,30 +67,30 @@ def test_the_share_of_bandwidth_is_bytes_times_rate_over_what_can_be_read() -> N
 
 def test_the_cost_of_a_pass_is_taken_within_each_run() -> None:
     samples = (sample(VERIFY, "cpu", {1: 1.0, 2: 1.5, 4: 2.0}), sample(VERIFY, "cpu", {1: 2.0, 2: 2.0, 4: 3.0}))
-    found = figures.rows(Measured(samples, ()), VERIFY, ["cpu"], {}, Memory())
+    found = figures.rows(CaseResult(samples, ()), VERIFY, ["cpu"], {}, MemoryBandwidth())
     assert figures.verify_cost(found, "cpu") == {1: 1.0, 2: 1.25, 4: 1.75}
     assert {row.n: row.tok_s.median for row in found} == {1: 0.75, 2: pytest.approx(7 / 6), 4: pytest.approx(5 / 3)}
 
 
 def test_a_start_has_seconds_and_no_rate() -> None:
     case = Case("start", 1, 0, runs=1)
-    (row,) = figures.rows(Measured((sample(case, "cpu", {1: 0.5}),), ()), case, ["cpu"], {}, Memory())
+    (row,) = figures.rows(CaseResult((sample(case, "cpu", {1: 0.5}),), ()), case, ["cpu"], {}, MemoryBandwidth())
     assert (row.tok_s.median, row.seconds.median) == (None, 0.5)
 
 
 def test_answers_of_different_lengths_are_compared_by_rate() -> None:
     case = Case("chat", 64, 0, runs=1)
     samples = (sample(case, "cpu", {30: 1.0}), sample(case, "reference", {20: 2.0}))
-    (ratio,) = figures.ratios(Measured(samples, ()), case, "cpu", ["reference"])
+    (ratio,) = figures.ratios(CaseResult(samples, ()), case, "cpu", ["reference"])
     assert ratio.values.median == 3.0
 
 
 def record() -> Record:
     """A record with a bit of everything."""
     measured, first = decodes(), ours("cpu").name
-    found = figures.rows(measured, DECODE, [first, "peer", "broken"], {}, Memory())
-    machine = Machine(
-        "A CPU", 2, 1 << 34, "Linux 6", "3.11.0", Memory(("avx2",), "avx2", 2e10, "read_one_stream", 3e10)
+    found = figures.rows(measured, DECODE, [first, "peer", "broken"], {}, MemoryBandwidth())
+    machine = BenchMachine(
+        "A CPU", 2, 1 << 34, "Linux 6", "3.11.0", MemoryBandwidth(("avx2",), "avx2", 2e10, "read_one_stream", 3e10)
     )
     times = (OpTime("MatMul", "product", 8, 3e-3, 1e-3), OpTime("RMSNorm", "norm", 4, 1e-3, 0.0))
     compared = tuple(figures.ratios(measured, DECODE, first, ["peer"]))
@@ -94,7 +98,7 @@ def record() -> Record:
     return Record(machine, 2, 0.99, 0.98, tuple(found), compared, {1: 1.0}, measured.samples, ops)
 
 
-FACTS = ModelFacts("tiny", "/models/tiny.gguf", "Q4_0", 1000)
+FACTS = BenchModel("tiny", "/models/tiny.gguf", "Q4_0", 1000)
 
 
 def test_the_json_has_the_keys_of_the_contract() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.bench.messages import Job, Opening, OpTime
-from edgeinfer.app.bench.op_times import OpTimes
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, OpTime
+from edgeinfer.app.bench.op_times import OpProfile
 from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.backends.base import OpSeconds
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
@@ -47,34 +47,34 @@ class ProfilingLane:
 
 
 @pytest.fixture
-def subject(tiny_model: Path) -> Iterator[OpTimes]:
-    with closing(OpTimes(Opening("null", str(tiny_model), 1, CONTEXT, purpose="ops"))) as opened:
+def subject(tiny_model: Path) -> Iterator[OpProfile]:
+    with closing(OpProfile(BenchOpening("null", str(tiny_model), 1, CONTEXT, purpose="ops"))) as opened:
         yield opened
 
 
 def test_passes_are_placed_at_the_depth_and_their_median_is_given(
-    subject: OpTimes, monkeypatch: pytest.MonkeyPatch
+    subject: OpProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane = ProfilingLane()
     monkeypatch.setattr(subject, "_lane", lane)
-    reply = subject.run(Job("ops", 1, depth=600))
+    reply = subject.run(BenchJob("ops", 1, depth=600))
     assert reply.ops == (OpTime("MatMul", "product", 4, 8.5, 0.5),)  # passes 2 to 15; the first only warms up
     assert reply.overhead == {"launch_s": 3.0, "call_s": 2.0, "barrier_s": 1.0}
     (step, *_) = lane.steps
     assert step.batch.positions.tolist() == [600]
     assert (step.tables[step.rows[0], : 600 // PAGE + 1] >= 0).all()
-    subject.run(Job("ops", 2000, depth=0))
+    subject.run(BenchJob("ops", 2000, depth=0))
     assert len(lane.steps[-1].batch.tokens) == 256  # one pass holds no more
 
 
-def test_a_device_that_does_not_time_its_ops_says_so(subject: OpTimes) -> None:
+def test_a_device_that_does_not_time_its_ops_says_so(subject: OpProfile) -> None:
     with pytest.raises(NotMeasurable, match="does not time its ops"):
-        subject.run(Job("ops", 1))
+        subject.run(BenchJob("ops", 1))
 
 
 @pytest.mark.parametrize(("family", "op"), [("qwen35", "GatedDeltaNet"), ("lfm2", "CausalConv")])
 def test_ops_with_states_are_timed_too(family: str, op: str) -> None:
-    with closing(OpTimes(Opening("cpu", str(DATA / f"{family}-q8_0.gguf"), 1, 256, purpose="ops"))) as opened:
+    with closing(OpProfile(BenchOpening("cpu", str(DATA / f"{family}-q8_0.gguf"), 1, 256, purpose="ops"))) as opened:
         for n_tokens in (1, 70):
-            reply = opened.run(Job("ops", n_tokens, depth=100))
+            reply = opened.run(BenchJob("ops", n_tokens, depth=100))
             assert any(time.op == op and time.busy_s > 0 for time in reply.ops)

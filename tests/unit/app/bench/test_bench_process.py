@@ -13,42 +13,42 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgeinfer.app.bench.executors import Conditions, Executor
-from edgeinfer.app.bench.messages import Job, Opening, Question, Reply
-from edgeinfer.app.bench.process import Child, ended
+from edgeinfer.app.bench.executors import BenchExecutor, Conditions
+from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, BenchReply
+from edgeinfer.app.bench.process import BenchChild, ended
 from edgeinfer.app.bench.runners import ChildRunner, runner_for, seconds_to_output
 
 CONTEXT = 128
 
 
 @pytest.fixture(scope="module")
-def child(tiny_model: Path) -> Iterator[Child]:
-    with closing(Child(Opening("reference", str(tiny_model), 1, CONTEXT))) as opened:
-        assert opened.opened == Reply()
+def child(tiny_model: Path) -> Iterator[BenchChild]:
+    with closing(BenchChild(BenchOpening("reference", str(tiny_model), 1, CONTEXT))) as opened:
+        assert opened.opened == BenchReply()
         yield opened
 
 
-def test_a_child_measures_passes(child: Child) -> None:
-    for job in (Job("prefill", 8), Job("decode", 3, depth=5), Job("prefill", 4, depth=5)):
+def test_a_child_measures_passes(child: BenchChild) -> None:
+    for job in (BenchJob("prefill", 8), BenchJob("decode", 3, depth=5), BenchJob("prefill", 4, depth=5)):
         reply = child.run(job)
         assert reply.problem is None
         assert list(reply.seconds) == [job.n]
         assert reply.seconds[job.n] > 0
-    verified = child.run(Job("verify", 4, depth=6, counts=(1, 2, 4)))
+    verified = child.run(BenchJob("verify", 4, depth=6, counts=(1, 2, 4)))
     assert list(verified.seconds) == [1, 2, 4]
-    replayed = child.run(Job("chat", 8, turns=((0, 6, 3), (8, 4, 2))))
+    replayed = child.run(BenchJob("chat", 8, turns=((0, 6, 3), (8, 4, 2))))
     assert list(replayed.seconds) == [5]
 
 
-def test_what_cannot_be_measured_is_said_and_the_child_goes_on(child: Child) -> None:
-    assert "no test 'dance'" in str(child.run(Job("dance", 1)).problem)
-    assert "context" in str(child.run(Job("prefill", 8, depth=CONTEXT)).problem)
-    assert child.run(Job("prefill", 8)).problem is None
+def test_what_cannot_be_measured_is_said_and_the_child_goes_on(child: BenchChild) -> None:
+    assert "no test 'dance'" in str(child.run(BenchJob("dance", 1)).problem)
+    assert "context" in str(child.run(BenchJob("prefill", 8, depth=CONTEXT)).problem)
+    assert child.run(BenchJob("prefill", 8)).problem is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_a_waiting_child_computes_nothing(child: Child) -> None:
-    child.run(Job("prefill", 8))
+def test_a_waiting_child_computes_nothing(child: BenchChild) -> None:
+    child.run(BenchJob("prefill", 8))
     time.sleep(1.0)  # NumPy's own threads spin for a moment
     before = psutil.Process(child.pid).cpu_times()
     time.sleep(0.5)
@@ -59,33 +59,37 @@ def test_a_waiting_child_computes_nothing(child: Child) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_crash_is_an_answer_and_the_runner_starts_anew(tiny_model: Path) -> None:
     conditions = Conditions(tiny_model, 1, None, CONTEXT)
-    with closing(ChildRunner(Executor("reference", "ours", "reference"), conditions)) as runner:
-        assert runner.run(Job("prefill", 4)).problem is None
+    with closing(ChildRunner(BenchExecutor("reference", "ours", "reference"), conditions)) as runner:
+        assert runner.run(BenchJob("prefill", 4)).problem is None
         assert runner._child is not None
         os.kill(runner._child.pid, signal.SIGSEGV)
-        assert str(runner.run(Job("prefill", 4)).problem).startswith("crashed (signal 11, SIGSEGV)")
-        assert runner.run(Job("prefill", 4)).problem is None
+        assert str(runner.run(BenchJob("prefill", 4)).problem).startswith("crashed (signal 11, SIGSEGV)")
+        assert runner.run(BenchJob("prefill", 4)).problem is None
 
 
 def test_a_model_that_cannot_be_opened_is_asked_for_once(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     conditions = Conditions(broken, 1, None, CONTEXT)
-    with closing(ChildRunner(Executor("reference", "ours", "reference"), conditions)) as runner:
-        first = runner.run(Job("prefill", 4))
+    with closing(ChildRunner(BenchExecutor("reference", "ours", "reference"), conditions)) as runner:
+        first = runner.run(BenchJob("prefill", 4))
         assert "broken.gguf" in str(first.problem)
-        assert runner.run(Job("decode", 4)) is first
+        assert runner.run(BenchJob("decode", 4)) is first
 
 
 def test_a_child_that_does_not_answer_is_ended(tiny_model: Path) -> None:
-    with closing(Child(Opening("reference", str(tiny_model), 1, CONTEXT), limit_s=0.001)) as child:
+    with closing(BenchChild(BenchOpening("reference", str(tiny_model), 1, CONTEXT), limit_s=0.001)) as child:
         assert "no answer within" in str(child.opened.problem)
 
 
 def test_answers_of_ours_count_what_was_read_and_answered(tiny_model: Path) -> None:
-    opening = Opening("reference", str(tiny_model), 1, CONTEXT, purpose="answers")
-    with closing(Child(opening)) as child:
-        reply = child.run(Job("chat", 6, questions=(Question("a", ("the rain", "an inn")), Question("b", ("he",)))))
+    opening = BenchOpening("reference", str(tiny_model), 1, CONTEXT, purpose="answers")
+    with closing(BenchChild(opening)) as child:
+        reply = child.run(
+            BenchJob(
+                "chat", 6, questions=(BenchConversation("a", ("the rain", "an inn")), BenchConversation("b", ("he",)))
+            )
+        )
         assert reply.problem is None
         assert [turn[2] for turn in reply.turns] == [6, 6, 6]  # greedy answers of this model never end
         assert list(reply.seconds) == [18]
@@ -95,11 +99,11 @@ def test_answers_of_ours_count_what_was_read_and_answered(tiny_model: Path) -> N
         assert set(reply.categories) == {"a", "b"}
 
 
-def script_runner(tmp_path: Path, text: str) -> Reply:
+def script_runner(tmp_path: Path, text: str) -> BenchReply:
     script = tmp_path / "peer.py"
     script.write_text(text)
-    executor = Executor("python:peer.py", "script", "python", script)
-    return runner_for(executor, Conditions(Path("/m.gguf"), 3, None, CONTEXT)).run(Job("decode", 16, depth=7))
+    executor = BenchExecutor("python:peer.py", "script", "python", script)
+    return runner_for(executor, Conditions(Path("/m.gguf"), 3, None, CONTEXT)).run(BenchJob("decode", 16, depth=7))
 
 
 def test_a_script_is_told_what_to_measure_and_its_last_line_is_the_rate(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_a_script_is_told_what_to_measure_and_its_last_line_is_the_rate(tmp_path
         tmp_path,
         "import sys\nassert sys.argv[1:] == ['/m.gguf', 'decode', '16', '7', '3'], sys.argv\nprint('x')\nprint(32.0)\n",
     )
-    assert reply == Reply({16: 0.5})
+    assert reply == BenchReply({16: 0.5})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgeinfer.app.bench.cases import Case
-from edgeinfer.app.bench.messages import Job, Reply
+from edgeinfer.app.bench.messages import BenchJob, BenchReply
 from edgeinfer.app.bench.rounds import REPEATS, Rounds, neighbours
 
 DECODE = Case("decode", 16, 0, runs=3)
@@ -15,15 +15,17 @@ class Bench:
     """Executors that answer at once and note who was asked what; `idle` gives shares in turn, then 1.0."""
 
     def __init__(self, idle: list[float] | None = None, problems: dict[tuple[str, int], str] | None = None) -> None:
-        self.asked: list[tuple[str, Job]] = []
+        self.asked: list[tuple[str, BenchJob]] = []
         self._idle: Iterator[float] = iter(idle or [])
         self._problems = problems or {}
 
-    def run(self, name: str, job: Job) -> Reply:
+    def run(self, name: str, job: BenchJob) -> BenchReply:
         """Take as many seconds as runs were asked for so far."""
         self.asked.append((name, job))
         problem = self._problems.get((name, job.seed))
-        return Reply(problem=problem) if problem else Reply({job.n: float(len(self.asked))}, turns=((0, 5, 3),))
+        return (
+            BenchReply(problem=problem) if problem else BenchReply({job.n: float(len(self.asked))}, turns=((0, 5, 3),))
+        )
 
     def rounds(self) -> Rounds:
         return Rounds(self.run, lambda: next(self._idle, 1.0), lambda idle: idle < 0.9)

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from edgeinfer.app.bench import machine
-from edgeinfer.app.bench.machine import Memory
-from edgeinfer.app.bench.traffic import Traffic
-from edgeinfer.engine import idle
+from edgeinfer.app.bench.machine import MemoryBandwidth
+from edgeinfer.app.bench.traffic import TrafficBench
+from edgeinfer.engine.measure import idle
 from edgeinfer.models.load import open_model
 from tests.conftest import HEADS, KV_HEADS, LAYERS, WIDTH
 
@@ -20,19 +20,19 @@ KV_TOKEN_BYTES = 2 * LAYERS * KV_HEADS * (WIDTH // HEADS) * 4  # the reference d
 
 
 @pytest.fixture
-def traffic(tiny_model: Path) -> Traffic:
+def traffic(tiny_model: Path) -> TrafficBench:
     with open_model(tiny_model, CONTEXT) as model:
-        return Traffic.of("reference", model.spec, model.file.tensors, CONTEXT)
+        return TrafficBench.of("reference", model.spec, model.file.tensors, CONTEXT)
 
 
-def test_a_decoded_token_reads_all_weights_and_what_is_cached(traffic: Traffic) -> None:
+def test_a_decoded_token_reads_all_weights_and_what_is_cached(traffic: TrafficBench) -> None:
     weights = traffic.footprint.weight_bytes
     assert traffic.footprint.kv_bytes_per_token == KV_TOKEN_BYTES
     assert traffic.bytes_per_token("decode", 1, 0) == weights + KV_TOKEN_BYTES
     assert traffic.bytes_per_token("decode", 3, 100) == weights + 102 * KV_TOKEN_BYTES  # 101, 102 and 103
 
 
-def test_a_pass_reads_its_weights_once(traffic: Traffic) -> None:
+def test_a_pass_reads_its_weights_once(traffic: TrafficBench) -> None:
     weights = traffic.footprint.weight_bytes
     assert traffic.bytes_per_token("verify", 4, 10) == (weights + 14 * KV_TOKEN_BYTES) / 4
     three_passes = (3 * weights + (256 + 512 + 600) * KV_TOKEN_BYTES) / 600
@@ -75,7 +75,7 @@ def test_the_idle_share_counts_waiting_for_disks_and_not_guests_twice(monkeypatc
 
 def test_memory_is_read_again_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     rates, shares = iter([1e9, 3e9, 2e9]), iter([1.0, 0.5, 0.5, 0.5])
-    monkeypatch.setattr(machine, "read_memory", lambda cores, model_bytes: Memory(read_bytes_s=next(rates)))
+    monkeypatch.setattr(machine, "read_memory", lambda cores, model_bytes: MemoryBandwidth(read_bytes_s=next(rates)))
     found = machine.read_quietly((0,), 1, lambda: next(shares), lambda share: share < 0.9)
     assert (found.read_bytes_s, found.busy) == (3e9, True)
     rates, shares = iter([1e9, 3e9]), iter([1.0, 0.5, 1.0, 1.0, 1.0])

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving
 
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.models.download.policy import Policy
-from edgeinfer.models.store import Store
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.models.download.policy import DownloadPolicy
+from edgeinfer.models.store import ModelStore
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import machine
 
-QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
+QUICK = DownloadPolicy(
+    attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +38,9 @@ def server() -> Iterator[FileServer]:
 
 
 @pytest.fixture
-def store(home: Path) -> Store:
+def store(home: Path) -> ModelStore:
     """An empty store that loses patience quickly."""
-    return Store(home / "models", QUICK)
+    return ModelStore(home / "models", QUICK)
 
 
 @pytest.fixture

@@ -10,31 +10,31 @@ from file_server import FileServer, Served
 from tiny_models import write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import detail_lines, duration, fit_word, pull_line, rate_word, size_word, state_word
 from edgeinfer.app.speeds import SpeedLog
-from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.errors import DownloadFailed, ModelNotFound
-from edgeinfer.models.delivery import Listed
+from edgeinfer.models.delivery import ListedModel
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, Store
-from edgeinfer.scheduling.plan import Speeds
-from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, ModelStore
+from edgeinfer.scheduling.machine.topology import usable_cores
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
 
 @pytest.fixture
-def catalogue(store: Store) -> Catalogue:
+def catalogue(store: ModelStore) -> Catalogue:
     return Catalogue(store)
 
 
 def test_an_empty_store_offers_the_starter_model(catalogue: Catalogue) -> None:
-    assert catalogue.entries() == (Entry(STARTER_NAME, STARTER_SOURCE, None, None),)
+    assert catalogue.entries() == (ModelEntry(STARTER_NAME, STARTER_SOURCE, None, None),)
     assert catalogue.forecast(catalogue.entries()[0]) is None
 
 
-def test_models_here_are_listed_with_their_format(catalogue: Catalogue, store: Store, tiny_model: Path) -> None:
+def test_models_here_are_listed_with_their_format(catalogue: Catalogue, store: ModelStore, tiny_model: Path) -> None:
     store.pull(str(tiny_model))
     store.remember("tiny")
     here, starter = catalogue.entries()
@@ -46,10 +46,10 @@ def test_models_here_are_listed_with_their_format(catalogue: Catalogue, store: S
     assert (found.fits, found.n_context, found.n_context_trained) == (True, 256, 512)
 
 
-def test_speeds_that_were_measured_are_shown_as_such(catalogue: Catalogue, store: Store, tiny_model: Path) -> None:
+def test_speeds_that_were_measured_are_shown_as_such(catalogue: Catalogue, store: ModelStore, tiny_model: Path) -> None:
     store.pull(str(tiny_model))
     with GGUFFile.open(tiny_model) as file:
-        SpeedLog().record(fingerprint(file), "cpu", len(usable_cores()), measured=Speeds(decode_tok_s=123.0))
+        SpeedLog().record(fingerprint(file), "cpu", len(usable_cores()), measured=MeasuredSpeeds(decode_tok_s=123.0))
     found = catalogue.forecast(catalogue.entries()[0], 256)
     assert found is not None
     assert found.measured.decode_tok_s == 123.0
@@ -57,7 +57,7 @@ def test_speeds_that_were_measured_are_shown_as_such(catalogue: Catalogue, store
 
 
 def test_an_address_is_looked_at_without_its_body(
-    catalogue: Catalogue, server: FileServer, store: Store, tmp_path: Path
+    catalogue: Catalogue, server: FileServer, store: ModelStore, tmp_path: Path
 ) -> None:
     data = write_model(tmp_path / "source.gguf", kib=8192)
     server.files["/big-Q8_0.gguf"] = Served(data)
@@ -87,17 +87,17 @@ def test_what_is_no_source_is_told_the_forms(catalogue: Catalogue) -> None:
 
 
 def test_quants_are_reckoned_from_the_one_that_was_looked_at(
-    store: Store, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    store: ModelStore, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = {quant: tmp_path / f"tiny-{quant}.gguf" for quant in ("Q4_K_M", "Q8_0")}
     for path in copies.values():
         shutil.copy(tiny_model, path)
-    offers = tuple(Listed(f"hf:u/r:{quant}", f"tiny-{quant}", quant, 1_000_000, 1) for quant in copies)
+    offers = tuple(ListedModel(f"hf:u/r:{quant}", f"tiny-{quant}", quant, 1_000_000, 1) for quant in copies)
     looked = []
 
     def look(source: str) -> object:
         looked.append(source)
-        return Store.look(store, str(copies[source.rpartition(":")[2]]))
+        return ModelStore.look(store, str(copies[source.rpartition(":")[2]]))
 
     catalogue = Catalogue(store)
     monkeypatch.setattr(store, "listed", lambda source: offers)
@@ -114,7 +114,7 @@ def test_quants_are_reckoned_from_the_one_that_was_looked_at(
     assert not third.is_estimate
 
 
-def test_memory_of_the_model_in_use_counts_as_free(store: Store, tiny_model: Path) -> None:
+def test_memory_of_the_model_in_use_counts_as_free(store: ModelStore, tiny_model: Path) -> None:
     store.pull(str(tiny_model))
     entry = Catalogue(store).entries()[0]
     plain, after = (Catalogue(store, held_bytes=lambda held=held: held).forecast(entry, 256) for held in (0, 1 << 50))
@@ -123,7 +123,7 @@ def test_memory_of_the_model_in_use_counts_as_free(store: Store, tiny_model: Pat
     assert after.available_bytes - plain.available_bytes > 1 << 49
 
 
-def test_deleting_leaves_the_files_of_others(catalogue: Catalogue, store: Store, tiny_model: Path) -> None:
+def test_deleting_leaves_the_files_of_others(catalogue: Catalogue, store: ModelStore, tiny_model: Path) -> None:
     store.pull(str(tiny_model))
     assert str(tiny_model) in catalogue.remove(catalogue.entries()[0]).text
     assert tiny_model.exists()
@@ -135,7 +135,7 @@ def test_deleting_leaves_the_files_of_others(catalogue: Catalogue, store: Store,
 
 
 def test_words() -> None:
-    offer, here = Entry("a", "hf:a/b", None, None), Entry("a", "file", "Q4_0", 1500, path=Path("/a"))
+    offer, here = ModelEntry("a", "hf:a/b", None, None), ModelEntry("a", "file", "Q4_0", 1500, path=Path("/a"))
     assert (size_word(offer), size_word(here)) == ("?", "1.5 kB")
     assert state_word(offer, None, None) == "offer"
     assert state_word(offer, PullStatus("hf:a/b", "running", 43, 100), None) == "43 %"
@@ -143,7 +143,7 @@ def test_words() -> None:
     fits = Forecast(4096, True, 1, 2)
     assert [fit_word(each) for each in (None, fits, Forecast(4096, False, 3, 2))] == ["?", "yes", "no"]
     assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25)) == "~7.2"
-    assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25, measured=Speeds(decode_tok_s=90.0))) == "90"
+    assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25, measured=MeasuredSpeeds(decode_tok_s=90.0))) == "90"
     assert [duration(seconds) for seconds in (40, 720, 12000)] == ["40 s", "12 min", "3 h 20 min"]
     line = pull_line(PullStatus("hf:a/b", "running", 2_000_000, 10_000_000, 1e6))
     assert line == "running, 2.0 MB of 10.0 MB, 1.0 MB/s, 8 s left: hf:a/b"
@@ -151,6 +151,6 @@ def test_words() -> None:
 
 def test_headers_cannot_steer_the_terminal() -> None:
     found = Forecast(1, True, 1, 2, title="a\x1b[2Jb\nc", licence="\x9b31m")
-    text = "\n".join(detail_lines(Entry("n\x1b]0;x\x07", "s\r", None, 1), found))
+    text = "\n".join(detail_lines(ModelEntry("n\x1b]0;x\x07", "s\r", None, 1), found))
     assert not any(ord(letter) < 32 and letter != "\n" for letter in text)
     assert "\x9b" not in text

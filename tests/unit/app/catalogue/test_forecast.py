@@ -9,13 +9,13 @@ import pytest
 from tiny_models import write_hollow_llama
 
 from edgeinfer.app.catalogue.forecast import UNMEASURED, Forecast, by_size, estimated, forecast_of
-from edgeinfer.app.planning import Wanted, plan_model
+from edgeinfer.app.planning import PlanRequest, plan_model
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.load import spec_of
-from edgeinfer.scheduling.plan import Speeds
-from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
 GB = 1_000_000_000
 
@@ -39,7 +39,7 @@ def test_without_a_profile_it_is_said_what_would_make_one(home: Path, header: He
 def test_rates_are_those_of_the_plan(home: Path, header: Header, profile: Profile) -> None:
     found = forecast(header, profile)
     planned = plan_model(
-        profile, work_of(spec_of(header.metadata, header.tensors), header.tensors), Wanted(512, schedule="cpu")
+        profile, work_of(spec_of(header.metadata, header.tensors), header.tensors), PlanRequest(512, schedule="cpu")
     )
     assert found.decode_tok_s == pytest.approx(planned.decode_tok_s)
     assert found.prefill_tok_s == pytest.approx(planned.prefill_tok_s)
@@ -83,8 +83,8 @@ def test_another_quant_is_reckoned_in_proportion(home: Path, header: Header, pro
 
 
 def test_measured_speeds_of_one_quant_are_not_those_of_another(home: Path, header: Header) -> None:
-    known = replace(forecast(header), measured=Speeds(decode_tok_s=50.0))
-    assert estimated(known, 10, 5).measured == Speeds()
+    known = replace(forecast(header), measured=MeasuredSpeeds(decode_tok_s=50.0))
+    assert estimated(known, 10, 5).measured == MeasuredSpeeds()
 
 
 def test_files_without_a_readable_header_are_judged_by_size() -> None:

@@ -14,7 +14,7 @@ from tiny_models import write_model
 from edgeinfer.app.catalogue.pulling import PullQueue, PullStatus
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.store import Store
+from edgeinfer.models.store import ModelStore
 
 
 def wait(happened: Callable[[], bool], patience_s: float = 20.0) -> None:
@@ -54,7 +54,7 @@ def release(served: Served) -> None:
     served.stall.set()
 
 
-def test_a_pull_lands(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_pull_lands(server: FileServer, store: ModelStore, data: bytes) -> None:
     server.files["/tiny.gguf"], source = Served(data), server.url("/tiny.gguf")
     queue = PullQueue(store)
     queue.add(source)
@@ -66,7 +66,9 @@ def test_a_pull_lands(server: FileServer, store: Store, data: bytes) -> None:
     queue.close()
 
 
-def test_a_paused_pull_keeps_its_part_and_goes_on(server: FileServer, store: Store, data: bytes, held: Served) -> None:
+def test_a_paused_pull_keeps_its_part_and_goes_on(
+    server: FileServer, store: ModelStore, data: bytes, held: Served
+) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     begin(queue, source)
     queue.pause(source)
@@ -84,7 +86,7 @@ def test_a_paused_pull_keeps_its_part_and_goes_on(server: FileServer, store: Sto
     assert sorted(path.name for path in store.root.iterdir()) == ["tiny.gguf", "tiny.json"]
 
 
-def test_the_next_run_finds_what_was_left(server: FileServer, store: Store, data: bytes, held: Served) -> None:
+def test_the_next_run_finds_what_was_left(server: FileServer, store: ModelStore, data: bytes, held: Served) -> None:
     first, source = PullQueue(store), server.url("/tiny.gguf")
     begin(first, source)
     first.close()
@@ -101,7 +103,7 @@ def test_the_next_run_finds_what_was_left(server: FileServer, store: Store, data
 
 
 @pytest.mark.parametrize("when", ["running", "paused", "later"])
-def test_a_cancelled_pull_leaves_nothing(server: FileServer, store: Store, held: Served, when: str) -> None:
+def test_a_cancelled_pull_leaves_nothing(server: FileServer, store: ModelStore, held: Served, when: str) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     begin(queue, source)
     if when != "running":
@@ -117,7 +119,7 @@ def test_a_cancelled_pull_leaves_nothing(server: FileServer, store: Store, held:
 
 
 def test_an_address_with_a_secret_is_not_written_down(
-    server: FileServer, store: Store, data: bytes, held: Served
+    server: FileServer, store: ModelStore, data: bytes, held: Served
 ) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf?key=hidden")
     begin(queue, source)
@@ -129,7 +131,7 @@ def test_an_address_with_a_secret_is_not_written_down(
     assert list(store.root.glob("*")) == []
 
 
-def test_one_at_a_time_in_order(server: FileServer, store: Store, data: bytes, held: Served) -> None:
+def test_one_at_a_time_in_order(server: FileServer, store: ModelStore, data: bytes, held: Served) -> None:
     server.files["/other.gguf"] = Served(data)
     queue, first, second = PullQueue(store), server.url("/tiny.gguf"), server.url("/other.gguf")
     begin(queue, first)
@@ -140,7 +142,9 @@ def test_one_at_a_time_in_order(server: FileServer, store: Store, data: bytes, h
     assert state(queue, first) == "paused"
 
 
-def test_a_paused_one_that_waits_does_not_start(server: FileServer, store: Store, data: bytes, held: Served) -> None:
+def test_a_paused_one_that_waits_does_not_start(
+    server: FileServer, store: ModelStore, data: bytes, held: Served
+) -> None:
     server.files["/other.gguf"] = Served(data)
     queue, first, second = PullQueue(store), server.url("/tiny.gguf"), server.url("/other.gguf")
     begin(queue, first)
@@ -152,7 +156,7 @@ def test_a_paused_one_that_waits_does_not_start(server: FileServer, store: Store
 
 
 def test_a_pull_that_is_wanted_again_while_it_stops_goes_on(
-    server: FileServer, store: Store, data: bytes, held: Served
+    server: FileServer, store: ModelStore, data: bytes, held: Served
 ) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     begin(queue, source)
@@ -163,7 +167,7 @@ def test_a_pull_that_is_wanted_again_while_it_stops_goes_on(
     assert store.find("tiny").path.read_bytes() == data
 
 
-def test_without_a_model_named_the_only_pull_is_meant(server: FileServer, store: Store, held: Served) -> None:
+def test_without_a_model_named_the_only_pull_is_meant(server: FileServer, store: ModelStore, held: Served) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     assert queue.meant("") is None
     begin(queue, source)
@@ -174,7 +178,7 @@ def test_without_a_model_named_the_only_pull_is_meant(server: FileServer, store:
     wait(lambda: queue.meant("") is None)
 
 
-def test_a_refused_model_can_be_forced(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_refused_model_can_be_forced(server: FileServer, store: ModelStore, data: bytes) -> None:
     def refuse(header: Header, nbytes: int) -> None:
         raise DoesNotFit(f"{nbytes} bytes are too many")
 
@@ -189,7 +193,7 @@ def test_a_refused_model_can_be_forced(server: FileServer, store: Store, data: b
     wait(lambda: state(queue, source) == "done")
 
 
-def test_a_failure_is_told_and_can_be_tried_again(server: FileServer, store: Store, data: bytes) -> None:
+def test_a_failure_is_told_and_can_be_tried_again(server: FileServer, store: ModelStore, data: bytes) -> None:
     queue, source = PullQueue(store), server.url("/tiny.gguf")
     queue.add(source)
     wait(lambda: state(queue, source) == "failed")

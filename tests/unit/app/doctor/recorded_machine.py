@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeinfer.app.doctor import Finding
-from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.app.doctor.system import Counters, Mount, Swap, Window
-from edgeinfer.scheduling.governor import Condition
-from edgeinfer.scheduling.profile import (
+from edgeinfer.app.doctor.machine import ExaminedMachine
+from edgeinfer.app.doctor.system import Counters, Mount, SampledInterval, Swap
+from edgeinfer.scheduling.machine.profile import (
     ANY,
     AttentionRates,
     CoreRates,
@@ -21,7 +20,8 @@ from edgeinfer.scheduling.profile import (
     ProductRates,
     Profile,
 )
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.scheduling.workers.governor import Condition
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)
 
@@ -51,12 +51,12 @@ class RecordedSystem:
         return self.free
 
 
-def machine_at(root: Path, **changes: object) -> Machine:
+def machine_at(root: Path, **changes: object) -> ExaminedMachine:
     """The machine whose files are below `root`; it tells nothing else unless `changes` say so."""
-    plain = Machine(
+    plain = ExaminedMachine(
         root=root,
         system=RecordedSystem(),
-        window=Window(),
+        window=SampledInterval(),
         topology=read_topology(root),
         profile=None,
         profile_path=None,

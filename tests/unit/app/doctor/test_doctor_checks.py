@@ -10,7 +10,7 @@ from edgeinfer.app.doctor import CHECKS, STATUSES, Check, Finding, examine, run_
 from edgeinfer.app.doctor.report import lines, record
 from edgeinfer.errors import EdgeInferError
 from tests.unit.app.doctor.recorded_machine import machine_at, write
-from tests.unit.scheduling.topology.recorded import TREES, lay_out
+from tests.unit.scheduling.machine.topology.recorded import TREES, lay_out
 
 KEYS = CHECKS.keys()
 READ = (

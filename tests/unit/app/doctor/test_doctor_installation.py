@@ -11,10 +11,10 @@ import pytest
 
 from edgeinfer.app.doctor.checks import disk, extras, kernels, profile, settings, versions
 from edgeinfer.app.doctor.checks.disk import ModelDisk
-from edgeinfer.app.doctor.checks.extras import Accelerator, Installed
+from edgeinfer.app.doctor.checks.extras import AcceleratorNode, Installed
 from edgeinfer.app.doctor.checks.kernels import Folder, KernelFolders
 from edgeinfer.app.doctor.checks.profile import ProfileState
-from edgeinfer.app.doctor.checks.settings import Chosen
+from edgeinfer.app.doctor.checks.settings import ChosenSettings
 from edgeinfer.app.doctor.checks.versions import Versions
 from edgeinfer.app.doctor.system import Mount
 from edgeinfer.engine.speculation import drafts
@@ -85,7 +85,7 @@ def test_extras_by_what_is_installed() -> None:
 
 
 def test_hardware_without_its_extra_is_a_note() -> None:
-    gpu = Accelerator("NVIDIA", "GPU", "/dev/nvidia0")
+    gpu = AcceleratorNode("NVIDIA", "GPU", "/dev/nvidia0")
     found = by_name(extras.judge(Installed({}, ("cpu", "cuda"), (), (gpu,))))
     assert (found["extra-cuda"].status, found["extra-cuda"].fix) == ("note", "pip install 'edgeinfer[cuda]'")
     assert "NVIDIA GPU (/dev/nvidia0)" in found["extra-cuda"].message
@@ -95,7 +95,7 @@ def test_hardware_without_its_extra_is_a_note() -> None:
 
 
 def test_hardware_that_this_version_cannot_use_is_named() -> None:
-    npu = Accelerator("Intel", "NPU", "/dev/accel/accel0")
+    npu = AcceleratorNode("Intel", "NPU", "/dev/accel/accel0")
     found = by_name(extras.judge(Installed({}, ("cpu",), (), (npu,))))["accelerators"]
     assert (found.status, found.value) == ("ok", 1)
     assert "/dev/accel/accel0" in found.message
@@ -107,11 +107,14 @@ def test_accelerators_are_found_by_their_nodes(tmp_path: Path) -> None:
     write(tmp_path, "sys/class/drm/renderD130/device/vendor", "0x1af4\n")  # a virtual one
     write(tmp_path, "sys/class/drm/card0/device/vendor", "0x8086\n")
     write(tmp_path, "sys/class/accel/accel0/device/vendor", "0x8086\n")
-    intel = [Accelerator("Intel", "GPU", "/dev/dri/renderD128"), Accelerator("Intel", "NPU", "/dev/accel/accel0")]
-    open_driver = Accelerator("NVIDIA", "GPU", "/dev/dri/renderD129")
+    intel = [
+        AcceleratorNode("Intel", "GPU", "/dev/dri/renderD128"),
+        AcceleratorNode("Intel", "NPU", "/dev/accel/accel0"),
+    ]
+    open_driver = AcceleratorNode("NVIDIA", "GPU", "/dev/dri/renderD129")
     assert list(extras.accelerators(tmp_path)) == [intel[0], open_driver, intel[1]]
     write(tmp_path, "dev/nvidia0", "")
-    assert list(extras.accelerators(tmp_path)) == [Accelerator("NVIDIA", "GPU", "/dev/nvidia0"), *intel]
+    assert list(extras.accelerators(tmp_path)) == [AcceleratorNode("NVIDIA", "GPU", "/dev/nvidia0"), *intel]
 
 
 @pytest.mark.parametrize(("free", "status"), [(80e9, "ok"), (2e9, "note"), (50e6, "wrong")])
@@ -253,8 +256,8 @@ def test_a_probe_writes_its_time_as_it_is_read() -> None:
     assert profile.MEASURED in Path(probe.__file__).read_text()
 
 
-def chosen(n_workers: int = 4, **values: object) -> Chosen:
-    return Chosen(load_settings(values, environ={"EDGEINFER_HOME": "/nowhere"}), "", tuple(range(n_workers)))
+def chosen(n_workers: int = 4, **values: object) -> ChosenSettings:
+    return ChosenSettings(load_settings(values, environ={"EDGEINFER_HOME": "/nowhere"}), "", tuple(range(n_workers)))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from edgeinfer.app.doctor.checks.channels import Channels
 from edgeinfer.app.doctor.checks.memory import MemoryUse
 from edgeinfer.app.doctor.checks.models import ModelNeed, ModelNeeds
 from edgeinfer.app.doctor.dmi import MemoryDevice
-from edgeinfer.app.doctor.system import Counters, Swap, Window
-from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
+from edgeinfer.app.doctor.system import Counters, SampledInterval, Swap
+from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
 from tests.tiny_models import write_hollow_llama
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
 from tests.unit.app.doctor.test_dmi import memory_device
-from tests.unit.scheduling.topology.recorded import lay_out
+from tests.unit.scheduling.machine.topology.recorded import lay_out
 
 GB = 10**9
 GIB = 1 << 30
@@ -69,7 +69,7 @@ def test_memory_is_read(tmp_path: Path) -> None:
     write(tmp_path, "proc/meminfo", "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n")
     write(tmp_path, "proc/pressure/memory", "some avg10=2.53 avg60=0.00 avg300=0.00 total=9\nfull avg10=1.00\n")
     write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n")
-    window = Window(
+    window = SampledInterval(
         Counters(swapped_in_bytes=4096, swapped_out_bytes=100), Counters(0, 0, 1004096, 4000100), seconds=0.5
     )
     machine = machine_at(tmp_path, window=window, system=RecordedSystem(swap_space=Swap(8 * GB, GB)))

@@ -12,12 +12,12 @@ from edgeinfer.app.doctor.checks.clocks import ClockPolicy, Clocks
 from edgeinfer.app.doctor.checks.cores import CoreCounts
 from edgeinfer.app.doctor.checks.heat import Heat
 from edgeinfer.app.doctor.checks.instruction_set import CpuFeatures
-from edgeinfer.app.doctor.checks.load import Busy, Load
-from edgeinfer.app.doctor.system import Counters, ProcessTime, ThisSystem, Window, throttling, watch
-from edgeinfer.engine import idle
-from edgeinfer.scheduling.governor import Condition
+from edgeinfer.app.doctor.checks.load import Busy, MachineLoad
+from edgeinfer.app.doctor.system import Counters, ProcessTime, SampledInterval, ThisSystem, throttling, watch
+from edgeinfer.engine.measure import idle
+from edgeinfer.scheduling.workers.governor import Condition
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, write
-from tests.unit.scheduling.topology.recorded import lay_out
+from tests.unit.scheduling.machine.topology.recorded import lay_out
 
 AVX2 = frozenset({"avx2", "fma", "f16c"})
 VNNI = AVX2 | {"avx512f", "avx512bw", "avx512vnni"}
@@ -131,10 +131,10 @@ def test_the_quota_of_a_container_is_read(tmp_path: Path) -> None:
 def test_load_is_slow_when_workers_lack_cores(
     idle_share: float, n_workers: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same as `engine.idle` says, of a machine with four cores."""
+    """The same as `engine.measure.idle` says, of a machine with four cores."""
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 4)
     assert idle.is_busy(idle_share, n_workers) == (status == "slow")
-    (finding,) = load.judge(Load(idle_share, 0.0, 4, 1.0, n_workers, (Busy("backup", 1.25),)))
+    (finding,) = load.judge(MachineLoad(idle_share, 0.0, 4, 1.0, n_workers, (Busy("backup", 1.25),)))
     assert finding.status == status
     assert finding.value == pytest.approx(100 * (1 - idle_share))
     assert f"{100 * (1 - idle_share):.0f} % of the processors' time" in finding.message
@@ -142,9 +142,9 @@ def test_load_is_slow_when_workers_lack_cores(
 
 
 def test_time_that_a_host_takes() -> None:
-    found = by_name(load.judge(Load(0.8, 0.125, 2, 1.0, 1)))
+    found = by_name(load.judge(MachineLoad(0.8, 0.125, 2, 1.0, 1)))
     assert (found["steal"].status, found["steal"].value) == ("slow", 12.5)
-    assert "steal" not in by_name(load.judge(Load(0.8, 0.001, 2, 1.0, 1)))
+    assert "steal" not in by_name(load.judge(MachineLoad(0.8, 0.001, 2, 1.0, 1)))
 
 
 def test_processes_by_what_they_took() -> None:
@@ -154,13 +154,13 @@ def test_processes_by_what_they_took() -> None:
         *(ProcessTime(1, "init", 10.001), ProcessTime(2, "job", 1.25), ProcessTime(3, "job", 1.15)),
         *(ProcessTime(4, "new", 0.3), ProcessTime(5, "a", 0.04), ProcessTime(6, "b", 0.05)),
     )
-    window = Window(Counters(processes=before), Counters(processes=after), 0.5, 0.5)
+    window = SampledInterval(Counters(processes=before), Counters(processes=after), 0.5, 0.5)
     assert [(each.name, pytest.approx(each.cores)) for each in load.busiest(window)] == [
         ("job", 0.8),
         ("new", 0.6),
         ("b", 0.1),
     ]
-    again = Window(Counters(processes=(ProcessTime(2, "job", 5.0),)), Counters(processes=before), 0.5, 0.5)
+    again = SampledInterval(Counters(processes=(ProcessTime(2, "job", 5.0),)), Counters(processes=before), 0.5, 0.5)
     assert [each.name for each in load.busiest(again)] == ["init", "job"]
 
 
@@ -288,7 +288,7 @@ def test_counters_of_heat_are_read(tmp_path: Path) -> None:
         write(tmp_path, f"{folder}/core_throttle_total_time_ms", f"{milliseconds}\n")
     assert throttling(tmp_path) == (12, 1.5)
     write(tmp_path, "proc/uptime", "5000.25 9000.00\n")
-    window = Window(Counters(n_throttled=10), Counters(n_throttled=12, throttled_s=1.5), 0.5, 1.0)
+    window = SampledInterval(Counters(n_throttled=10), Counters(n_throttled=12, throttled_s=1.5), 0.5, 1.0)
     system = RecordedSystem(Condition(True, 50.0, 60.0))
     facts = heat.read(machine_at(tmp_path, window=window, system=system))
     assert facts == Heat(Condition(True, 50.0, 60.0), 12, 2, 1.5, 5000.25)

@@ -11,16 +11,16 @@ from typing import cast
 import pytest
 
 import edgeinfer
-from edgeinfer.app.readings import Counted, Readings
+from edgeinfer.app.readings import DraftCount, Readings
 from edgeinfer.app.readings.cores import CoreWatch
-from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.observed import LastStep
+from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
+from edgeinfer.engine.run.observed import LastStep
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile
-from edgeinfer.scheduling.topology import Core, Topology
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile
+from edgeinfer.scheduling.machine.topology import Core, Topology
 
 TURN = [{"role": "user", "content": "the cat in the hat"}]
 PROFILE = Profile(
@@ -138,7 +138,7 @@ def test_the_cpu_tells_of_steps_stages_and_drafts(home: Path, tiny_model: Path) 
         assert drafting.is_on
         for name, total in drafting.total:
             both = [
-                Counted(each.proposed, each.accepted)
+                DraftCount(each.proposed, each.accepted)
                 for each in (first.draft.sources[name], second.draft.sources[name])
             ]
             assert total == both[0] + both[1]
@@ -232,11 +232,11 @@ def test_a_model_that_streams_tells_what_is_read(home: Path, tiny_model: Path) -
 
 def test_two_devices_are_told_apart_by_the_last_pass(home: Path, tiny_model: Path) -> None:
     spans = (
-        Span("cpu", "embed", 10.0, 10.2),
-        Span("other", "blk.0 to blk.1", 10.2, 10.8),
-        Span("cpu", "head", 10.7, 11),
+        DeviceSpan("cpu", "embed", 10.0, 10.2),
+        DeviceSpan("other", "blk.0 to blk.1", 10.2, 10.8),
+        DeviceSpan("cpu", "head", 10.7, 11),
     )
-    shared = SimpleNamespace(timeline=Timeline(spans, 10.0, 11.0))
+    shared = SimpleNamespace(timeline=StepTimeline(spans, 10.0, 11.0))
     with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
         readings = Readings(cast("LLM", _Together(llm, shared)), profile=lambda: None)
         plan = readings.plan()

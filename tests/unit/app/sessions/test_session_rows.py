@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Hit, KeptSession
 from edgeinfer.app.tui.widgets.session_rows import (
     AGE_WIDTH,
-    Row,
+    ChatRow,
     age_word,
     content_of,
     rows_of_hits,
@@ -31,7 +31,7 @@ NOW_S = 1_700_000_000.0
 def test_rows_are_as_wide_as_there_is_room(
     title: str, snippet: str, width: int, message: int | None, is_open: bool
 ) -> None:
-    row = Row(1, title, NOW_S - 50, message, f"{snippet}{MARK_BEGIN}match{MARK_END}{snippet}", "you", 3, "model")
+    row = ChatRow(1, title, NOW_S - 50, message, f"{snippet}{MARK_BEGIN}match{MARK_END}{snippet}", "you", 3, "model")
     lines = content_of(row, width, NOW_S, is_open=is_open).split("\n")
     assert len(lines) == (1 if message is None else 2)
     assert lines[0].cell_length == width
@@ -47,7 +47,7 @@ def test_columns_come_with_the_width() -> None:
     assert narrow.split() == ["•", "t", "[b]x[/]", "2", "h"]
     assert middle.split()[-3:] == ["12", "2", "h"]
     assert wide.split()[-4:] == ["tiny", "12", "2", "h"]
-    assert "untitled" in content_of(Row(1, " ", 0), 60, NOW_S, is_open=False).plain
+    assert "untitled" in content_of(ChatRow(1, " ", 0), 60, NOW_S, is_open=False).plain
 
 
 def test_a_title_is_shown_only_where_nothing_else_was_found() -> None:

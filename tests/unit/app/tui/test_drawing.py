@@ -13,7 +13,7 @@ from rich.style import Style
 from edgeinfer.app.tui.text import blocks
 from edgeinfer.app.tui.text.drawing import MOST_SIGNS, Drawer, Palette, text_of
 from edgeinfer.app.tui.text.parsing import block_parser
-from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
 
 CODE = 'def f(x):\n    """One\n    two"""\n    return {"a": x}  # why\n'
 LETTERS = "abcdefghijkl"
@@ -21,7 +21,7 @@ LETTERS = "abcdefghijkl"
 
 def shown(text: str, width: int = 60, palette: Palette | None = None) -> str:
     """A text as it is seen."""
-    return text_of(Answer(1, text).lines(Drawer(width, palette or Palette())))
+    return text_of(AnswerEntry(1, text).lines(Drawer(width, palette or Palette())))
 
 
 @settings(max_examples=100, deadline=None)
@@ -61,7 +61,7 @@ def test_nothing_is_left_out_however_little_room_there_is(text: str, width: int)
 def test_code_has_the_same_colours_at_the_top_and_in_items(theme: str) -> None:
     drawer = Drawer(60, Palette(code_theme=theme))
     inside = "".join(f"   {line}\n" for line in CODE.splitlines())
-    top, item = Answer(1, f"```python\n{CODE}```"), Answer(2, f"1. x\n\n   ```python\n{inside}   ```")
+    top, item = AnswerEntry(1, f"```python\n{CODE}```"), AnswerEntry(2, f"1. x\n\n   ```python\n{inside}   ```")
     colours = [
         [
             (segment.text.strip(), segment.style and segment.style.color)
@@ -98,7 +98,7 @@ def test_too_many_signs_are_shown_as_they_are() -> None:
 
 
 def test_tabs_of_tinted_text_stand_where_they_would() -> None:
-    answer = Answer(1, "ab\tc\r\nd\te\r\nf")
+    answer = AnswerEntry(1, "ab\tc\r\nd\te\r\nf")
     answer.runs = ((1, None), (2, "ngram"), (2, None), (1, "ngram"))
     answer.toggle_tint()
     assert text_of(answer.lines(Drawer(40, Palette()))[:3]) == "ab  c\nd   e\nf"

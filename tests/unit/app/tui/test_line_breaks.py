@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.app.tui.text.drawing import Drawer, Palette, text_of
-from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
 
 POEM = "Roses are red,\nviolets are **blue\nand** green.\n\nName: Ada\nBorn: 1815"
 WORDS = st.sampled_from(("word", "*other*", "`x1`", "Ünï", "Name: Ada"))
@@ -15,7 +15,7 @@ LINES = st.lists(st.lists(WORDS, min_size=1, max_size=8).map(" ".join), min_size
 
 
 def shown(text: str, width: int = 60) -> str:
-    return text_of(Answer(1, text).lines(Drawer(width, Palette()))).rstrip("\n")
+    return text_of(AnswerEntry(1, text).lines(Drawer(width, Palette()))).rstrip("\n")
 
 
 def test_a_poem_keeps_its_lines() -> None:
@@ -45,7 +45,7 @@ def test_code_and_tables_are_as_they_were() -> None:
 @settings(max_examples=60, deadline=None)
 @given(LINES, st.integers(12, 60))
 def test_lines_that_stand_do_not_move_when_more_comes(lines: list[str], width: int) -> None:
-    answer, drawer = Answer(1), Drawer(width, Palette())
+    answer, drawer = AnswerEntry(1), Drawer(width, Palette())
     answer.begin()
     before: list[str] = []
     for line in lines:

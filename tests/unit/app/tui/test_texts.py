@@ -17,7 +17,7 @@ from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.pacing import LEAST_S, MOST_S, SHARE, pause_s
 from edgeinfer.app.tui.text.thinking import Section, sections_of
-from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.answer import AnswerEntry
 
 PIECES = (
     *(
@@ -120,7 +120,7 @@ def test_blocks_are_the_same_however_the_text_came(text: str, sizes: list[int]) 
 @given(TEXTS, SIZES, st.integers(3, 60))
 def test_a_streamed_answer_ends_as_the_whole_one(text: str, sizes: list[int], width: int) -> None:
     drawer = Drawer(width, Palette())
-    streamed, whole = Answer(1), Answer(1, text, note="done")
+    streamed, whole = AnswerEntry(1), AnswerEntry(1, text, note="done")
     streamed.begin()
     for piece in cut(text, sizes):
         streamed.grow(piece)
@@ -134,14 +134,14 @@ def test_a_streamed_answer_ends_as_the_whole_one(text: str, sizes: list[int], wi
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(("word", "other", "x1", "ünï")), min_size=1, max_size=40), st.integers(10, 40))
 def test_every_word_of_a_paragraph_is_shown(words: list[str], width: int) -> None:
-    lines = Answer(1, " ".join(words)).lines(Drawer(width, Palette()))
+    lines = AnswerEntry(1, " ".join(words)).lines(Drawer(width, Palette()))
     assert text_of(lines).split() == words
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text("ab \"'{}#", max_size=30), min_size=1, max_size=12))
 def test_every_line_of_code_is_shown(code: list[str]) -> None:
-    lines = Answer(1, "```python\n" + "\n".join(code) + "\n```").lines(Drawer(80, Palette()))
+    lines = AnswerEntry(1, "```python\n" + "\n".join(code) + "\n```").lines(Drawer(80, Palette()))
     assert "".join(text_of(lines).split()) == "".join("".join(code).split())
 
 
@@ -206,7 +206,7 @@ def test_thoughts_are_told_from_answers(text: str, expected: tuple[Section, ...]
 
 def test_a_thought_folds_and_opens_and_the_source_stays() -> None:
     drawer, text = Drawer(60, Palette()), "<think>quite a long thought</think>\n\nShort."
-    answer = Answer(1, text)
+    answer = AnswerEntry(1, text)
     assert "quite" not in text_of(answer.lines(drawer))
     assert "4 words" in text_of(answer.lines(drawer))
     answer.toggle()
@@ -215,7 +215,7 @@ def test_a_thought_folds_and_opens_and_the_source_stays() -> None:
 
 
 def test_a_thought_is_open_until_it_is_over() -> None:
-    drawer, answer = Drawer(60, Palette()), Answer(1)
+    drawer, answer = Drawer(60, Palette()), AnswerEntry(1)
     answer.begin()
     for piece in ("\n", "<", "think", ">", "let me", " see\n\nwell"):
         answer.grow(piece)
@@ -225,7 +225,7 @@ def test_a_thought_is_open_until_it_is_over() -> None:
 
 
 def test_a_thought_that_somebody_folds_stays_folded_while_it_grows() -> None:
-    drawer, answer = Drawer(60, Palette()), Answer(1)
+    drawer, answer = Drawer(60, Palette()), AnswerEntry(1)
     answer.begin()
     answer.grow("<think>let me")
     answer.toggle()
@@ -234,7 +234,7 @@ def test_a_thought_that_somebody_folds_stays_folded_while_it_grows() -> None:
 
 
 def test_text_turns_out_to_be_a_thought_where_the_prompt_began_it() -> None:
-    drawer, answer = Drawer(60, Palette()), Answer(1)
+    drawer, answer = Drawer(60, Palette()), AnswerEntry(1)
     answer.begin()
     answer.grow("let me see\n")
     assert "let me see" in text_of(answer.lines(drawer))
@@ -256,7 +256,7 @@ def test_plain_lines_are_the_same_however_the_text_came(text: str, sizes: list[i
 @settings(max_examples=150, deadline=None)
 @given(TEXTS | st.text())
 def test_nothing_that_is_drawn_steers_a_terminal(text: str) -> None:
-    shown = text_of(Answer(1, text).lines(Drawer(40, Palette())))
+    shown = text_of(AnswerEntry(1, text).lines(Drawer(40, Palette())))
     assert neutral(shown) == shown
 
 
@@ -264,12 +264,12 @@ def test_nothing_that_is_drawn_steers_a_terminal(text: str) -> None:
     "text", ["> " * 40 + "deep", "- " * 40 + "deep", "".join("  " * n + "- x\n" for n in range(40)) + " deep"]
 )
 def test_nothing_is_left_out_however_deep_it_stands(text: str) -> None:
-    assert "deep" in text_of(Answer(1, text).lines(Drawer(60, Palette())))
+    assert "deep" in text_of(AnswerEntry(1, text).lines(Drawer(60, Palette())))
 
 
 @pytest.mark.parametrize("text", ["1. a\n1. b\n1. c", "1. a\n\n   more\n\n7. b\n3. c"])
 def test_items_are_counted_from_the_first(text: str) -> None:
-    lines = text_of(Answer(1, text).lines(Drawer(60, Palette()))).splitlines()
+    lines = text_of(AnswerEntry(1, text).lines(Drawer(60, Palette()))).splitlines()
     assert [line[:3] for line in lines if line[:3].strip()] == [" 1.", " 2.", " 3."]
 
 
@@ -303,7 +303,7 @@ def test_a_long_table_is_parsed_as_rarely_as_it_is_long(monkeypatch: pytest.Monk
 
 def test_drafted_text_is_tinted_on_demand_and_the_same_text() -> None:
     drawer = Drawer(60, Palette())
-    answer = Answer(1, "one two three")
+    answer = AnswerEntry(1, "one two three")
     answer.runs = ((4, None), (4, "ngram"), (5, "suffix"))
     answer.toggle_tint()
     shown = answer.lines(drawer)
@@ -325,9 +325,9 @@ def test_drawing_waits_the_longer_the_more_it_costs() -> None:
 @pytest.mark.parametrize("emoji", ["👨‍👩‍👧‍👦", "👩🏽‍🚀", "🏳️‍🌈", "क्‍ष", "می‌خواهم"])
 def test_joiners_inside_emoji_and_words_stay(emoji: str) -> None:
     assert neutral(f"a {emoji} b") == f"a {emoji} b"
-    answer = Answer(1, f"a **{emoji}** b")
+    answer = AnswerEntry(1, f"a **{emoji}** b")
     assert emoji in text_of(answer.draw(Drawer(40, Palette())))
-    growing = Answer(1)
+    growing = AnswerEntry(1)
     growing.begin()
     for sign in emoji:
         growing.grow(sign)

@@ -37,11 +37,12 @@ def pretend() -> None:
 
 def compile_kernel(name: str, folder: Path) -> None:
     """Write one kernel's assembly and object file."""
-    from edgeinfer.backends.cpu import catalogue, jit
-    from edgeinfer.backends.cpu.catalogue import Kernel
+    from edgeinfer.backends.cpu import catalogue
     from edgeinfer.backends.cpu.columns import ColumnForm
     from edgeinfer.backends.cpu.pages import PageLayout
     from edgeinfer.backends.cpu.panels import IntegerPanel
+    from edgeinfer.jit import compiler as jit
+    from edgeinfer.jit.code import Kernel
     from edgeinfer.settings import KVKind
 
     def find() -> Kernel:
@@ -69,7 +70,7 @@ def compile_kernel(name: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     pretend()
-    from edgeinfer.backends.cpu.simd import IS_ARM
+    from edgeinfer.jit.simd import IS_ARM
 
     assert IS_ARM
     for each in sys.argv[2:]:

@@ -19,10 +19,10 @@ from numpy.lib.array_utils import byte_bounds
 
 from edgeinfer.backends.base import Crew
 from edgeinfer.backends.cpu import records
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import Array
-from tests.unit.backends.cpu.target_modules import Function
+from tests.unit.jit.target_modules import Function
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 MISSING = [program for program in (COMPILER, EMULATOR) if shutil.which(program) is None]

@@ -16,12 +16,12 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu import step as step_module
 from edgeinfer.backends.cpu.layout import CHUNK, padded
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.step import STEP, StepRecord
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.step import PAGE, Batch, Step
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 

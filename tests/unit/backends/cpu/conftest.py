@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.jit.library import KernelLibrary
 
 
 @pytest.fixture(scope="session")
 def library() -> KernelLibrary:
-    return KernelLibrary()
+    return kernel_library()

@@ -21,8 +21,8 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import lane, lowering, pages
 from edgeinfer.backends.cpu import packing as packing_module
 from edgeinfer.backends.cpu import values as values_module
+from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.graph.step import Step
 from edgeinfer.models.quants import FORMATS
@@ -135,7 +135,7 @@ def guards(at_end: bool) -> Iterator[None]:
 
 def products() -> None:
     """Every panel, 1 to 20 tokens and many, bias and accumulation."""
-    library = KernelLibrary()
+    library = kernel_library()
     for key in test_cpu_products.INTEGERS:
         test_cpu_products.test_integer_products(library, key, 3)
         test_cpu_products.test_a_token_has_the_same_bits_in_any_batch_and_split(library, key)
@@ -147,7 +147,7 @@ def products() -> None:
 
 def sparse() -> None:
     """Layers by active neurons alone: every form of columns, none and all active."""
-    library = KernelLibrary()
+    library = kernel_library()
     for up, down, width, n_neurons in test_cpu_sparse.LAYERS:
         for zeros in (0.0, 0.9, 1.0):
             layer = sparse_layers.Layer.random(library, kernel_calls.RUNNABLE[0], up, down, width, n_neurons)
@@ -157,7 +157,7 @@ def sparse() -> None:
 
 def packing() -> None:
     """Every format: rows in guarded memory, whole records and shorter last ones."""
-    library = KernelLibrary()
+    library = kernel_library()
     for key, form in FORMATS.entries().items():
         for n_blocks in (1, 2, 3):
             columns = test_cpu_panels.columns_of(key, n_blocks)
@@ -166,7 +166,7 @@ def packing() -> None:
 
 def attention() -> None:
     """Every shape: chains, trees, both ways of sharing the work."""
-    library = KernelLibrary()
+    library = kernel_library()
     for shape in test_cpu_attention.SHAPES:
         for kind in get_args(KVKind):
             test_cpu_attention.test_chains(library, shape, kind, 50, 37)

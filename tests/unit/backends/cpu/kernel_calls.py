@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew
-from edgeinfer.backends.cpu import catalogue, records, rounded, targets
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu import catalogue, records, rounded
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit import targets
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.memory import aligned
 
 Array = NDArray[np.generic]
 

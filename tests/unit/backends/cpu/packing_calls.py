@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.backends.cpu.recipes import Recipes
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.quants import QuantFormat
 
 Bytes = NDArray[np.uint8]

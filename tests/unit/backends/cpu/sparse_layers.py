@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.columns import columns_of, shared_scales
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, rows_of_panels
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, quantised
 from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows

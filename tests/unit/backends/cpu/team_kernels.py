@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start, size
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.tape import Call, Tape
+from edgeinfer.jit import simd
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
 
 ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late", "i8"), ("pauses", "i8")])
 arguments_at = simd.record_at(ARGUMENTS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import meanings
 from edgeinfer.backends.cpu import rounded
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import quantised, same_bits
 
 RECORD = np.dtype(

@@ -12,8 +12,8 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.memory import HUGE, aligned
-from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.jit.memory import HUGE, aligned
 from edgeinfer.models.load import open_model
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells where threads may run")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import step
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.targets import CODE_BITS, MOST_STEPS, target
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.targets import CODE_BITS, MOST_STEPS, target
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu import (
     attention_calls,
@@ -27,7 +27,7 @@ from tests.unit.backends.cpu import (
 from tests.unit.backends.cpu.arm_machine import MISSING, Recorder, arm_name, compile_for_arm, replay, run_function
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE
-from tests.unit.backends.cpu.target_modules import ARM, dot_function, expected_sums, lookup_function
+from tests.unit.jit.target_modules import ARM, dot_function, expected_sums, lookup_function
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
 

@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import Lists, attention_tiles, direct_tokens
 from edgeinfer.graph.step import PAGE, Step
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits

@@ -10,9 +10,9 @@ import pytest
 from edgeinfer.backends.cpu import bandwidth
 from edgeinfer.backends.cpu.bandwidth import LINE_BYTES, LINES_PER_ROUND
 from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 
 ROUNDS = 3
 

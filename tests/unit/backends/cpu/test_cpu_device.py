@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
 from edgeinfer.graph.step import Batch, Step
+from edgeinfer.jit import targets
+from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.load import open_model
 from tests.unit.backends.cpu.kernel_calls import USABLE, same_bits
 

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, rounded
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, quantised, same_bits
 
 Floats = NDArray[np.float32]

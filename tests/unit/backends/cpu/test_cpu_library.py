@@ -8,23 +8,26 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
 
-from edgeinfer.backends.base import no_progress
+from edgeinfer.backends import base
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu import library as library_module
-from edgeinfer.backends.cpu.catalogue import Function
-from edgeinfer.backends.cpu.compilation import compile_apart
-from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
 from edgeinfer.backends.cpu.panels import FloatPanel
+from edgeinfer.graph import step
+from edgeinfer.jit import library as library_module
+from edgeinfer.jit.code import CompiledFunction
+from edgeinfer.jit.library import KernelLibrary, cache_folder
+from edgeinfer.jit.processes import compile_apart
+from edgeinfer.steps import no_progress
 
 COMPILE = """
 import json, sys
 from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.backends.cpu.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))
 library.function(catalogue.READ_PATTERNS["read_one_stream"][1])
@@ -55,7 +58,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 library = KernelLibrary(Path(sys.argv[1]))
 wanted = [catalogue.ADD, catalogue.READ_TICKS, catalogue.DOZE]
 library.prepare(wanted, 2, lambda what, done, total: print(what, done, total))
@@ -90,7 +93,7 @@ def test_an_interrupted_compilation_leaves_no_process() -> None:
     longer = [catalogue.product_float(FloatPanel(element)) for element in ("f16", "bf16", "f32")]
     found = compile_apart([catalogue.NOTHING, *longer], 1)
     next(found)
-    (child,) = (process for process in psutil.Process().children() if "compilation" in " ".join(process.cmdline()))
+    (child,) = (process for process in psutil.Process().children() if "jit.processes" in " ".join(process.cmdline()))
     found.close()
     child.wait(timeout=30)
 
@@ -102,7 +105,7 @@ def test_where_memory_runs_short_a_compiler_ends_and_nothing_is_lost(tmp_path: P
 
     def kill(_what: str, done: int, _total: int) -> None:
         if done == 1:
-            of = [each for each in psutil.Process().children() if "compilation" in " ".join(each.cmdline())]
+            of = [each for each in psutil.Process().children() if "jit.processes" in " ".join(each.cmdline())]
             killed.extend(int(Path(f"/proc/{each.pid}/oom_score_adj").read_text()) for each in of)
             of[0].kill()
 
@@ -146,25 +149,46 @@ def value_or_error(value: int) -> int:
 
 def test_code_from_outside_the_package_is_not_kept(tmp_path: Path) -> None:
     library = KernelLibrary(tmp_path)
-    assert library.function(Function("twice", lambda: twice, 1))(21) == 42
+    assert library.function(CompiledFunction("twice", lambda: twice, 1))(21) == 42
     assert not list(tmp_path.iterdir())
 
 
 def test_code_that_needs_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="value_or_error needs"):
-        KernelLibrary(tmp_path).function(Function("raises", lambda: value_or_error, 1))
+        KernelLibrary(tmp_path).function(CompiledFunction("raises", lambda: value_or_error, 1))
 
 
-@pytest.mark.parametrize("changed", ["cpu/simd.py", "cpu/kernels/product.py", "cpu/targets/avx2.py", "base.py"])
-def test_a_changed_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
+@pytest.mark.parametrize("changed", ["jit/simd.py", "jit/targets/avx2.py"])
+def test_a_changed_compiler_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
     own = cache_folder()
-    copy = tmp_path / "backends"
-    shutil.copytree(Path(library_module.__file__).parent.parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(library_module, "__file__", str(copy / "cpu" / "library.py"))
+    shutil.copytree(Path(library_module.__file__).parent, tmp_path / "jit")
+    monkeypatch.setattr(library_module, "__file__", str(tmp_path / "jit" / "library.py"))
     assert cache_folder() == own
-    with (copy / changed).open("a") as source:
+    with (tmp_path / changed).open("a") as source:
         source.write("\n")
     assert cache_folder() != own
+
+
+@pytest.mark.parametrize("changed", ["cpu/pages.py", "cpu/kernels/product.py"])
+def test_a_changed_kernel_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
+    own = catalogue.kernel_folder()
+    shutil.copytree(Path(catalogue.__file__).parent, tmp_path / "cpu")
+    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "cpu" / "catalogue.py"))
+    assert catalogue.kernel_folder() == own
+    with (tmp_path / changed).open("a") as source:
+        source.write("\n")
+    assert catalogue.kernel_folder() != own
+
+
+@pytest.mark.parametrize("seam", [base, step])
+def test_a_changed_constant_of_the_seams_changes_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: ModuleType
+) -> None:
+    own = catalogue.kernel_folder()
+    changed = tmp_path / "seam.py"
+    changed.write_text(Path(str(seam.__file__)).read_text() + "\n")
+    monkeypatch.setattr(seam, "__file__", str(changed))
+    assert catalogue.kernel_folder() != own
 
 
 @pytest.mark.parametrize(("variable", "value"), [("NUMBA_CPU_NAME", "haswell"), ("NUMBA_CPU_FEATURES", "+sse2")])

@@ -7,11 +7,11 @@ import pytest
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.columns import ColumnForm, codes_of_columns, column_form, columns_of, shared_scales
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, panels_of_rows, rows_of_panels, rows_of_raw
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.unpacked import pack_codes
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.load import open_model
 from edgeinfer.models.quants import FORMATS, BlockFormat, FloatFormat, format_of
 from tests.golden.goldens import Golden

@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import no_progress
-from edgeinfer.backends.cpu.layout import Heads
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.layout import PaddedHeads
 from edgeinfer.backends.cpu.packing import PackedWeights, row_order
 from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
+from edgeinfer.steps import no_progress
 from tests.unit.backends.cpu.kernel_calls import same_bits
 from tests.unit.backends.cpu.packing_calls import random_rows
 from tests.unit.backends.cpu.panel_reading import read_values
@@ -60,7 +60,7 @@ def columns_of(name: str) -> int:
 
 
 def packed(
-    file: GGUFFile, library: KernelLibrary, weight: Weight, heads: Heads | None = None, n_workers: int = 2
+    file: GGUFFile, library: KernelLibrary, weight: Weight, heads: PaddedHeads | None = None, n_workers: int = 2
 ) -> NDArray[np.float32]:
     """What the packed matrix holds: float32[rows of all panels, columns]."""
     store = PackedWeights(file, "portable", library)
@@ -93,7 +93,9 @@ def test_row_ranges(file: GGUFFile, library: KernelLibrary, name: str) -> None:
 def test_heads_are_padded_one_by_one_and_unpaired(file: GGUFFile, library: KernelLibrary, name: str) -> None:
     columns = columns_of(name)
     whole = weights.matrix(file, Weight(name, 0, ROWS, columns))
-    held = packed(file, library, Weight(name, 4, 76, columns, Unpair(24, 16)), Heads(3, 24)).reshape(3, 32, columns)
+    held = packed(file, library, Weight(name, 4, 76, columns, Unpair(24, 16)), PaddedHeads(3, 24)).reshape(
+        3, 32, columns
+    )
     for head in range(3):
         rows = whole[4 + head * 24 : 28 + head * 24]
         expected = np.concatenate([rows[0:16:2], rows[1:16:2], rows[16:]])
@@ -150,7 +152,7 @@ def test_a_tied_matrix_is_packed_once(file: GGUFFile, library: KernelLibrary) ->
     weight = Weight("q8_0", 0, 64, COLUMNS)
     seen: list[tuple[str, int, int]] = []
     store = PackedWeights(file, "portable", library)
-    store.pack([(weight, None), (weight, None), (weight, Heads(2, 32))], 2, lambda *step: seen.append(step))
+    store.pack([(weight, None), (weight, None), (weight, PaddedHeads(2, 32))], 2, lambda *step: seen.append(step))
     assert [step[1:] for step in seen] == [(1, 2), (2, 2)]
     assert store.matrix(weight, None) is store.matrix(weight, None)
 
@@ -159,7 +161,7 @@ def test_row_order() -> None:
     weight = Weight("any", 0, 20, 32)
     assert row_order(weight, None).tolist() == [*range(20), *[-1] * 12]
     assert row_order(Weight("any", 0, 33, 32), None).tolist() == [*range(33), *[-1] * 31]
-    assert row_order(weight, Heads(2, 10)).tolist() == [*range(10), *[-1] * 6, *range(10, 20), *[-1] * 6]
+    assert row_order(weight, PaddedHeads(2, 10)).tolist() == [*range(10), *[-1] * 6, *range(10, 20), *[-1] * 6]
 
 
 def test_unpaired_vectors(file: GGUFFile) -> None:

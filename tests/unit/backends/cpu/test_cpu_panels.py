@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import BLOCK, FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.unpacked import pack_codes
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.quants import FORMATS, BlockFormat, dequantise
 from tests.unit.backends.cpu.kernel_calls import same_bits
 from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.rounded import read_records
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.quants import FORMATS
 from tests.unit.backends.cpu.kernel_calls import (
     RUNNABLE,

@@ -7,7 +7,6 @@ import pytest
 
 from edgeinfer.backends.base import Crew
 from edgeinfer.backends.capabilities import KernelTime
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.profile import op_times, overhead
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
@@ -15,6 +14,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.team_kernels import READ, WRITE, Cells
 
 

@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import STEP
 from edgeinfer.graph.ops.rope import rotate
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
 
 Floats = NDArray[np.float32]

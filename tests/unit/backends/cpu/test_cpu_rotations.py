@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.rotations import AT_ONCE, Rotations
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.ops.rope import RopeSections, RopeTable
+from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models import rope
 
 N_CONTEXT, MAX_TOKENS = 2 * AT_ONCE + 100, 16

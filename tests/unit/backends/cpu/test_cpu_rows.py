@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.ops.rms_norm import rms_norm
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, same_bits
 
 Floats = NDArray[np.float32]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.neurons import neuron_layout
 from edgeinfer.backends.meanings import round_activations
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.load import open_model
 from edgeinfer.models.quants import FORMATS
 from tests.golden.goldens import Golden

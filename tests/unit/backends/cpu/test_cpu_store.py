@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from edgeinfer.backends import meanings
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import padded
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, slot_copying, write_pages
 from edgeinfer.backends.cpu.step import STEP
 from edgeinfer.graph.step import PAGE
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import Team
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.team_kernels import Cells
 
 NOTHING = Kernel("nothing", lambda: lambda pointer, worker, crew: None, np.dtype([("unused", "i8")]))

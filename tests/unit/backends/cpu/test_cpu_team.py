@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import WHOLE, Crew
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.errors import BadSetting, EngineClosed
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.team_kernels import Cells, Items
 
 

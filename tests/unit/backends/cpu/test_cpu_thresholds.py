@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.graph import activations
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.thresholds import SMOOTH
 from tests.unit.backends.cpu.kernel_calls import buffer, call, count_of, same_bits
 

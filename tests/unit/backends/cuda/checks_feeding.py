@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cuda.placing import Feeding
+from edgeinfer.backends.cuda.placing import StageFeeding
 
 
 class Mark:
@@ -64,7 +64,7 @@ def test_every_stage_finds_its_weights_and_none_is_waited_for(n_loads: int, pair
     """After the first step a load is under way before its stage is asked for, and sent once a step at most."""
     names, loads = stages_of(n_loads, pairs)
     held = Held(loads)
-    feeding = Feeding(Maker(), held)  # type: ignore[arg-type]
+    feeding = StageFeeding(Maker(), held)  # type: ignore[arg-type]
     early: list[bool] = []
 
     def start(name: str) -> None:
@@ -87,7 +87,7 @@ def test_steps_that_are_broken_off_anywhere_do_no_harm() -> None:
     for n_loads in range(1, 9):
         names, loads = stages_of(n_loads, pairs=bool(n_loads % 2))
         held = Held(loads)
-        feeding = Feeding(Maker(), held)  # type: ignore[arg-type]
+        feeding = StageFeeding(Maker(), held)  # type: ignore[arg-type]
 
         def start(name: str, loads: dict[str, list[int]] = loads, held: Held = held) -> None:
             for number in loads.get(name, ()):

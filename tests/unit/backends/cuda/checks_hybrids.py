@@ -12,31 +12,32 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, no_progress
+from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.driver import FAILURES, Driver, Stream
 from edgeinfer.backends.cuda.footprint import weight_regions
 from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
-from edgeinfer.backends.cuda.placing import Weights, stage_weights
-from edgeinfer.backends.cuda.step import Shape
-from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.lanes.fragments import fragment_of
-from edgeinfer.engine.lanes.partition import partition
-from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.backends.cuda.placing import GpuWeights, stage_weights
+from edgeinfer.backends.cuda.step import LaunchShape
+from edgeinfer.engine.multi.fragments import fragment_of
+from edgeinfer.engine.multi.partition import partition
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.opening import open_evaluator, open_executor
 from edgeinfer.engine.probing import combination
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.placement import Part, Placement
-from edgeinfer.scheduling.profile import Link
+from edgeinfer.scheduling.machine.profile import Link
+from edgeinfer.scheduling.placement.placement import Placement, RowRange
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.cuda import quick_blocks
-from tests.unit.engine.lanes.placements import alike, at_random
-from tests.unit.engine.lanes.test_shared_lanes import Together, spec_of
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.multi.placements import alike, at_random
+from tests.unit.engine.multi.test_shared_lanes import Together, spec_of
+from tests.unit.engine.run.test_executor import chain
 from tests.unit.scheduling.profiles import device, machine
 
 TWO = ["cpu", "cuda"]
@@ -161,10 +162,10 @@ def test_weights_are_sent_for_any_split(driver: Driver, cpu: Device, home: str, 
 def three_parts(spec: ModelSpec, own: float, streamed: float) -> Placement:
     """Every product with shares that the GPU holds, that are sent to it, and that the CPU has."""
 
-    def parts(n_rows: int) -> tuple[Part, ...]:
+    def parts(n_rows: int) -> tuple[RowRange, ...]:
         first, second = round(own * n_rows), round((own + streamed) * n_rows)
         cuts = ((0, first, "cuda", "own"), (first, second, "cuda", "streamed"), (second, n_rows, "cpu", "own"))
-        return tuple(Part(device, start, stop, held) for start, stop, device, held in cuts if stop > start)
+        return tuple(RowRange(device, start, stop, held) for start, stop, device, held in cuts if stop > start)
 
     whole = alike(spec, "cpu", "cpu", {"cpu": 1.0})
     stages = [replace(stage, products=tuple(parts(p[-1].stop) for p in stage.products)) for stage in whole.stages]
@@ -195,7 +196,7 @@ def test_what_a_plan_streams_goes_first(driver: Driver) -> None:
         spare = frozenset(weight for fragment in fragments for weight in fragment.spare)
         loads = [sum(sizes[w] for w in stage_weights(stage) if w in spare) for stage in whole.stages]
         budget = sum(sizes.values()) - sum(loads) + 2 * max(loads)
-        weights = Weights(driver, whole, model.file, budget, no_progress, spare)
+        weights = GpuWeights(driver, whole, model.file, budget, no_progress, spare)
         assert {weight for load in weights._loads for weight in load.weights} == spare
         assert weights.resident_bytes <= budget
         weights.close()
@@ -218,7 +219,7 @@ def test_weights_are_on_their_way_before_they_are_needed(driver: Driver, monkeyp
             sent.append(number)
             plain(number, stream)
 
-        def started(self: CudaModel, stages: Sequence[str], shape: Shape) -> None:
+        def started(self: CudaModel, stages: Sequence[str], shape: LaunchShape) -> None:
             for number in weights.sent.get(stages[0], ()):
                 assert feeding._holds[number % 2] == number
             start(self, stages, shape)
@@ -298,7 +299,7 @@ def test_a_plan_is_carried_out(measured: None, schedule: str) -> None:
     with open_model(golden.model, 128) as model:
         given = (model.spec, model.file, "model", LIMITS)
         options = DeviceOptions(n_workers=2)
-        with Executor.open(*given, "cuda,cpu", options, schedule=schedule) as executor:
+        with open_executor(*given, "cuda,cpu", options, schedule=schedule) as executor:
             assert schedule in executor.notices[0]
             assert executor.device == ("cuda" if schedule == "static" else "cpu+cuda")
             logits = logits_of(executor, executor.create(), golden.tokens[:5].tolist())

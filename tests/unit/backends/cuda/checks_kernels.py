@@ -32,11 +32,12 @@ from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
-from edgeinfer.graph.ops.rope import Rope, RopeTable, rotate
+from edgeinfer.graph.ops.rope import Rope, rotate
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.graph.weights import Weight

@@ -12,7 +12,7 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.footprint import footprint
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.state import Windows
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model

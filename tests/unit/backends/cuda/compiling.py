@@ -51,7 +51,7 @@ Seen = dict[tuple[object, tuple[types.Type, ...]], None]
 class Collecting:
     """A kernel that is not started: `seen` gets its function and the types of its arguments."""
 
-    def __init__(self, kernel: driver.Kernel, seen: Seen) -> None:
+    def __init__(self, kernel: driver.GpuKernel, seen: Seen) -> None:
         self._function = kernel.py_func  # type: ignore[attr-defined]
         self._seen = seen
 
@@ -69,7 +69,7 @@ class CollectingKernels(driver.Kernels):
         super().__init__()
         self._seen = seen
 
-    def get(self, module: str, factory: str, *constants: object) -> driver.Kernel:
+    def get(self, module: str, factory: str, *constants: object) -> driver.GpuKernel:
         return Collecting(super().get(module, factory, *constants), self._seen)
 
 
@@ -81,7 +81,7 @@ class CompilingDriver(driver.Driver):
     def __init__(self) -> None:
         self.seen: Seen = {}
         self.kernels, self.name = CollectingKernels(self.seen), "compiler"
-        self.sizes = driver.Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
+        self.sizes = driver.BlockSizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
 
     def empty(self, count: int, dtype: DTypeLike) -> HostArray:
         return np.zeros(count, dtype).view(HostArray)

@@ -14,16 +14,18 @@ pytest.importorskip("onnx.helper")
 
 import onnx
 
-from edgeinfer.backends.base import DeviceOptions, Limits, no_progress, open_device
+from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.onnx.decoder import FolderEvaluator, paths_of
 from edgeinfer.backends.stopping import Interrupted, StopFlag
-from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EdgeInferError, ModelNotFound, UnsupportedModel
 from edgeinfer.graph.step import Batch
+from edgeinfer.steps import no_progress
 from tests.decoder_folders import COPIED, SHARED, exported
 from tests.golden.goldens import Golden, Player, distance
 from tests.optimum_folder import write_optimum
-from tests.unit.engine.test_executor import chain
+from tests.unit.engine.run.test_executor import chain
 
 GOLDEN = Golden.read("llama-f32")
 LIMITS = Limits(n_context=256, n_pages=12, max_tokens=256, max_outputs=64)

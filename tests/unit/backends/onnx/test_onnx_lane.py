@@ -14,7 +14,7 @@ import pytest
 from edgeinfer.affinity import allowed_cpus
 from edgeinfer.backends.base import Device, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import open_model

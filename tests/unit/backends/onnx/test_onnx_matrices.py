@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.onnx import matrices
-from edgeinfer.backends.onnx.grouping import Product, joined
+from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.matrices import BlockForm, Blocks
 from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.fragment import Fragment
@@ -21,6 +20,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
+from edgeinfer.steps import no_progress
 
 KEYS = FORMATS.keys()
 ROWS, COLUMNS = 24, 512
@@ -101,21 +101,21 @@ def test_products_use_them_so(tmp_path: Path, key: str) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx.helper")
     from edgeinfer.backends.onnx.attention import surroundings
-    from edgeinfer.backends.onnx.graph import Graph
-    from edgeinfer.backends.onnx.lowering import Lowering, input_name
-    from edgeinfer.backends.onnx.session import Session
+    from edgeinfer.backends.onnx.graph import OnnxGraph
+    from edgeinfer.backends.onnx.lowering import OnnxLowering, input_name
+    from edgeinfer.backends.onnx.session import GraphSession
 
     op = MatMul("x", "y", Weight(TENSOR, 0, ROWS, COLUMNS))
     buffers = (Buffer("x", COLUMNS), Buffer("y", ROWS))
     spec = ModelSpec("llama", "", 1, 1, 1, 1, 1, 1, 1, 1, buffers, (Stage("a", (op,)),), ())
-    graph = Graph()
+    graph = OnnxGraph()
     with write_matrix(tmp_path / "a.gguf", key) as file:
         exact = weights.matrix(file, op.weight)
         fragment = Fragment(spec, ("x",), ("y",))
-        out = Lowering(graph, file, surroundings(graph, grouped=True), 1).lower(fragment, no_progress)["y"]
+        out = OnnxLowering(graph, file, surroundings(graph, grouped=True), 1).lower(fragment, no_progress)["y"]
     graph.node("Identity", (out,), out="out")
     graph.output("out", 1, ("n", ROWS))
-    session = Session.of_graph(graph, ("CPUExecutionProvider",), 1)
+    session = GraphSession.of_graph(graph, ("CPUExecutionProvider",), 1)
     units, products = np.eye(COLUMNS, dtype=np.float32), np.zeros((COLUMNS, ROWS), np.float32)
     session.bind_input(input_name("x"), units, units.shape)
     session.bind_output("out", products, products.shape)
@@ -130,7 +130,7 @@ def test_neighbouring_products_of_one_source_are_joined(tmp_path: Path) -> None:
     query, key, value = (MatMul("x", out, weight) for out in ("q", "k", "v"))
     added, other = MatMul("x", "z", weight, accumulate=True), MatMul("q", "w", weight)
     found = list(joined([query, key, value, added, other], tensors))
-    assert [item.ops if isinstance(item, Product) else item for item in found] == [
+    assert [item.ops if isinstance(item, ProductGroup) else item for item in found] == [
         (query, key, value),
         (added,),
         (other,),

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.openvino.constants import Stored, form_of, store
+from edgeinfer.backends.openvino.constants import StoredMatrix, form_of, store
 from edgeinfer.models.quants import FORMATS, BlockFormat, format_of
 
 ROWS, COLUMNS = 6, 512
 
 
-def meant(stored: Stored) -> NDArray[np.float32]:
+def meant(stored: StoredMatrix) -> NDArray[np.float32]:
     """What a graph makes of the arrays: float32[N, K], columns for sums added to those they stand for."""
     form = stored.form
     if form.code == "f16":

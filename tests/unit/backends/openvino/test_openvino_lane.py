@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import DeviceOptions, Limits, no_progress, open_device
+from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.openvino.footprint import footprint
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
@@ -30,12 +30,13 @@ from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.graph.weights import Unpair
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import PAGES, Golden, Player, distance
 
 openvino = pytest.importorskip("openvino")
 
 from edgeinfer.backends.openvino.device import OpenVinoDevice  # noqa: E402
-from edgeinfer.backends.openvino.graph import Lowering  # noqa: E402
+from edgeinfer.backends.openvino.graph import OpenVinoLowering  # noqa: E402
 
 EXACT = 2e-3
 """Float32 products; keys and values are float16 from the second pass on."""
@@ -296,7 +297,7 @@ def test_a_kept_graph_is_of_one_model(tmp_path: Path) -> None:
 def test_footprints_count_the_constants_of_the_graph(name: str) -> None:
     """All but shapes and single numbers, of which no op has many."""
     with open_model(Golden.read(name).model, 128) as model:
-        graph = Lowering(whole(model.spec), model.file).model(no_progress)
+        graph = OpenVinoLowering(whole(model.spec), model.file).model(no_progress)
         n_ops = sum(1 for _ in model.spec.ops())
         given = sum(op.get_byte_size() for op in graph.get_ops() if op.get_type_name() == "Constant")
         counted = footprint(model.spec, model.file.tensors, LIMITS).weight_bytes

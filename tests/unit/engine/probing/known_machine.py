@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Joined, Limits, Progress, no_progress
+from edgeinfer.backends.base import Joined, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.cost import DeviceCost, Pass
-from edgeinfer.scheduling.profile import DeviceRates
-from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.machine.profile import DeviceRates
+from edgeinfer.steps import Progress, no_progress
 
 
 class Clock:

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, no_progress
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.lanes.choosing import choose
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.multi.choosing import choose
 from edgeinfer.engine.probing import accelerator, combination, exchange
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe, Amount
 from edgeinfer.engine.probing.combination import combined_profile, cores_of, kept_combination, on_host, options_for
 from edgeinfer.engine.probing.link import measured_link
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.probing.synthetic import Shape
-from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.beside import side_by_side
-from edgeinfer.scheduling.budgets import Budgets, Caching
-from edgeinfer.scheduling.profile import CPU, CoreRates, Curve, DeviceRates, Link, NodeRates, ProductRates
-from edgeinfer.scheduling.topology import Topology, read_topology
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import CPU, CoreRates, Curve, DeviceRates, Link, NodeRates, ProductRates
+from edgeinfer.scheduling.machine.topology import Topology, read_topology
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching
+from edgeinfer.scheduling.workers.beside import side_by_side
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import GB, device, machine
 
@@ -34,8 +35,8 @@ FOOTPRINT = 1 << 20
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference device is slow: small models, few runs, shallow caches."""
-    monkeypatch.setattr(accelerator, "SLIM", Shape(256, 512, 4, 2, 64, 1, 256, 256))
-    monkeypatch.setattr(accelerator, "BROAD", Shape(768, 1024, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "SLIM", ModelShape(256, 512, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "BROAD", ModelShape(768, 1024, 4, 2, 64, 1, 256, 256))
     monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
     monkeypatch.setattr(combination, "USUAL", FEW)
     monkeypatch.setattr(combination, "footprint", lambda topology: FOOTPRINT)

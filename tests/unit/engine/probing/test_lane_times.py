@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from edgeinfer.backends.base import OpSeconds
-from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane, placed_step
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Step
 
-SHAPE = Shape(256, 512, 4, 2, 64, 3, 320, 512)
+SHAPE = ModelShape(256, 512, 4, 2, 64, 3, 320, 512)
 
 
 @dataclass

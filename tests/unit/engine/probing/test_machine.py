@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from edgeinfer.engine.probing.machine import fingerprint_of, machine_name
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.engine.measure.machine import fingerprint_of, machine_name
+from edgeinfer.scheduling.machine.topology import read_topology
 
 
 def test_the_processor_has_a_name(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.backends.base import no_progress
-from edgeinfer.engine.probing import disk, memory, probe, quiet, rates
-from edgeinfer.engine.probing.quiet import QuietMeter
+from edgeinfer.engine.measure import quiet
+from edgeinfer.engine.measure.quiet import QuietMeter
+from edgeinfer.engine.probing import disk, memory, probe, rates
 from edgeinfer.errors import BadSetting
-from edgeinfer.scheduling.profile import Curve, ProductRates
-from edgeinfer.scheduling.profile_toml import parse_profile, profile_text
-from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.scheduling.machine.profile import Curve, ProductRates
+from edgeinfer.scheduling.machine.profile_toml import parse_profile, profile_text
+from edgeinfer.scheduling.machine.topology import read_topology
+from edgeinfer.steps import no_progress
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_everything_is_measured_and_can_be_kept(tmp_path: Path) -> None:
     said: list[str] = []
     topology = read_topology()
     found = probe.probe(
-        topology, probe.Wanted(formats=("Q8_0",)), tmp_path, lambda what, done, total: said.append(what)
+        topology, probe.ProbeRequest(formats=("Q8_0",)), tmp_path, lambda what, done, total: said.append(what)
     )
     cpu = found.cpu
     assert set(cpu.products) == {"Q4_0", "F16", "Q8_0"}
@@ -51,7 +52,7 @@ def test_everything_is_measured_and_can_be_kept(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_short_probe_measures_the_formats_asked_for_alone(tmp_path: Path) -> None:
-    found = probe.probe(read_topology(), probe.Wanted(short=True, formats=("Q8_0",)), tmp_path)
+    found = probe.probe(read_topology(), probe.ProbeRequest(short=True, formats=("Q8_0",)), tmp_path)
     assert set(found.cpu.products) == {"Q8_0"}
     assert found.short
 
@@ -116,7 +117,7 @@ def test_what_opening_takes_leaves_less_time_for_rounds(monkeypatch: pytest.Monk
 
 def test_cores_that_cannot_be_used_are_refused_before_any_thread_starts(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="core 9999 cannot be used here"):
-        probe.probe(read_topology(), probe.Wanted(short=True, cores=(9999,)), tmp_path)
+        probe.probe(read_topology(), probe.ProbeRequest(short=True, cores=(9999,)), tmp_path)
 
 
 def test_memory_is_as_fast_as_products_were_seen_to_read_it() -> None:

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgeinfer.engine.lanes import shared
+from edgeinfer.engine.multi import shared
 from edgeinfer.engine.probing import whole_passes
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe
 from edgeinfer.engine.probing.exchange import measured_exchange
 from edgeinfer.engine.probing.separation import nonnegative
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.placement import all_on
-from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Joining, Link, ProductRates
-from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Joining, Link, ProductRates
+from edgeinfer.scheduling.placement.placement import all_on
+from edgeinfer.scheduling.predict.predict import Predictor
 from tests.unit.engine.probing.known_machine import Clock, KnownDevice, KnownHost, KnownOther
 from tests.unit.scheduling.profiles import machine
 
@@ -56,7 +56,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def other_model(form: str, width: int, ffn: int, n_layers: int) -> ModelWork:
     """A model that was not measured."""
-    shape = Shape(width, ffn, width // 64, width // 256, 64, n_layers, 32000, 1024)
+    shape = ModelShape(width, ffn, width // 64, width // 256, 64, n_layers, 32000, 1024)
     with synthetic_model(shape, form) as model:
         return work_of(model.spec, model.file.tensors)
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
-from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.quants import FORMATS
 
-SHAPE = Shape(width=256, ffn_width=512, heads=4, kv_heads=2, head_width=64, n_layers=2, n_vocab=320, n_context=128)
+SHAPE = ModelShape(width=256, ffn_width=512, heads=4, kv_heads=2, head_width=64, n_layers=2, n_vocab=320, n_context=128)
 
 
 @pytest.mark.parametrize("form", sorted(entry.name for entry in FORMATS.entries().values()))

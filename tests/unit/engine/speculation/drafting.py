@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgeinfer.engine.run.tree import Draft, Walk
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
-from edgeinfer.engine.speculation.tree import Draft, Walk
 from edgeinfer.graph.step import Floats
 
 N_VOCAB = 300

@@ -12,7 +12,7 @@ from edgeinfer.engine.speculation.costs import (
     SIZES,
     UNSEEN,
     Costs,
-    Measured,
+    MeasuredCosts,
     measure,
 )
 from edgeinfer.engine.speculation.records import MOST
@@ -27,7 +27,7 @@ def test_a_curve_goes_straight_between_points_and_on_beyond_them() -> None:
 
 
 def test_cached_tokens_make_passes_dearer() -> None:
-    costs = Costs.of(Measured({1: 2.0, 4: 3.0, 8: 4.0}, 500, {1: 3.0, 4: 6.0}))
+    costs = Costs.of(MeasuredCosts({1: 2.0, 4: 3.0, 8: 4.0}, 500, {1: 3.0, 4: 6.0}))
     assert costs.relative[4] == pytest.approx(1.5)
     costs.move(500)
     assert costs.relative[4] == pytest.approx(2.0)
@@ -36,7 +36,7 @@ def test_cached_tokens_make_passes_dearer() -> None:
     assert costs.relative[4] == pytest.approx(4.5 / 2.0)
     costs.move(1000 + DEPTH_STEP - 1)
     assert costs.relative[4] == pytest.approx(4.5 / 2.0)
-    assert Costs.of(Measured({1: 2.0, 4: 3.0}, 0, {})).relative[4] == pytest.approx(1.5)
+    assert Costs.of(MeasuredCosts({1: 2.0, 4: 3.0}, 0, {})).relative[4] == pytest.approx(1.5)
 
 
 def test_passes_that_take_longer_than_they_should_become_dearer() -> None:

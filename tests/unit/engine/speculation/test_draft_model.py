@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.speculation.chances import Chances
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
-from edgeinfer.engine.speculation.draft_model import UNASKED, Asking, Follower, Offer
-from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_CHANCES, Chain
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
+from edgeinfer.engine.speculation.draft_model import UNASKED, DraftModelPolicy, Follower, Offer
+from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.engine.speculation.second_model import MOST_SPARE, split_sources
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
@@ -54,12 +54,14 @@ def test_no_draft_model_changes_an_answer(
 def test_a_model_that_drafts_for_itself_is_always_right(tiny_model: Path, home: Path) -> None:
     with load(tiny_model, threads=1, spec=6, draft_from=[tiny_model]) as llm:
         stats = stats_of(llm.chat(MESSAGES, max_tokens=121, temperature=0))
-        counts = llm.drafts.chances[False].counts[llm.drafts.chances[False].starts[-1] + FIRST_CLAIM :][:GAPS]
+        counts = llm.drafts.acceptance[False].counts[llm.drafts.acceptance[False].starts[-1] + FIRST_BUCKET :][:GAPS]
     assert stats.accepted_per_step > 4
     assert stats.draft.sources["draft_model"].accepted > 60
     n_assumed = ASSUMED_SEEN * GAPS
     assert counts["seen"].sum() > n_assumed + 10
-    assert counts["seen"].sum() - counts["accepted"].sum() <= n_assumed - ASSUMED_SEEN * sum(LIKELIEST_CHANCES) + 0.01
+    assert (
+        counts["seen"].sum() - counts["accepted"].sum() <= n_assumed - ASSUMED_SEEN * sum(LIKELIEST_ACCEPTANCE) + 0.01
+    )
 
 
 def test_a_long_text_is_read_in_parts(tiny_model: Path, home: Path) -> None:
@@ -168,41 +170,41 @@ class Counting(Follower):
         return self._row
 
 
-def asked(asking: Asking, follower: Counting, chances: Chances, offer: Offer) -> int:
+def asked(asking: DraftModelPolicy, follower: Counting, acceptance: AcceptanceEstimator, offer: Offer) -> int:
     """How often the model is asked for one pass."""
     before = follower.n_asked
     asking.begin()
-    assert asking.ask([1, 2, 3], chances, offer) == (follower.n_asked > before)
+    assert asking.ask([1, 2, 3], acceptance, offer) == (follower.n_asked > before)
     return follower.n_asked - before
 
 
 def test_the_model_is_asked_as_far_as_it_pays() -> None:
-    chances, chain, follower = Chances([STANDINGS]), Chain(), Counting(gap=90)
-    asking = Asking(follower, chain, 0)
+    acceptance, chain, follower = AcceptanceEstimator([STANDINGS]), Chain(), Counting(gap=90)
+    asking = DraftModelPolicy(follower, chain, 0)
     costs = Costs({64: 1.0}, corrected=False)
     costs.unit_s = 1.0
     offer = Offer(1.0, 1.0, costs, 10, False)
-    sure = chances.counts[FIRST_CLAIM + 5 : FIRST_CLAIM + 6]
+    sure = acceptance.counts[FIRST_BUCKET + 5 : FIRST_BUCKET + 6]
     sure["seen"], sure["accepted"] = 1000, 995
-    assert asked(asking, follower, chances, offer) == 10  # passes are free, and so is asking
+    assert asked(asking, follower, acceptance, offer) == 10  # passes are free, and so is asking
     assert chain.n_rows == 10
-    assert asked(asking, follower, chances, Offer(1.0, 1.0, costs, 64, False)) == MOST_CHAINED
-    assert asked(asking, follower, chances, Offer(1.0, 1.0, costs, 0, False)) == 0
+    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 64, False)) == MOST_CHAINED
+    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 0, False)) == 0
     sure["accepted"] = 300
     asking._token_s = 0.1
-    assert asked(asking, follower, chances, offer) == 1
+    assert asked(asking, follower, acceptance, offer) == 1
     asking._token_s = 5.0  # five passes of the large model
-    assert asked(asking, follower, chances, offer) == 0
-    assert asked(asking, follower, chances, Offer(1.0, 1.0, costs, 10, True)) == 10
-    assert [asked(asking, follower, chances, offer) for _ in range(UNASKED + 1)] == [0] * UNASKED + [1]
+    assert asked(asking, follower, acceptance, offer) == 0
+    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 10, True)) == 10
+    assert [asked(asking, follower, acceptance, offer) for _ in range(UNASKED + 1)] == [0] * UNASKED + [1]
 
 
 def test_the_model_is_not_asked_where_the_others_know_better() -> None:
-    chances, follower = Chances([STANDINGS]), Counting(gap=90)
-    asking = Asking(follower, Chain(), 0)
+    acceptance, follower = AcceptanceEstimator([STANDINGS]), Counting(gap=90)
+    asking = DraftModelPolicy(follower, Chain(), 0)
     costs = Costs({2: 1.1, 16: 2.0}, corrected=False)
     costs.unit_s = 1.0
-    asked(asking, follower, chances, Offer(1.0, 1.0, costs, 1, False))
+    asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 1, False))
     asking._token_s = 0.3
-    assert asked(asking, follower, chances, Offer(1.0, 1.0, costs, 8, False)) > 0
-    assert asked(asking, follower, chances, Offer(9.0, 1.8, costs, 8, False)) == 0
+    assert asked(asking, follower, acceptance, Offer(1.0, 1.0, costs, 8, False)) > 0
+    assert asked(asking, follower, acceptance, Offer(9.0, 1.8, costs, 8, False)) == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeinfer.engine.run.tree import ROOT, Draft
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.records import MOST
-from edgeinfer.engine.speculation.tree import ROOT, Draft
 from tests.unit.engine.speculation.drafting import FLAT, N_VOCAB, follow, model_drafts, repeating
 
 TEXT = repeating(400)
@@ -73,9 +73,9 @@ def test_the_tree_is_as_large_as_pays_most() -> None:
         session = drafts.session()
         follow(session, TEXT, 100)
         largest = model_drafts(costs, fixed=MOST).session()
-        largest._shared.chances[False].counts[:] = drafts.chances[False].counts
-        largest._shared.chances[False].joint[:] = drafts.chances[False].joint
-        largest._shared.chances[False].weights[:] = drafts.chances[False].weights
+        largest._shared.acceptance[False].counts[:] = drafts.acceptance[False].counts
+        largest._shared.acceptance[False].joint[:] = drafts.acceptance[False].joint
+        largest._shared.acceptance[False].weights[:] = drafts.acceptance[False].weights
         for place in (150, 200, 333):
             for each in (session, largest):
                 each._log.n_tokens, each._log._text = 0, []
@@ -98,10 +98,10 @@ def test_nothing_is_drafted_from_nothing() -> None:
 
 def test_greedy_and_sampled_texts_are_counted_apart() -> None:
     drafts = model_drafts()
-    before = drafts.chances[True].counts.copy()
+    before = drafts.acceptance[True].counts.copy()
     follow(drafts.session(), TEXT, 100)
-    assert (drafts.chances[True].counts == before).all()
-    assert (drafts.chances[False].counts != before).any()
+    assert (drafts.acceptance[True].counts == before).all()
+    assert (drafts.acceptance[False].counts != before).any()
 
 
 def test_a_session_goes_on_with_its_text_and_begins_another() -> None:

@@ -134,11 +134,11 @@ def test_without_history_nothing_of_a_text_is_kept(tmp_path: Path) -> None:
 def test_damaged_counts_are_not_taken_over(tmp_path: Path) -> None:
     drafts = model_drafts()
     folder = DraftFolder("model", drafts.layout, tmp_path)
-    counts = drafts.chances[False].counts.copy()
+    counts = drafts.acceptance[False].counts.copy()
     counts["logit"] = np.nan
     folder.write(LEARNT, {"greedy.counts": counts, "recycling.rows": np.full((3, 3), 99999, np.int32)})
     drafts.remember(folder, texts=True)
-    assert np.isfinite(drafts.chances[False].counts["logit"]).all()
+    assert np.isfinite(drafts.acceptance[False].counts["logit"]).all()
     follow(drafts.session(), TEXT, 100)
 
 

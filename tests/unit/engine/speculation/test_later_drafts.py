@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import setup
 from edgeinfer.engine.speculation.setup import Speculation, may_draft_later
 from edgeinfer.errors import EngineClosed
+from edgeinfer.jit.library import KernelLibrary
 from tests.golden.goldens import Golden
 
 GOLDEN = Golden.read("llama-q8_0")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.chances import Chances, start
+from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator, start
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
 from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, loops_library
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, MOST_GAP, NO_TOKEN, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, MOST_GAP, NO_TOKEN, TOKEN_BITS
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.engine.speculation.drafting import follow, model_drafts, repeating
 
 
@@ -163,7 +163,7 @@ def test_texts_are_kept_apart_and_the_latest_survive() -> None:
     assert split_texts(joined_texts([])) == []
 
 
-def test_chances_come_near_what_is_seen() -> None:
+def test_acceptance_come_near_what_is_seen() -> None:
     """Drafts of a text whose tokens follow each other with known odds: what was estimated is what came true."""
     draw = random.Random(3)
     text = [1]
@@ -181,33 +181,33 @@ def test_chances_come_near_what_is_seen() -> None:
 
     session.learn = watched  # type: ignore[method-assign]
     follow(session, text, 1000)
-    chances = np.array(seen)
+    acceptance = np.array(seen)
     for low, high in ((0.0, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 1.0)):
-        chosen = chances[(chances[:, 0] >= low) & (chances[:, 0] < high)]
+        chosen = acceptance[(acceptance[:, 0] >= low) & (acceptance[:, 0] < high)]
         if len(chosen) > 200:
             assert chosen[:, 0].mean() == pytest.approx(chosen[:, 1].mean(), abs=0.08)
 
 
-def test_starting_counts_belong_to_the_voices_that_they_were_made_with() -> None:
+def test_starting_counts_belong_to_the_draft_sources_that_they_were_made_with() -> None:
     drafts = model_drafts()
-    whole = drafts.chances[False]
+    whole = drafts.acceptance[False]
     assert (whole.counts["seen"] > 0).sum() > 50
     assert (whole.joint["seen"] > 0).sum() > 50
-    voices = {"new": 7, **dict(reversed(drafts.claims.items()))}
-    other = Chances(list(voices.values()))
-    start(other, voices, LAYOUT_VERSION, "greedy")
-    for place, name in enumerate(voices):
-        own = other.counts[other.starts[place] : other.starts[place] + FIRST_CLAIM + voices[name]]
+    draft_sources = {"new": 7, **dict(reversed(drafts.buckets.items()))}
+    other = AcceptanceEstimator(list(draft_sources.values()))
+    start(other, draft_sources, LAYOUT_VERSION, "greedy")
+    for place, name in enumerate(draft_sources):
+        own = other.counts[other.starts[place] : other.starts[place] + FIRST_BUCKET + draft_sources[name]]
         if name == "new":
             assert not own["seen"].any()
             continue
-        known = list(drafts.claims).index(name)
+        known = list(drafts.buckets).index(name)
         first = whole.starts[known]
         assert (own == whole.counts[first : first + len(own)]).all()
         assert other.weights[place] == whole.weights[known]
     assert not other.joint["seen"].any()
-    fresh = Chances(list(voices.values()))
-    start(fresh, voices, LAYOUT_VERSION + 1, "greedy")
+    fresh = AcceptanceEstimator(list(draft_sources.values()))
+    start(fresh, draft_sources, LAYOUT_VERSION + 1, "greedy")
     assert not fresh.counts["seen"].any()
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.request import Request
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.run.tree import ROOT, Draft, Walk
+from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
-from edgeinfer.engine.speculation.tree import ROOT, Draft, Walk
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from tests.unit.engine.test_generate import EOG, make_pool, request
+from tests.unit.engine.scheduler.test_generate import EOG, make_pool, request
 
 N_PAGES = 12
 OPTIONS = [

@@ -16,7 +16,7 @@ from jinja_judge import TODAY, render_unguarded
 from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import ChatTemplate, TemplateLimits
 from edgeinfer.models.text import chat_template as module
-from edgeinfer.models.text.template_meter import Meter
+from edgeinfer.models.text.template_meter import TemplateMeter
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 NAMESPACE = "{% set ns = namespace(x='a') %}"
@@ -139,7 +139,7 @@ def ticking() -> Callable[[], float]:
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.usefixtures("uncollected")
 def test_time_is_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Meter", lambda limits, weight: Meter(limits, weight, ticking()))
+    monkeypatch.setattr(module, "Meter", lambda limits, weight: TemplateMeter(limits, weight, ticking()))
     with pytest.raises(BadTemplate, match="took longer than 3 s"):
         ChatTemplate({"default": ENDLESS[name]}, limits=TemplateLimits(seconds=3)).render(MESSAGES)
 

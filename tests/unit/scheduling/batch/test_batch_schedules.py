@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.graph import run_accelerator_only, run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import (
     SCHEDULES,
@@ -18,9 +18,9 @@ from edgeinfer.scheduling.batch.schedules import (
     choose,
     overlap,
 )
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.profile import Link
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.catalogue import machine_profile
+from edgeinfer.scheduling.machine.profile import Link
 from tests.unit.scheduling.models import model
 from tests.unit.scheduling.profiles import GB, device, machine
 
@@ -38,28 +38,28 @@ def _costs(cpu_read: float = 10 * GB, link: Link | None = None, work: ModelWork 
 
 
 COSTS = _costs()
-GROUPS = st.tuples(st.integers(1, 12), st.integers(0, 4000)).map(lambda pair: Group(pair[0], pair[0] * pair[1]))
+GROUPS = st.tuples(st.integers(1, 12), st.integers(0, 4000)).map(lambda pair: SequenceGroup(pair[0], pair[0] * pair[1]))
 
 
 def test_accelerator_only_reads_weights_and_cache_once():
-    resident = Group(5, 5 * 1000)
+    resident = SequenceGroup(5, 5 * 1000)
     expected = 8 * (LAYER_BYTES + 5 * 1001 * CACHED_BYTES) / (100 * GB)
     assert accelerator_only(COSTS, resident).seconds == pytest.approx(expected, rel=1e-6)
     assert run_accelerator_only(COSTS, resident).seconds == pytest.approx(expected, rel=1e-6)
 
 
 def test_asymmetric_reads_weights_twice_and_hides_the_shorter_side():
-    resident = Group(2, 2 * 500)
+    resident = SequenceGroup(2, 2 * 500)
     first = (LAYER_BYTES + 2 * 501 * CACHED_BYTES) / (100 * GB)
     second = LAYER_BYTES / (100 * GB)
     for n_cached in (1, 4000):
         attended = 3 * (n_cached + 1) * CACHED_BYTES / (10 * GB)
         expected = 8 * (max(first, attended) + second)
-        assert asymmetric_s(COSTS, resident, Group(3, 3 * n_cached), 3) == pytest.approx(expected, rel=1e-6)
+        assert asymmetric_s(COSTS, resident, SequenceGroup(3, 3 * n_cached), 3) == pytest.approx(expected, rel=1e-6)
 
 
 def test_overlap_reads_weights_once_and_moves_the_offloaded_one_layer_a_pass():
-    resident, offloaded = Group(2, 2 * 500), Group(8, 8 * 10)
+    resident, offloaded = SequenceGroup(2, 2 * 500), SequenceGroup(8, 8 * 10)
     expected = accelerator_only(COSTS, resident)
     found = overlap(COSTS, resident, offloaded)
     assert found.seconds == pytest.approx(expected.seconds, rel=1e-6)
@@ -67,7 +67,7 @@ def test_overlap_reads_weights_once_and_moves_the_offloaded_one_layer_a_pass():
 
 
 def test_overlap_is_bound_by_what_the_cpu_reads():
-    resident, offloaded = Group(1, 10), Group(16, 16 * 100_000)
+    resident, offloaded = SequenceGroup(1, 10), SequenceGroup(16, 16 * 100_000)
     found = overlap(COSTS, resident, offloaded)
     attended_s = 8 * 100_001 * CACHED_BYTES / (10 * GB)
     assert found.offloaded_tokens / found.seconds == pytest.approx(1 / attended_s, rel=1e-6)
@@ -75,7 +75,7 @@ def test_overlap_is_bound_by_what_the_cpu_reads():
 
 @settings(max_examples=40, deadline=None)
 @given(GROUPS, GROUPS)
-def test_two_halves_on_the_clock_take_what_is_predicted(resident: Group, offloaded: Group):
+def test_two_halves_on_the_clock_take_what_is_predicted(resident: SequenceGroup, offloaded: SequenceGroup):
     predicted = asymmetric_s(COSTS, resident, offloaded, offloaded.n)
     simulated = run_asymmetric(COSTS, resident, offloaded, offloaded.n, n_passes=6)
     assert simulated.seconds == pytest.approx(predicted, rel=1e-6)
@@ -84,10 +84,10 @@ def test_two_halves_on_the_clock_take_what_is_predicted(resident: Group, offload
 
 @settings(max_examples=30, deadline=None)
 @given(GROUPS, st.integers(1, 27), st.integers(1, 200))
-def test_overlap_on_the_clock_makes_what_is_predicted(resident: Group, n: int, n_cached: int):
+def test_overlap_on_the_clock_makes_what_is_predicted(resident: SequenceGroup, n: int, n_cached: int):
     """Groups of equal size: where the CPU keeps up all move on in every pass, and every ninth pass makes a token."""
     n = n if n <= 9 else n // 9 * 9
-    offloaded = Group(n, n * n_cached)
+    offloaded = SequenceGroup(n, n * n_cached)
     predicted = overlap(COSTS, resident, offloaded)
     simulated = run_overlap(COSTS, resident, offloaded, n_passes=36)
     assert simulated.tokens <= resident.n + n / 9 + 1e-9
@@ -98,7 +98,7 @@ def test_overlap_on_the_clock_makes_what_is_predicted(resident: Group, n: int, n
 
 @pytest.mark.parametrize("n_cached", [2_000, 5_000])
 def test_overlap_on_the_clock_with_a_busy_cpu(n_cached: int):
-    resident, offloaded = Group(2, 2000), Group(16, 16 * n_cached)
+    resident, offloaded = SequenceGroup(2, 2000), SequenceGroup(16, 16 * n_cached)
     predicted = overlap(COSTS, resident, offloaded)
     simulated = run_overlap(COSTS, resident, offloaded, n_passes=1600)
     assert predicted.offloaded_tokens < 16 / 9
@@ -108,7 +108,9 @@ def test_overlap_on_the_clock_with_a_busy_cpu(n_cached: int):
 
 @settings(max_examples=25, deadline=None)
 @given(GROUPS, GROUPS, st.floats(1e9, 2e11), st.floats(0, 1e-5))
-def test_the_number_of_offloaded_is_as_good_as_any(resident: Group, offloaded: Group, cpu_read: float, latency: float):
+def test_the_number_of_offloaded_is_as_good_as_any(
+    resident: SequenceGroup, offloaded: SequenceGroup, cpu_read: float, latency: float
+):
     costs = _costs(cpu_read, Link(10 * GB, 10 * GB, latency), WORK)
     found = asymmetric(costs, resident, offloaded)
     best = accelerator_only(costs, resident).tok_s
@@ -122,7 +124,9 @@ def test_the_number_of_offloaded_is_as_good_as_any(resident: Group, offloaded: G
 
 @settings(max_examples=40, deadline=None)
 @given(GROUPS, GROUPS, st.floats(1e9, 2e11))
-def test_the_choice_is_never_slower_than_any_schedule(resident: Group, offloaded: Group, cpu_read: float):
+def test_the_choice_is_never_slower_than_any_schedule(
+    resident: SequenceGroup, offloaded: SequenceGroup, cpu_read: float
+):
     costs = _costs(cpu_read)
     chosen = choose(costs, resident, offloaded)
     for each in SCHEDULES:
@@ -131,14 +135,14 @@ def test_the_choice_is_never_slower_than_any_schedule(resident: Group, offloaded
 
 
 def test_nothing_offloaded_means_accelerator_only():
-    assert choose(COSTS, Group(3, 300), Group(0, 0)).schedule == "accelerator-only"
+    assert choose(COSTS, SequenceGroup(3, 300), SequenceGroup(0, 0)).schedule == "accelerator-only"
 
 
 def test_each_hybrid_schedule_is_chosen_somewhere():
     """Few residents and short waits favour two halves; many residents, whose weights would be read twice, overlap."""
     fast_cpu = _costs(100 * GB)
-    assert choose(fast_cpu, Group(1, 100), Group(8, 800)).schedule == "asymmetric"
-    assert choose(fast_cpu, Group(64, 64 * 10), Group(8, 800)).schedule == "overlap"
+    assert choose(fast_cpu, SequenceGroup(1, 100), SequenceGroup(8, 800)).schedule == "asymmetric"
+    assert choose(fast_cpu, SequenceGroup(64, 64 * 10), SequenceGroup(8, 800)).schedule == "overlap"
 
 
 def test_messages_count_and_a_shared_memory_has_none():

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, Group
+from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import accelerator_only
 from edgeinfer.scheduling.batch.workload import Workload, run_workload
-from edgeinfer.scheduling.profile import Link
+from edgeinfer.scheduling.machine.profile import Link
 from tests.unit.scheduling.models import model
 from tests.unit.scheduling.profiles import GB, device, machine
 
@@ -29,7 +29,7 @@ def _costs(n_tokens: int, cpu_read: float = 20 * GB, host_bytes: int = 10**9) ->
 def test_with_room_for_all_the_time_is_the_sum_of_prompts_and_passes():
     costs = _costs(10_000)
     found = run_workload(costs, Workload(4, 100, 50), ONLY)
-    passes = sum(accelerator_only(costs, Group(4, 4 * (100 + made))).seconds for made in range(50))
+    passes = sum(accelerator_only(costs, SequenceGroup(4, 4 * (100 + made))).seconds for made in range(50))
     assert found.seconds == pytest.approx(4 * costs.prompt_s(100) + passes, rel=0.01)
     assert found.n_tokens == 200
     assert found.passes == {"accelerator-only": 50}

@@ -8,13 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.serving.allotment import CHUNK_S, LEAST_CHUNK, PATIENCE, SLOWED, STALL_S, Room, Wish, allot
+from edgeinfer.scheduling.serving.allotment import (
+    CHUNK_S,
+    LEAST_CHUNK,
+    PATIENCE,
+    SLOWED,
+    STALL_S,
+    PassRoom,
+    Wish,
+    allot,
+)
 from edgeinfer.scheduling.serving.pace import Pace
 from edgeinfer.scheduling.serving.priority import AGED_S, rank
 
 MEASURED = {1: 2.2e-3, 2: 2.75e-3, 4: 3.85e-3, 5: 4.4e-3, 8: 6.04e-3, 16: 7.5e-3, 32: 13.7e-3, 64: 29.5e-3, 128: 47e-3}
 """Seconds of passes of SmolLM2-135M Q4_1 over tokens of several sequences, two cores with AMX."""
-ROOM = Room(0, 256, 64)
+ROOM = PassRoom(0, 256, 64)
 
 
 def paced(points: dict[int, float]) -> Pace:
@@ -47,7 +56,7 @@ def test_a_pass_is_never_too_large_and_never_empty(
     wanted: list[tuple[bool, int, int]], points: dict[int, float], max_tokens: int, max_outputs: int
 ) -> None:
     wishes = [Wish(key, *each) for key, each in enumerate(wanted)]
-    found = allot(wishes, paced(points), Room(60, max_tokens, max_outputs))
+    found = allot(wishes, paced(points), PassRoom(60, max_tokens, max_outputs))
     assert found
     assert sum(found.values()) <= max_tokens
     assert len(found) <= max_outputs
@@ -58,7 +67,7 @@ def test_a_pass_is_never_too_large_and_never_empty(
 def test_who_is_watched_goes_on_in_every_pass(wanted: list[tuple[bool, int, int]], points: dict[int, float]) -> None:
     wishes = [Wish(key, *each) for key, each in enumerate(wanted)]
     watched = [wish.key for wish in wishes if wish.is_interactive and wish.decodes]
-    found = allot(wishes, paced(points), Room(60, 256, 64))
+    found = allot(wishes, paced(points), PassRoom(60, 256, 64))
     if len(watched) <= 64:
         assert set(watched) <= set(found)
 
@@ -80,7 +89,7 @@ def test_background_answers_take_turns_where_all_of_them_would_slow_the_one_that
     seen = dict.fromkeys(last, 0)
     for number in range(1, 60):
         wishes = [decoding(0), *(decoding(key, interactive=False, last=last[key]) for key in last)]
-        found = allot(wishes, steep, Room(number, 256, 64))
+        found = allot(wishes, steep, PassRoom(number, 256, 64))
         assert 0 in found
         for key in found.keys() - {0}:
             last[key], seen[key] = number, seen[key] + 1
@@ -94,8 +103,8 @@ def test_a_background_prompt_is_read_in_pieces_that_nobody_notices() -> None:
     assert seconds_of(1 + found[1]) <= SLOWED * MEASURED[1] < seconds_of(2 + found[1])
     steep = paced({n: n * 1e-3 for n in (1, 2, 4, 8, 16)})
     wishes = [decoding(0, last=20), Wish(1, False, 5000, 20 - PATIENCE)]
-    assert allot(wishes, steep, Room(20, 256, 64)) == {0: 1}
-    assert allot(wishes, steep, Room(21, 256, 64)) == {0: 1, 1: LEAST_CHUNK}
+    assert allot(wishes, steep, PassRoom(20, 256, 64)) == {0: 1}
+    assert allot(wishes, steep, PassRoom(21, 256, 64)) == {0: 1, 1: LEAST_CHUNK}
 
 
 def test_a_background_prompt_is_read_beside_prompts_that_never_end() -> None:
@@ -106,7 +115,7 @@ def test_a_background_prompt_is_read_beside_prompts_that_never_end() -> None:
             number += 1
             watched = [decoding(key, last=number - 1) for key in beside]
             wishes = [*watched, Wish(8, False, n_missing, last), Wish(9, True, 3000, other_last)]
-            found = allot(wishes, pace, Room(number, 256, 64))
+            found = allot(wishes, pace, PassRoom(number, 256, 64))
             assert set(beside) <= set(found)
             n_missing, last = n_missing - found.get(8, 0), number if 8 in found else last
             other_last = number if 9 in found else other_last
@@ -120,7 +129,7 @@ def test_background_work_slows_those_who_are_watched_by_no_more_than_that(
 ) -> None:
     pace = paced({size: seconds * slower for size, seconds in MEASURED.items()})
     kinds = [(True, 1)] * n_watched + [(False, 1)] * n_decoding + [(False, 5000)] * n_prompts
-    found = allot([Wish(key, *kind, 59) for key, kind in enumerate(kinds)], pace, Room(60, 256, 64))
+    found = allot([Wish(key, *kind, 59) for key, kind in enumerate(kinds)], pace, PassRoom(60, 256, 64))
     assert set(range(n_watched)) <= set(found)
     alone_s, together_s = pace.seconds(n_watched), pace.seconds(sum(found.values()))
     assert alone_s is not None
@@ -138,7 +147,7 @@ def test_a_prompt_that_somebody_waits_for_has_a_share_beside_any_number_that_is_
     while n_missing:
         number += 1
         wishes = [*(decoding(key, last=number - 1) for key in range(n_watched)), Wish(99, True, n_missing, number - 1)]
-        found = allot(wishes, pace, Room(number, 256, 64))
+        found = allot(wishes, pace, PassRoom(number, 256, 64))
         assert found[99] == min(n_missing, most - n_watched)
         n_missing, now_s = n_missing - found[99], now_s + (pace.seconds(sum(found.values())) or 0.0)
     assert now_s <= 3 * 2000 / 256 * 0.6  # what it takes alone
@@ -182,7 +191,7 @@ def simulated(jobs: list[Job]) -> None:
             continue
         number += 1
         wishes = [Wish(key, job.interactive, job.n_missing, job.last_pass) for key, job in enumerate(able)]
-        found = allot(wishes, pace, Room(number, 256, 64))
+        found = allot(wishes, pace, PassRoom(number, 256, 64))
         seconds = seconds_of(sum(found.values()))
         now_s += seconds
         pace.observe(sum(found.values()), seconds)

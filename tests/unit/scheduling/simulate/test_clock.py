@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.simulate.clock import Clock, Task, run
+from edgeinfer.scheduling.simulate.clock import Clock, ClockTask, run
 
 SECONDS = st.floats(0, 100)
 
 
 @given(st.lists(SECONDS, min_size=1))
 def test_one_resource_takes_the_sum(seconds: list[float]):
-    timeline = run([Task("work", "cpu", each) for each in seconds])
+    timeline = run([ClockTask("work", "cpu", each) for each in seconds])
     assert timeline.makespan == pytest.approx(sum(seconds))
     assert timeline.busy_s("cpu") == pytest.approx(sum(seconds))
 
 
 @given(st.lists(SECONDS, min_size=1), st.lists(SECONDS, min_size=1))
 def test_two_resources_take_the_longer_one(left: list[float], right: list[float]):
-    timeline = run([Task("l", "cpu", each) for each in left] + [Task("r", "gpu", each) for each in right])
+    timeline = run([ClockTask("l", "cpu", each) for each in left] + [ClockTask("r", "gpu", each) for each in right])
     assert timeline.makespan == pytest.approx(max(sum(left), sum(right)))
 
 
@@ -32,23 +32,25 @@ def test_a_pipeline_of_equal_stages(n_stages: int, n_items: int, seconds: float)
     for item in range(n_items):
         for stage in range(n_stages):
             after = (item * n_stages + stage - 1,) if stage else ()
-            tasks.append(Task("item", f"stage {stage}", seconds, after))
+            tasks.append(ClockTask("item", f"stage {stage}", seconds, after))
     timeline = run(tasks)
     assert timeline.makespan == pytest.approx((n_stages + n_items - 1) * seconds)
     assert timeline.busy_share("stage 0") == pytest.approx(n_items / (n_stages + n_items - 1))
 
 
 def test_a_chain_waits_for_latency_too():
-    timeline = run([Task("a", "cpu", 2), Task("b", "link", 3, (0,), latency_s=0.5), Task("c", "cpu", 1, (1,))])
+    timeline = run(
+        [ClockTask("a", "cpu", 2), ClockTask("b", "link", 3, (0,), latency_s=0.5), ClockTask("c", "cpu", 1, (1,))]
+    )
     assert [(span.start, span.end) for span in timeline.spans] == [(0, 2), (2.5, 5.5), (5.5, 6.5)]
     assert timeline.resources == ("cpu", "link")
 
 
 def test_what_yields_uses_gaps_and_makes_room():
     tasks = [
-        Task("late", "cpu", 2),
-        Task("message", "link", 1, (0,), yields=True),
-        Task("weights", "link", 4, yields=True),
+        ClockTask("late", "cpu", 2),
+        ClockTask("message", "link", 1, (0,), yields=True),
+        ClockTask("weights", "link", 4, yields=True),
     ]
     spans = run(tasks).spans
     assert (spans[1].start, spans[1].end) == (2, 3)
@@ -56,7 +58,7 @@ def test_what_yields_uses_gaps_and_makes_room():
 
 
 def test_what_does_not_yield_keeps_its_turn():
-    tasks = [Task("late", "cpu", 2), Task("first", "gpu", 1, (0,)), Task("second", "gpu", 1)]
+    tasks = [ClockTask("late", "cpu", 2), ClockTask("first", "gpu", 1, (0,)), ClockTask("second", "gpu", 1)]
     assert [(span.start, span.end) for span in run(tasks).spans[1:]] == [(2, 3), (3, 4)]
 
 
@@ -65,9 +67,9 @@ PLANS = st.lists(
 )
 
 
-def _tasks(plan: list[tuple[str, int, set[int], bool]]) -> list[Task]:
+def _tasks(plan: list[tuple[str, int, set[int], bool]]) -> list[ClockTask]:
     return [
-        Task("t", resource, seconds, tuple(number - back for back in sorted(backs) if back <= number), 0, yields)
+        ClockTask("t", resource, seconds, tuple(number - back for back in sorted(backs) if back <= number), 0, yields)
         for number, (resource, seconds, backs, yields) in enumerate(plan)
     ]
 
@@ -96,17 +98,22 @@ def test_later_tasks_never_change_earlier_ones(plan: list[tuple[str, int, set[in
 
 def test_submitting_later_starts_later():
     clock = Clock()
-    first = clock.submit(Task("a", "cpu", 2))
+    first = clock.submit(ClockTask("a", "cpu", 2))
     assert clock.wait([first]) == 2
-    assert clock.span(clock.submit(Task("b", "gpu", 1))).start == 2
+    assert clock.span(clock.submit(ClockTask("b", "gpu", 1))).start == 2
     assert clock.now == 2
     assert clock.n_tasks == 2
 
 
 @pytest.mark.parametrize(
     "task",
-    [Task("a", "cpu", -1), Task("a", "cpu", float("nan")), Task("a", "cpu", float("inf")), Task("a", "cpu", 1, (0,))],
+    [
+        ClockTask("a", "cpu", -1),
+        ClockTask("a", "cpu", float("nan")),
+        ClockTask("a", "cpu", float("inf")),
+        ClockTask("a", "cpu", 1, (0,)),
+    ],
 )
-def test_impossible_tasks_are_refused(task: Task):
+def test_impossible_tasks_are_refused(task: ClockTask):
     with pytest.raises(ValueError, match="task 'a'"):
         run([task])

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.cost import DeviceCost, Pass
-from edgeinfer.scheduling.placement import Held, Placement
-from edgeinfer.scheduling.profile import Curve, Disk, Link
+from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import Curve, Disk, Link
+from edgeinfer.scheduling.placement.placement import Held, Placement
+from edgeinfer.scheduling.placement.step_time import bytes_read, step_time
 from edgeinfer.scheduling.simulate.clock import Clock
 from edgeinfer.scheduling.simulate.executor import VirtualExecutor, pass_seconds
-from edgeinfer.scheduling.simulate.lowering import Lowering, Window, inward, outward
-from edgeinfer.scheduling.step_time import bytes_read, step_time
-from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.scheduling.simulate.lowering import SimulatedPasses, WeightBuffer, inward, outward
 from tests.unit.scheduling.models import model, split
 from tests.unit.scheduling.profiles import GB, device, machine
 
@@ -97,7 +97,7 @@ def test_any_placement_takes_at_most_what_step_time_says_and_its_messages(
     )
     step = Pass(n_tokens, n_cached)
     clock = Clock()
-    lowering = Lowering(clock, profile, WORK)
+    lowering = SimulatedPasses(clock, profile, WORK)
     ends = lowering.submit(placement, step)
     spans = clock.timeline.spans
     closed = step_time(profile, WORK, placement, step).seconds
@@ -141,7 +141,7 @@ def test_passes_wait_for_each_other_and_are_waited_for_once():
 
 
 def test_a_window_lets_in_what_has_room():
-    window = Window(10)
+    window = WeightBuffer(10)
     assert window.enter(6) == ()
     window.hold(6, (1,))
     assert window.enter(4) == ()

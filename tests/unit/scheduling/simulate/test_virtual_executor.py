@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.scheduling.budgets import Budgets, Caching
-from edgeinfer.scheduling.corrections import Corrections, Observation
-from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.placement import Placement
-from edgeinfer.scheduling.planner import Task, plan
-from edgeinfer.scheduling.profile import Link, Profile
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.machine.profile import Link, Profile
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching
+from edgeinfer.scheduling.placement.placement import Placement
+from edgeinfer.scheduling.placement.planner import PlanningTask, plan
+from edgeinfer.scheduling.predict.corrections import Corrections, Observation
 from edgeinfer.scheduling.simulate.executor import PassExecutor, PassReport, VirtualExecutor
 from tests.unit.scheduling.models import model
 from tests.unit.scheduling.profiles import GB, device, machine
@@ -22,7 +22,7 @@ SLOWNESS = {"gpu": 4.0}
 
 def _planned(profile: Profile) -> Placement:
     budgets = Budgets(1e12, {"gpu": 1e12})
-    return plan(Task(profile, WORK, STEP, Caching(128), budgets)).placement
+    return plan(PlanningTask(profile, WORK, STEP, Caching(128), budgets)).placement
 
 
 def _run(executor: PassExecutor, placement: Placement) -> PassReport:
@@ -54,6 +54,6 @@ def test_what_a_slow_device_took_makes_the_planner_move_its_rows():
 
 
 def test_the_plan_takes_on_the_clock_what_was_predicted():
-    found = plan(Task(PROFILE, WORK, STEP, Caching(128), Budgets(1e12, {"gpu": 1e12})))
+    found = plan(PlanningTask(PROFILE, WORK, STEP, Caching(128), Budgets(1e12, {"gpu": 1e12})))
     report = _run(VirtualExecutor(PROFILE, WORK), found.placement)
     assert report.seconds == pytest.approx(found.seconds, rel=0.02)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.source import Source
+from edgeinfer.backends.cpu.bundles.source import ByteSource
 from edgeinfer.backends.cpu.bundles.writing import Packed, pack_bundles
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedWeights
-from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import aligned
+from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.steps import Progress, no_progress
 from tests.golden.goldens import DATA
 
 GOLDEN_MODELS = sorted(DATA.glob("*.gguf"))
@@ -59,7 +59,7 @@ def page_memory(n_bytes: int) -> memoryview:
     return memoryview(raw[start : start + n_bytes])
 
 
-def assert_holds(bundles: BundleFile, source: Source, expected: PackedWeights) -> None:
+def assert_holds(bundles: BundleFile, source: ByteSource, expected: PackedWeights) -> None:
     """Read every bundle; its parts are bit for bit the panels that packing at load makes."""
     seen = 0
     for bundle in bundles.contents.bundles:

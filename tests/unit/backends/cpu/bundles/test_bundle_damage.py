@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.header import VERSION, identity_of
 from edgeinfer.backends.cpu.bundles.repair import find_damage
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA
 from tests.unit.backends.cpu.bundles.bundle_faults import Faults
 from tests.unit.backends.cpu.bundles.bundle_models import Packable, assert_holds, packable, page_memory

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import fill, is_faster
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA
 from tests.unit.backends.cpu.bundles.bundle_faults import Faults
 from tests.unit.backends.cpu.bundles.bundle_models import GOLDEN_MODELS, Packable, packable

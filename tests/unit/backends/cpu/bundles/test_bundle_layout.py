@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.header import LAYOUT_VERSION
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.quants import FORMATS
 from tests.unit.backends.cpu.packing_calls import pack_rows
 

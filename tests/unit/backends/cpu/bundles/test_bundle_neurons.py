@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import start_from
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
 from edgeinfer.backends.cpu.columns import codes_of_columns
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.neurons import rows_of_panels
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import paged
 from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA
 from tests.unit.backends.cpu.bundles.bundle_faults import Faults

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.file import BundleFile
@@ -17,8 +16,9 @@ from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.errors import BadBundle
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA
 from tests.unit.backends.cpu.bundles.bundle_models import Packable, packable, page_memory
 

@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.backends.cpu.bundles.checksum import WORDS, checksum
 from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.bundles.file import at_a_time
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.bundles.bundle_models import GOLDEN_MODELS, assert_holds, packable
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.errors import BadBundle, PackFailed
+from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.bundle_places import part_path
+from edgeinfer.steps import no_progress
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 from tests.unit.backends.cpu.bundles.bundle_models import Packable, assert_holds, packable
@@ -33,7 +33,7 @@ import sys, time
 from pathlib import Path
 from tests.unit.backends.cpu.bundles.bundle_models import packable
 from edgeinfer.backends.cpu.bundles import writing
-from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary
 
 writing.GROUP_BYTES = 1
 
@@ -43,7 +43,7 @@ def until(what, done, total):
         time.sleep(600)  # to be killed
 
 with packable(Path(sys.argv[1])) as model:
-    model.pack(Path(sys.argv[2]), KernelLibrary(), until)
+    model.pack(Path(sys.argv[2]), kernel_library(), until)
 """
 
 

@@ -15,12 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import paged
+from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.slot_records import BROKEN, GUESS
-from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
+from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import paged
 
 pytestmark = pytest.mark.skipif(not can_fill(), reason="this system has no reads at places")
 
@@ -59,7 +60,7 @@ def file(tmp_path: Path) -> Iterator[File]:
 
 @pytest.fixture(scope="module")
 def library() -> KernelLibrary:
-    return KernelLibrary()
+    return kernel_library()
 
 
 class Cache:
@@ -69,7 +70,7 @@ class Cache:
         self.file, self.memory = file, paged(n_slots, PAGES * PAGE_BYTES)
 
         def filling(bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> CompiledSlots:
-            places = [Place(bundle.offset, bundle.padded_bytes) for bundle in bundles]
+            places = [FilePlace(bundle.offset, bundle.padded_bytes) for bundle in bundles]
             return CompiledSlots(file.descriptor, places, memory, n_readers, library)
 
         self.cache = ExpertCache(file, file.layers, self.memory, filling, n_readers)
@@ -131,7 +132,7 @@ def test_what_is_damaged_is_refused_until_it_is_mended(file: File, library: Kern
 
 def test_the_lowest_order_comes_first_and_what_is_dropped_never(file: File, library: KernelLibrary) -> None:
     memory = paged(4, PAGES * PAGE_BYTES)
-    places = [Place(bundle.offset, bundle.padded_bytes) for layer in file.layers for bundle in layer]
+    places = [FilePlace(bundle.offset, bundle.padded_bytes) for layer in file.layers for bundle in layer]
     slots = CompiledSlots(file.descriptor, places, memory, 0, library)  # nobody reads yet
     slots.slots.tags[:] = 5, 6, 7, 8
     slots.want([0], GUESS)
@@ -153,7 +154,7 @@ def test_the_lowest_order_comes_first_and_what_is_dropped_never(file: File, libr
 
 def test_closing_ends_who_waits_for_slots(file: File, library: KernelLibrary) -> None:
     memory = paged(2, PAGES * PAGE_BYTES)
-    slots = CompiledSlots(file.descriptor, [Place(0, PAGE_BYTES)], memory, 0, library)
+    slots = CompiledSlots(file.descriptor, [FilePlace(0, PAGE_BYTES)], memory, 0, library)
     slots.want([0], 1)
     failures: list[BaseException] = []
 
@@ -178,12 +179,12 @@ def test_who_is_not_closed_does_no_harm_at_the_end(tmp_path: Path) -> None:
     path.write_bytes(bytes(PAGE_BYTES))
     program = f"""
 import gc, os
-from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place
-library = KernelLibrary()
+from edgeinfer.jit.memory import paged
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace
+library = kernel_library()
 descriptor = os.open({str(path)!r}, os.O_RDONLY)
-slots = CompiledSlots(descriptor, [Place(0, {PAGE_BYTES})], paged(1, {PAGE_BYTES}), 2, library)
+slots = CompiledSlots(descriptor, [FilePlace(0, {PAGE_BYTES})], paged(1, {PAGE_BYTES}), 2, library)
 slots.want([0], 1)
 slots.settle([0])
 del slots, library

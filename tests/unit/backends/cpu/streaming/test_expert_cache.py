@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.slot_records import FLYING
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.slots import Slots
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.jit.memory import paged
 from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource
 
 LAYERS, EXPERTS = 3, 8

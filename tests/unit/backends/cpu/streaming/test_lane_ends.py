@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, Progress
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import lane as lanes
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.catalogue import Function, Kernel
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.streaming.lane import Bundles, StreamedLane
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.jit.code import CompiledFunction, Kernel
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.steps import Progress
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 
@@ -123,11 +124,13 @@ def test_everything_that_is_compiled_is_asked_for_at_once(
     prepared: set[str] = set()
     found: set[str] = set()
 
-    def preparing(library: KernelLibrary, wanted: Sequence[Kernel | Function], count: int, progress: Progress) -> None:
+    def preparing(
+        library: KernelLibrary, wanted: Sequence[Kernel | CompiledFunction], count: int, progress: Progress
+    ) -> None:
         prepared.update(each.name for each in wanted)
         prepare(library, wanted, count, progress)
 
-    def finding(library: KernelLibrary, wanted: Kernel | Function) -> int:
+    def finding(library: KernelLibrary, wanted: Kernel | CompiledFunction) -> int:
         found.add(wanted.name)
         return find(library, wanted)
 

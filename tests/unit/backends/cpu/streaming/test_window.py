@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
-from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.streaming.window import Window, ring_places
+from edgeinfer.backends.cpu.streaming.window import BundleWindow, ring_places
 from edgeinfer.errors import DeviceFailed, EngineClosed, UnsupportedModel
+from edgeinfer.jit.memory import paged
 from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource, bundles_of
 
 SIZES = [3, 1, 4, 2, 2, 5, 1]
 
 
-def walk(window: Window, memory: np.ndarray, sizes: list[int], stop: int | None = None) -> None:
+def walk(window: BundleWindow, memory: np.ndarray, sizes: list[int], stop: int | None = None) -> None:
     """A pass, or its beginning: each bundle's bytes are there when it is its turn, until it is let go."""
     window.begin()
     for number, pages in enumerate(sizes[:stop]):
@@ -45,7 +45,7 @@ def test_no_piece_is_overwritten_before_it_was_let_go(sizes: list[int], spare: i
 @pytest.mark.parametrize("room", [5, 8, 100])
 def test_passes_see_every_bundle_in_order(room: int, n_readers: int) -> None:
     memory, source = paged(room * PAGE_BYTES), PaperSource()
-    window = Window(source, bundles_of(SIZES), memory, n_readers)
+    window = BundleWindow(source, bundles_of(SIZES), memory, n_readers)
     for _ in range(20):
         walk(window, memory, SIZES)
     window.close()
@@ -60,7 +60,7 @@ def _counted(source: PaperSource) -> tuple[list[int], list[int]]:
 
 def test_a_pass_that_was_broken_off_is_followed_by_a_whole_one() -> None:
     memory, source = paged(8 * PAGE_BYTES), PaperSource(delay_s=0.001)
-    window = Window(source, bundles_of(SIZES), memory, 3)
+    window = BundleWindow(source, bundles_of(SIZES), memory, 3)
     for stop in (1, 3, 6, 0, 2):
         walk(window, memory, SIZES, stop)
         walk(window, memory, SIZES)
@@ -73,7 +73,7 @@ def test_a_pass_that_was_broken_off_is_followed_by_a_whole_one() -> None:
 def test_a_read_error_is_raised_where_the_bundle_is_waited_for_and_is_over_when_the_disk_works() -> None:
     memory, source = paged(8 * PAGE_BYTES), PaperSource()
     source.broken.add(4)
-    window = Window(source, bundles_of(SIZES), memory, 2)
+    window = BundleWindow(source, bundles_of(SIZES), memory, 2)
     for _ in range(2):
         with pytest.raises(DeviceFailed, match="bundle 4"):
             walk(window, memory, SIZES)
@@ -83,7 +83,7 @@ def test_a_read_error_is_raised_where_the_bundle_is_waited_for_and_is_over_when_
 
 
 def test_bundles_out_of_order_are_refused() -> None:
-    window = Window(PaperSource(), bundles_of(SIZES), paged(8 * PAGE_BYTES), 1)
+    window = BundleWindow(PaperSource(), bundles_of(SIZES), paged(8 * PAGE_BYTES), 1)
     window.begin()
     with pytest.raises(UnsupportedModel, match="twice"):
         window.wait(3)
@@ -93,7 +93,7 @@ def test_bundles_out_of_order_are_refused() -> None:
 def test_closing_ends_who_waits_and_all_threads() -> None:
     source = PaperSource()
     source.gate.clear()
-    window = Window(source, bundles_of(SIZES), paged(8 * PAGE_BYTES), 2)
+    window = BundleWindow(source, bundles_of(SIZES), paged(8 * PAGE_BYTES), 2)
     window.begin()
     failures: list[BaseException] = []
 
@@ -116,7 +116,7 @@ def test_closing_ends_who_waits_and_all_threads() -> None:
 
 
 def test_an_empty_window_lets_passes_through() -> None:
-    window = Window(PaperSource(), [], paged(0), 2)
+    window = BundleWindow(PaperSource(), [], paged(0), 2)
     window.begin()
     assert window.reading.n_bytes == 0
     window.close()
@@ -126,7 +126,7 @@ def test_an_empty_window_lets_passes_through() -> None:
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.integers(0, 8), st.integers(1, 4))
 def test_any_sizes_in_any_room(sizes: list[int], spare: int, n_readers: int) -> None:
     memory = paged((max(sizes) + spare) * PAGE_BYTES)
-    window = Window(PaperSource(), bundles_of(sizes), memory, n_readers)
+    window = BundleWindow(PaperSource(), bundles_of(sizes), memory, n_readers)
     for _ in range(3):
         walk(window, memory, sizes)
     window.close()

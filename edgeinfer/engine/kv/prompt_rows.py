@@ -1,0 +1,160 @@
+"""Prompts with rows of numbers among their tokens: what an encoder of images or sound made, in place of token ids.
+
+In: ids and `PromptRows`, in order. Out: a `MixedPrompt`: the text as it is compared with what is cached, in which every
+row has a name below zero, and the rows and positions of any part of it. A name is made of a hash of all the numbers it
+came with, so that equal names are equal rows. Knows no encoder, no cache and no device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.inputs import Inputs, check_axes
+from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Int32s, same_axes
+
+ROW = -1
+"""What stands in batches for a token that is given as a row."""
+NUMBER_BITS = 32
+"""Of a name: which of the rows it is; the others are the hash."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class PromptRows:
+    """Rows in a prompt: values float32[N, D], as wide as the model, in place of N tokens.
+
+    `axes`, int32[N, 3]: temporal, height and width of each row, counted from where the rows begin; None: one after the
+    other like tokens. What follows them goes on after the largest. Models with one position a token take None alone.
+    """
+
+    values: Floats
+    axes: Int32s | None
+    first_name: int = field(repr=False)
+
+    def __init__(self, values: ArrayLike, axes: ArrayLike | None = None) -> None:
+        """Raises BadSetting for numbers that cannot be rows."""
+        rows = _rows(values)
+        if rows.ndim != 2 or not len(rows):
+            raise BadSetting(f"rows of shape {rows.shape} are none: give one row of numbers for each token")
+        if not np.isfinite(rows).all():
+            raise BadSetting("rows have numbers that are not finite")
+        positions = None if axes is None else _axes(axes, len(rows))
+        digest = hashlib.blake2b(rows.tobytes(), digest_size=16, key=str(rows.shape).encode())
+        if positions is not None:
+            digest.update(positions.tobytes())
+        number = int.from_bytes(digest.digest(), "little") << NUMBER_BITS
+        for name, value in (("values", rows), ("axes", positions), ("first_name", -1 - number)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def names(self) -> range:
+        """A number below zero for each row."""
+        return range(self.first_name, self.first_name - len(self.values), -1)
+
+
+def _rows(values: ArrayLike) -> Floats:
+    given = _array(values, "rows")
+    if given.dtype.kind not in "fiu":
+        raise BadSetting(f"rows of {given.dtype} are none: give numbers")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite then, and refused
+        return np.ascontiguousarray(given, np.float32)
+
+
+def _array(given: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.ascontiguousarray(given)
+    except ValueError:
+        raise BadSetting(f"{what} of different lengths are no array: give as many numbers for each token") from None
+
+
+def _axes(axes: ArrayLike, n_rows: int) -> Int32s:
+    found = _array(axes, "axes")
+    if found.shape != (n_rows, AXES) or not np.issubdtype(found.dtype, np.integer):
+        raise BadSetting(f"axes of shape {found.shape} and type {found.dtype}: give three whole numbers for each row")
+    if found.min() < 0 or found.max() >= 1 << 31:
+        raise BadSetting(f"axes from {found.min()} to {found.max()}: they count from 0, where the rows begin")
+    return found.astype(np.int32)
+
+
+Piece = int | PromptRows
+"""What a prompt is made of: a token id, or rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrompt:
+    """A prompt with rows.
+
+    tokens  ids, and names of rows
+    values  float32[N, D]  the rows, in order
+    axes    int32[T, 3]    positions of its tokens, of models that have three; None of others
+    shift   what is added to the position of a token after the prompt to give its axes, which are all the same
+    """
+
+    tokens: tuple[int, ...]
+    values: Floats
+    axes: Int32s | None
+    shift: int
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece], inputs: Inputs, n_context: int) -> MixedPrompt:
+        """A prompt for a model. Raises BadSetting, UnsupportedModel or ContextOverflow where it cannot be given it."""
+        tokens: list[int] = []
+        axes: list[Int32s] = []
+        following = 0
+        for piece in pieces:
+            if isinstance(piece, PromptRows):
+                own = _checked(piece, inputs)
+                tokens += piece.names
+                axes.append(own + np.int32(following))
+                following += int(own.max()) + 1
+            else:
+                tokens.append(piece)
+                axes.append(np.full((1, AXES), following, np.int32))
+                following += 1
+        found = np.concatenate(axes)
+        check_axes(0, int(found.max()), n_context)
+        values = np.concatenate([piece.values for piece in pieces if isinstance(piece, PromptRows)])
+        return cls(tuple(tokens), values, found if inputs.axes else None, following - len(tokens))
+
+    @property
+    def ids(self) -> list[int]:
+        """The prompt without its rows."""
+        return [token for token in self.tokens if token >= 0]
+
+    def completed(self, batch: Batch, named: Sequence[int]) -> Batch:
+        """A batch of tokens of this text, with their rows and axes. `named`: the tokens by ids and names."""
+        if self.axes is not None:
+            batch = replace(batch, axes=self._axes_at(batch.positions))
+        names = tuple(token for token in named if token < 0)
+        if not names:
+            return batch
+        n_before = sum(token < 0 for token in self.tokens[: int(batch.positions[0])])
+        return replace(batch, rows=InputRows(self.values[n_before : n_before + len(names)], names))
+
+    def _axes_at(self, positions: Int32s) -> Int32s:
+        assert self.axes is not None
+        found = same_axes(positions + np.int32(self.shift))
+        inside = np.flatnonzero(positions < len(self.axes))
+        found[inside] = self.axes[positions[inside]]
+        return found
+
+
+def _checked(piece: PromptRows, inputs: Inputs) -> Int32s:
+    """The axes of rows, counted from where they begin; raises as `MixedPrompt.of`."""
+    n_rows, width = piece.values.shape
+    if not inputs.row_width:
+        raise UnsupportedModel(
+            "this model was loaded for token ids alone and cannot be given rows of numbers; load it with rows=True, "
+            "on the cpu"
+        )
+    if width != inputs.row_width:
+        raise BadSetting(f"rows of {width} numbers: this model's have {inputs.row_width}")
+    if piece.axes is not None and not inputs.axes:
+        raise UnsupportedModel("this model has one position a token and cannot be given three: leave axes out")
+    return same_axes(np.arange(n_rows, dtype=np.int32)) if piece.axes is None else piece.axes

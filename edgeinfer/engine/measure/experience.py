@@ -1,0 +1,152 @@
+"""What answers took beside what was predicted, kept per machine: later predictions are adjusted by it.
+
+In: predicted and measured seconds of prompts and tokens. Out: an `Adjustment`, of medians of the last answers. One
+small JSON file beside the machine's profile; a damaged one counts as empty, one that cannot be written is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from edgeinfer.temporary import write_whole
+
+Kind = Literal["first_short", "first_long", "later_short", "later_long", "token", "step"]
+"""Prompts of a model that has just been loaded, and later ones; single tokens; what a step takes besides its pass."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+READ_MIN = 128
+"""Tokens of a long prompt; of shorter ones what surrounds their passes is most of the time."""
+LAST = 9
+"""Answers that are kept of each kind;"""
+LEAST = 3
+"""fewer give no factor."""
+MOST = 8.0
+"""Times slower or faster than predicted that is believed."""
+LONGEST_S = 1e5
+ROUNDS = 3
+"""In which the seconds around passes and the factor on passes settle: each is measured with the other."""
+
+Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """From the seconds that passes are predicted to take to those that answers take.
+
+    prompt, token  measured over predicted seconds of passes
+    begin_s        until the first token besides passes over the prompt; None while unknown
+    step_s         of each token besides its pass: choosing it, drafting, text; None while unknown
+    """
+
+    prompt: float = 1.0
+    token: float = 1.0
+    begin_s: float | None = None
+    step_s: float | None = None
+
+    def prompt_s(self, passes_s: float) -> float:
+        """Seconds until the first token."""
+        return self.prompt * passes_s + (self.begin_s or 0.0)
+
+    def tokens_s(self, passes_s: float, n_tokens: int = 1) -> float:
+        """Seconds of so many tokens, whose passes are predicted to take `passes_s`."""
+        return self.token * passes_s + n_tokens * (self.step_s or 0.0)
+
+    def knows_prompt(self, n_tokens: int) -> bool:
+        """Whether a prompt of so many tokens can be predicted: of a short one passes alone tell nothing."""
+        return n_tokens >= READ_MIN or self.begin_s is not None
+
+
+class Experience:
+    """What answers took on one machine, in the file at `path`; `streams`: of models whose weights come from disk.
+
+    Other things hold those up, so they are kept apart.
+    """
+
+    def __init__(self, path: Path, *, streams: bool = False) -> None:
+        self._path, self._group = path, "streamed" if streams else "resident"
+        self._groups = _read(path)
+        self._pairs = self._groups.setdefault(self._group, {kind: [] for kind in KINDS})
+
+    def note_prompt(self, n_tokens: int, predicted_s: float, measured_s: float, *, is_first: bool) -> None:
+        """A prompt was read. Predictions are the profile's, not adjusted; `is_first`: by a model just loaded."""
+        self._note(_prompts(n_tokens, is_first=is_first), predicted_s, measured_s)
+
+    def note_tokens(self, predicted_s: float, measured_s: float, step_s: float | None) -> None:
+        """A token took so long on average, `step_s` of it besides its pass (None: nobody knows)."""
+        self._note("token", predicted_s, measured_s - (step_s or 0.0))
+        if step_s is not None:
+            self._note("step", 0.0, step_s)
+
+    def adjustment(self, *, is_first: bool = True) -> Adjustment:
+        """What to make of predictions; `is_first`: of the first answer of a model that has just been loaded."""
+        begins, prompt = self._prompts()
+        steps = self._pairs["step"]
+        return Adjustment(
+            prompt,
+            _factor(self._pairs["token"]),
+            begins[_prompts(1, is_first=is_first)],
+            statistics.median(measured_s for _, measured_s in steps) if steps else None,
+        )
+
+    def save(self) -> None:
+        """Write what there is: others see all of it or what was there before."""
+        write_whole(self._path, json.dumps(self._groups))
+
+    def _prompts(self) -> tuple[dict[Kind, float | None], float]:
+        """Seconds around the passes of prompts, and the factor on passes."""
+        kinds: tuple[tuple[Kind, Kind], ...] = (("first_short", "first_long"), ("later_short", "later_long"))
+        begins, factor = dict[Kind, float | None](), 1.0
+        for _ in range(ROUNDS):
+            long = Pairs()
+            for short_kind, long_kind in kinds:
+                left = [max(0.0, measured_s - factor * passes_s) for passes_s, measured_s in self._pairs[short_kind]]
+                begin_s = begins[short_kind] = statistics.median(left) if left else None
+                long += [(passes_s, measured_s - (begin_s or 0.0)) for passes_s, measured_s in self._pairs[long_kind]]
+            factor = _factor(long)
+        return begins, factor
+
+    def _note(self, kind: Kind, predicted_s: float, measured_s: float) -> None:
+        if _is_pair(predicted_s, measured_s):
+            pair = float(f"{predicted_s:.4g}"), float(f"{measured_s:.4g}")
+            self._pairs[kind] = [*self._pairs[kind], pair][-LAST:]
+
+
+def _prompts(n_tokens: int, *, is_first: bool) -> Kind:
+    if n_tokens < READ_MIN:
+        return "first_short" if is_first else "later_short"
+    return "first_long" if is_first else "later_long"
+
+
+def _factor(pairs: Sequence[tuple[float, float]]) -> float:
+    """Measured over predicted seconds; 1 where too little was seen."""
+    ratios = [min(MOST, max(1 / MOST, measured_s / predicted_s)) for predicted_s, measured_s in pairs if predicted_s]
+    return statistics.median(ratios) if len(ratios) >= LEAST else 1.0
+
+
+def _is_pair(predicted_s: float, measured_s: float) -> bool:
+    return 0 <= predicted_s < LONGEST_S and 0 < measured_s < LONGEST_S
+
+
+def _read(path: Path) -> dict[str, dict[Kind, Pairs]]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        loaded = {}
+    groups = loaded if isinstance(loaded, dict) else {}
+    return {
+        group: {kind: _pairs(found.get(kind)) for kind in KINDS}
+        for group, found in groups.items()
+        if isinstance(found, dict)
+    }
+
+
+def _pairs(values: object) -> Pairs:
+    if not isinstance(values, list):
+        return []
+    pairs = [value for value in values if isinstance(value, list) and len(value) == 2]
+    numbers = [pair for pair in pairs if all(type(each) in (int, float) for each in pair)]
+    return [(float(first), float(second)) for first, second in numbers if _is_pair(first, second)][-LAST:]

@@ -1,0 +1,91 @@
+"""The regime: what the governor allows just now, kept up to date, and rests that keep computing to its part of time.
+
+In: sensors, looked at between passes, and when passes began and ended. Out: a `Policy` for whoever decides about crews
+and drafts, and rests. One for all models on a device. Knows no models, tokens or kernels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from edgeinfer.engine.measure.power import EnergyCounter, Sensors
+from edgeinfer.scheduling.machine.topology import CoreKind
+from edgeinfer.scheduling.workers.governor import Condition, Governor
+from edgeinfer.settings import Mode
+
+LEAST_REST_S = 0.05
+"""Rests are saved up until they are so long: workers go on spinning for some milliseconds before they sleep."""
+NAP_S = 0.025
+"""A rest consists of naps, since a signal handler must not set an event that its own thread is waiting for."""
+
+
+class Stopping(Protocol):
+    """Says whether somebody wants no more passes."""
+
+    def is_set(self) -> bool: ...
+
+
+class Regime:
+    """What a governor allows, pass after pass. `clock` gives seconds, `sleep` takes them.
+
+    `rest` and `joules` may be called by several threads, the others by one at a time.
+    """
+
+    def __init__(
+        self,
+        governor: Governor,
+        sensors: Sensors,
+        energy: EnergyCounter,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._governor = governor
+        self._sensors = sensors
+        self._energy = energy
+        self._clock = clock
+        self._sleep = sleep
+        self._condition = sensors.condition()
+        self.policy = governor.policy(self._condition)
+        self._rested_s = clock()
+
+    @classmethod
+    def of_machine(cls, mode: Mode, kinds: Sequence[CoreKind]) -> Regime:
+        """A mode on this machine, with workers on cores of these kinds."""
+        return cls(Governor(mode, kinds), Sensors(), EnergyCounter.open())
+
+    @classmethod
+    def free(cls, n_workers: int) -> Regime:
+        """No limits, and nobody looks: for measurements and tests."""
+        kinds: list[CoreKind] = ["performance"] * n_workers
+        return cls(Governor("max", kinds), Sensors(Condition), EnergyCounter())
+
+    def look(self) -> None:
+        """Before each pass: follow the machine's condition, when it is time to look again."""
+        condition = self._sensors.condition()
+        if condition is not self._condition:
+            self._condition = condition
+            policy = self._governor.policy(condition)
+            self._energy.joules()  # so that no counter begins anew unseen
+            if policy != self.policy:
+                self.policy = policy
+
+    def rest(self, stopped: Stopping) -> None:
+        """Sleep, if there is something to make up for; until `stopped` at most."""
+        left_s = self._rested_s - self._clock()
+        if left_s < LEAST_REST_S:
+            return
+        while left_s > 0 and not stopped.is_set():
+            self._sleep(min(left_s, NAP_S))
+            left_s = self._rested_s - self._clock()
+
+    def worked(self, started_s: float) -> None:
+        """A pass that began then is over. Only one at a time runs, so that rests of several answers add up."""
+        duty = self.policy.duty
+        if duty < 1:
+            self._rested_s = max(self._rested_s, started_s) + (self._clock() - started_s) / duty
+
+    def joules(self) -> float | None:
+        """As `EnergyCounter.joules`."""
+        return self._energy.joules()

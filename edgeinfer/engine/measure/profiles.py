@@ -1,0 +1,61 @@
+"""Profiles that were measured here, kept as TOML files a person can read: one per machine.
+
+In: a topology or a profile. Out: the profile of the machine that the fingerprint names, if it was measured. A file that
+cannot be read counts as none and is measured again; one that cannot be written is left alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from edgeinfer.engine.measure.experience import Experience
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.temporary import write_whole
+
+
+class ProfileStore:
+    """The folder of profiles (default: in the user's data folder)."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        if folder is None:
+            from edgeinfer.models.store import default_root
+
+            folder = default_root().parent / "profiles"
+        self.folder = folder
+
+    def path(self, fingerprint: str) -> Path:
+        """Where the profile of a machine is kept."""
+        return self.folder / f"{fingerprint}.toml"
+
+    def experience(self, fingerprint: str, *, streams: bool = False) -> Experience:
+        """What answers took on a machine, beside what its profile predicts; of models that stream apart."""
+        return Experience(self.folder / f"{fingerprint}.experience.json", streams=streams)
+
+    def forget_experience(self, fingerprint: str) -> None:
+        """A new profile begins without corrections of an old one."""
+        with suppress(OSError):
+            (self.folder / f"{fingerprint}.experience.json").unlink()
+
+    def find(self, fingerprint: str) -> Profile | None:
+        """The profile of a machine; None where there is none that can be used."""
+        from edgeinfer.scheduling.machine.profile_toml import read_profile
+
+        path = self.path(fingerprint)
+        if not path.is_file():
+            return None
+        try:
+            found = read_profile(path)
+        except EdgeInferError:
+            return None
+        return found if found.fingerprint == fingerprint else None
+
+    def save(self, profile: Profile) -> Path | None:
+        """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
+        from edgeinfer.scheduling.machine.profile_writing import profile_text
+
+        if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
+            return None
+        self.forget_experience(profile.fingerprint)
+        return self.path(profile.fingerprint)

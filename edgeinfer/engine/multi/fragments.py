@@ -1,0 +1,61 @@
+"""From tasks to what devices compile: the host's sections, and a fragment for each task elsewhere.
+
+In: a ModelSpec and its tasks. Out: a spec whose stages are the host's sections, and fragments. Each part has the KV
+layers of its own attention, numbered from 0; which layers they are is said beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from edgeinfer.engine.multi.partition import LaneTask
+from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.store_kv import StoreKV
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """The host's sections as stages of a spec, what others take after each, and the number of each one's task."""
+
+    spec: ModelSpec
+    exposed: tuple[frozenset[str], ...]
+    tasks: tuple[int, ...]
+
+
+def host_part(spec: ModelSpec, tasks: Sequence[LaneTask], host: str) -> HostPart:
+    """What the host compiles: all buffers, and its own ops."""
+    numbers = tuple(number for number, task in enumerate(tasks) if task.device == host)
+    layers = _layers(op for number in numbers for stage in tasks[number].stages for op in stage.ops)
+    stages = tuple(
+        Stage(f"section {number}", tuple(_renumbered(op, layers) for stage in tasks[number].stages for op in stage.ops))
+        for number in numbers
+    )
+    own = replace(spec, stages=stages, kv=tuple(spec.kv[layer] for layer in layers))
+    return HostPart(own, tuple(tasks[number].exposed for number in numbers), numbers)
+
+
+def fragment_of(spec: ModelSpec, task: LaneTask) -> Fragment:
+    """What the device of a task compiles."""
+    ops = [op for stage in task.stages for op in stage.ops]
+    layers = _layers(ops)
+    stages = tuple(Stage(stage.name, tuple(_renumbered(op, layers) for op in stage.ops)) for stage in task.stages)
+    names = {name for op in ops for name in (*op.reads, *op.writes)}
+    buffers = [buffer for buffer in spec.buffers if buffer.name in names]
+    rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+    buffers += [Buffer(name, width, rows[name.partition(" from ")[0]]) for name, width in task.widths]
+    own = replace(spec, stages=stages, buffers=tuple(buffers), kv=tuple(spec.kv[layer] for layer in layers))
+    return Fragment(own, task.inputs, tuple(delivery.name for delivery in task.deliveries), task.spare)
+
+
+def _layers(ops: Iterable[Op]) -> list[int]:
+    """Layers whose keys and values these ops keep or read, increasing."""
+    return sorted({op.layer for op in ops if isinstance(op, StoreKV | Attention)})
+
+
+def _renumbered(op: Op, layers: list[int]) -> Op:
+    return replace(op, layer=layers.index(op.layer)) if isinstance(op, StoreKV | Attention) else op

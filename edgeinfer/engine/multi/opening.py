@@ -1,0 +1,191 @@
+"""A model on the devices that were named: one alone, or several by a plan.
+
+In: device names with commas between them, a schedule, a model. Out: an open device and its compiled lane, and what the
+user should know. The front door to devices; `executor` knows no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, open_device
+from edgeinfer.backends.capabilities import DeviceCapabilities
+from edgeinfer.engine.multi import AUTO
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.run.opening import compiled
+from edgeinfer.engine.run.staffing import shared_cores
+from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.cost.work import work_of
+from edgeinfer.scheduling.machine.profile import CPU
+from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
+from edgeinfer.scheduling.placement.placement import Placement
+from edgeinfer.steps import Progress, no_progress
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.multi.choosing import PlanChoice, PredictedTimes
+
+FORMATS = 2
+"""Quant formats of a model that devices are measured with, those of most bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLane:
+    """A model ready to run; the device is to be closed after the lane."""
+
+    device: Device
+    lane: Lane
+    notices: tuple[str, ...] = ()
+
+
+class Together:
+    """Several open devices as one; rows of different kernels meet in it, so nothing is said to be batch-invariant."""
+
+    batch_invariant = False
+    capabilities = DeviceCapabilities()
+
+    def __init__(self, spec: ModelSpec, host: Device, others: Mapping[str, Device], placement: Placement) -> None:
+        self.name = "+".join([host.name, *(device.name for device in others.values())])
+        self._spec, self._host, self._others, self._placement = spec, host, others, placement
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
+        """The model it was planned for on all devices; any other on the host alone."""
+        if spec is not self._spec:
+            return self._host.compile(spec, file, limits, progress)
+        return SharedLane(spec, self._placement, self._host, self._others, file, limits, progress)
+
+    def close(self) -> None:
+        """Close all devices."""
+        for device in (self._host, *self._others.values()):
+            device.close()
+
+
+def open_model(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions | None = None,
+    schedule: str = AUTO,
+    progress: Progress = no_progress,
+) -> OpenedLane:
+    """Open devices by name and compile the model for them.
+
+    Raises UnknownKey for a device there is not, DeviceUnavailable where one cannot run, BadSetting for names that do
+    not go together, DoesNotFit where memory is short.
+    """
+    options = options or DeviceOptions()
+    names = device.split(",")
+    if len(names) == 1:
+        return _alone(device, spec, file, limits, options, (), progress)
+    if spec.why_whole is not None:
+        raise BadSetting(f"{spec.name} {spec.why_whole}, which one device runs as a whole: --device cpu")
+    if CPU not in names:
+        raise BadSetting(f"several devices need the cpu among them, which holds what they exchange: cpu,{device}")
+    names = sorted(names, key=lambda name: (name != CPU, name))
+    return _together(names, spec, file, limits, options, schedule, progress)
+
+
+def _alone(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    notices: tuple[str, ...],
+    progress: Progress,
+) -> OpenedLane:
+    opened = open_device(device, options)
+    try:
+        return OpenedLane(opened, compiled(opened, spec, file, limits, progress), notices)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _together(
+    names: Sequence[str],
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+) -> OpenedLane:
+    from edgeinfer.engine.multi.choosing import choose
+    from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host, options_for
+    from edgeinfer.scheduling.placement.budgets import Budgets, Caching, budgets_of
+
+    whole = replace(limits, windows=None)  # parts of a model keep everything
+    topology, work = read_topology(), work_of(spec, file.tensors)
+    cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
+    together = combined_profile(names, topology, cores, formats, progress)
+    alone = alone_profiles(names, topology, cores, formats, progress)
+    own = own_memory(names, options)
+    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens, available_vram_bytes=own)
+    if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
+        budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
+    choice = choose(together, alone, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
+    if schedule == AUTO and choice.prefers_one:
+        return _alone(choice.best_alone, spec, file, limits, options, (_refused(names, choice),), progress)
+    if len(choice.devices) == 1:
+        return _alone(choice.devices[0], spec, file, limits, options, (_planned(choice),), progress)
+    if choice.plan.usage.flash_bytes:
+        raise DoesNotFit(
+            f"{file.path} does not fit in the memory of {', '.join(names)}: some of it would be read from disk"
+        )
+    shares = cores_of(names, cores)
+    opened: dict[str, Device] = {}
+    try:
+        for name in names:
+            if name in choice.devices or name == CPU:
+                opened[name] = open_device(name, options_for(name, shares, options))
+        others = {name: each for name, each in opened.items() if name != CPU}
+        device = Together(spec, opened[CPU], others, choice.placement)
+        return OpenedLane(device, compiled(device, spec, file, whole, progress), (_planned(choice),))
+    except BaseException:
+        for each in opened.values():
+            each.close()
+        raise
+
+
+def own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
+    """Bytes that devices with memory of their own may use now, of those that tell."""
+    from edgeinfer.engine.probing.combination import on_host
+
+    found: dict[str, int] = {}
+    for name in names:
+        if on_host(name):
+            continue
+        device = open_device(name, options)
+        try:
+            memory = device.capabilities.memory
+            n_bytes = None if memory is None else memory.memory_bytes
+        finally:
+            device.close()
+        if n_bytes is not None:
+            found[name] = n_bytes
+    return found
+
+
+def _refused(names: Sequence[str], choice: PlanChoice) -> str:
+    best = choice.best_alone
+    return (
+        f"{'+'.join(names)} is predicted to {_told(choice.together)}, and {best} alone to "
+        f"{_told(choice.alone[best])}: it runs on {best} alone; --schedule rows uses them together all the same"
+    )
+
+
+def _planned(choice: PlanChoice) -> str:
+    best = choice.best_alone
+    return (
+        f"{'+'.join(choice.devices)} by schedule {choice.plan.schedule} is predicted to {_told(choice.together)}, "
+        f"on {best} alone it would {_told(choice.alone[best])}"
+    )
+
+
+def _told(answer: PredictedTimes) -> str:
+    return f"decode {1 / answer.token_s:.0f} tok/s after a prompt in {answer.prompt_s:.2f} s"

@@ -1,0 +1,167 @@
+"""The accelerator's parts of a model: products of all tokens, and attention of those whose keys and values it keeps.
+
+In: flights that enter a part together. Out: their rows in the row store, or their logits. Each part is submitted and
+waited for; what else goes on meanwhile is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Device, FragmentLane, Limits
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.multi.compiling import compiled_fragments
+from edgeinfer.engine.multi.overlap.flights import Companies, Company, Flight
+from edgeinfer.engine.multi.overlap.parts import ModelParts
+from edgeinfer.engine.multi.overlap.rows import RowStore
+from edgeinfer.engine.multi.timeline import DeviceSpan
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
+
+
+class Accelerator:
+    """All parts of a model on one device. Owns its lanes, not the device."""
+
+    def __init__(
+        self,
+        device: Device,
+        parts: ModelParts,
+        file: GGUFFile,
+        limits: Limits,
+        store: RowStore,
+        progress: Progress,
+    ) -> None:
+        """Compile the products; there is no room for keys and values before `keep`. Raises as `compiled_fragments`."""
+        self._device, self._parts, self._file, self._limits, self._store = device, parts, file, limits, store
+        self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
+        self._spans: list[DeviceSpan] = []
+        self._products: list[FragmentLane] = []
+        self._entering, self._attending = Companies(limits), Companies(limits)
+        self.memory = ResidentMemory()
+        try:
+            self._products += compiled_fragments(device, parts.products, file, _without_cache(limits), progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def keep(self, n_pages: int, progress: Progress) -> None:
+        """Compile attention, with room for so many pages; none: without any."""
+        limits = replace(self._limits, n_pages=n_pages)
+        try:
+            fragments = self._parts.attentions if n_pages else ()
+            self.memory.lanes += compiled_fragments(self._device, fragments, self._file, limits, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def resident_bytes(self) -> int:
+        return self.memory.resident_bytes + sum(lane.resident_bytes for lane in self._products)
+
+    def products(self, flights: Sequence[Flight]) -> None:
+        """Flights of one stage go through its products, and are at the next stage or have their logits.
+
+        Raises DeviceFailed.
+        """
+        if flights[0].stage == self._parts.n_layers:
+            self._head(flights)
+        else:
+            for company in self._entering.of(flights):
+                self._store.scatter(self._through(company), company.rows)
+        for flight in flights:
+            flight.stage += 1
+
+    def _head(self, flights: Sequence[Flight]) -> None:
+        """The last part, for those of which any logits are wanted."""
+        wanted = [flight for flight in flights if flight.n_outputs]
+        for company in self._entering.of(wanted):
+            logits = self._through(company)[self._parts.logits]
+            for flight, first, stop in company.outputs():
+                flight.logits = logits[first:stop].copy()
+        for flight in flights:
+            if flight.logits is None:
+                flight.logits = np.zeros((0, self._n_vocab), np.float32)
+
+    def _through(self, company: Company) -> Mapping[str, Floats]:
+        stage = company.flights[0].stage
+        fragment, step = self._parts.products[stage], company.plain(self._limits.n_context)
+        return self._run(self._products[stage], fragment, step, self._store.gather(fragment.inputs, company.rows))
+
+    def attention(self, layer: int, flights: Sequence[Flight]) -> None:
+        """Attention of a layer for resident flights. Raises DeviceFailed."""
+        fragment, lane = self._parts.attentions[layer], self.memory.lanes[layer]
+        for company in self._attending.of(flights):
+            inputs = self._store.gather(fragment.inputs, company.rows)
+            self._store.scatter(self._run(lane, fragment, company.attending(), inputs), company.rows)
+
+    def _run(
+        self, lane: FragmentLane, fragment: Fragment, step: Step, inputs: Mapping[str, Floats]
+    ) -> Mapping[str, Floats]:
+        lane.submit(step, inputs)
+        outputs = lane.wait()
+        stages = [stage.name for stage in fragment.spec.stages]
+        name = stages[0] if len(stages) == 1 else f"{stages[0]} to {stages[-1]}"
+        self._spans.append(DeviceSpan(self._device.name, name, *lane.ran))
+        return outputs
+
+    def take_spans(self) -> list[DeviceSpan]:
+        """When it worked since this was last asked."""
+        spans, self._spans = self._spans, []
+        return spans
+
+    def forget(self) -> None:
+        """Hold on to no flights."""
+        self._entering.forget()
+        self._attending.forget()
+
+    def close(self) -> None:
+        """Close all lanes. Safe to call twice."""
+        for lane in self._products:
+            lane.close()
+        self.memory.close()
+
+
+class ResidentMemory:
+    """The keys and values that the accelerator keeps, in one lane for each layer, as one `KVMemory`."""
+
+    def __init__(self) -> None:
+        self.lanes: list[FragmentLane] = []
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(lane.resident_bytes for lane in self.lanes)
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        for lane in self.lanes:
+            lane.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes]."""
+        if not self.lanes:
+            return np.zeros((len(pages), 0), np.uint8)
+        return np.concatenate([lane.read_pages(pages) for lane in self.lanes], axis=1)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages, as `read_pages` gave them."""
+        start, none = 0, np.zeros(1, np.int32)
+        for lane in self.lanes:
+            width = lane.read_pages(none).shape[1]
+            lane.write_pages(pages, np.ascontiguousarray(contents[:, start : start + width]))
+            start += width
+
+    def close(self) -> None:
+        """Close the lanes."""
+        for lane in self.lanes:
+            lane.close()
+
+
+def _without_cache(limits: Limits) -> Limits:
+    """Limits of parts that attend to nothing: as many slots as a pass has tokens."""
+    return replace(limits, n_pages=pages_for(limits.max_tokens))

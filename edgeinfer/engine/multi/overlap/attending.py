@@ -1,0 +1,163 @@
+"""The host's attention, on a thread of its own: nobody waits for it who does not want to.
+
+In: a layer, the step of the flights it is for, rows of queries, keys and values. Out: rows of results, when they are
+there. One job after the other, in the order in which they were sent, so that what a job stores is never older than what
+lies there. Sleeps when there is nothing to do. Knows no schedule.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PATIENCE_S
+from edgeinfer.backends.host import HostLane
+from edgeinfer.engine.multi.overlap.flights import Company
+from edgeinfer.engine.multi.overlap.parts import HOST, Exchange
+from edgeinfer.engine.multi.timeline import DeviceSpan
+from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.step import Floats, Int32s, Step
+
+
+@dataclass(slots=True)
+class AttentionJob:
+    """Attention of a layer for flights that were sent together. `made`: float32[T, width]; `failure`: why it is not."""
+
+    layer: int
+    company: Company
+    step: Step
+    inputs: Mapping[str, Floats]
+    made: Floats | None = None
+    failure: BaseException | None = None
+
+
+class HostAttention:
+    """Owns the host's lane, with the keys and values in the machine's memory; it is their `KVMemory` too."""
+
+    def __init__(self, lane: HostLane, exchanges: Sequence[Exchange]) -> None:
+        self._lane, self._exchanges = lane, exchanges
+        self._queue: deque[AttentionJob] = deque()
+        self._done: deque[AttentionJob] = deque()
+        self._spans: list[DeviceSpan] = []
+        self._is_busy = self._stopped = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.patience_s = PATIENCE_S
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._lane.resident_bytes
+
+    def use(self, most_workers: int) -> None:
+        """Use no more workers from the next job on."""
+        self._lane.use(most_workers)
+
+    def send(self, job: AttentionJob) -> None:
+        """Have a job done as soon as those before it are. Raises EngineClosed."""
+        with self._changed:
+            if self._stopped:
+                raise EngineClosed("the model is closed; load it again")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="edgeinfer attention", daemon=True)
+                self._thread.start()
+            self._queue.append(job)
+            self._changed.notify_all()
+
+    def take_done(self) -> list[AttentionJob]:
+        """Jobs that were done since this was last asked. Raises what a job raised."""
+        with self._changed:
+            done = list(self._done)
+            self._done.clear()
+        for job in done:
+            if job.failure is not None:
+                raise job.failure
+        return done
+
+    def wait(self) -> None:
+        """Until a job is done that was not taken. Raises DeviceFailed after `patience_s`, or where there is none."""
+        self._await(lambda: bool(self._done) or not (self._queue or self._is_busy))
+        with self._changed:
+            if not self._done:
+                raise DeviceFailed("attention on the cpu was waited for, and none is under way")
+
+    def settle(self) -> None:
+        """Until all jobs are done. Raises DeviceFailed after `patience_s`."""
+        self._await(lambda: not (self._queue or self._is_busy))
+
+    def drop(self) -> None:
+        """Forget all jobs but the one that is being done, and wait for that."""
+        with self._changed:
+            self._queue.clear()
+        self.settle()
+        with self._changed:
+            self._done.clear()
+
+    def take_spans(self) -> list[DeviceSpan]:
+        """When it worked since this was last asked."""
+        with self._changed:
+            spans, self._spans = self._spans, []
+        return spans
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers, after all jobs."""
+        self.settle()
+        self._lane.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages after all jobs: uint8[len(pages), page_bytes]."""
+        self.settle()
+        return self._lane.read_pages(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages, after all jobs."""
+        self.settle()
+        self._lane.write_pages(pages, contents)
+
+    def close(self) -> None:
+        """Let the job that is being done end, drop the others and the memory. Safe to call twice."""
+        with self._changed:
+            self._stopped = True
+            self._queue.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._lane.close()
+
+    def _await(self, happened: Callable[[], bool]) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._stopped or happened(), self.patience_s):
+                raise DeviceFailed(f"attention on the cpu did not end in {self.patience_s:.0f} s")
+            if self._stopped:
+                raise EngineClosed("the model is closed; load it again")
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._queue or self._stopped)
+                if self._stopped:
+                    return
+                job, self._is_busy = self._queue.popleft(), True
+            began = time.perf_counter()
+            try:
+                job.made = self._attended(job)
+            except BaseException as failure:  # whoever takes the job raises it
+                job.failure = failure
+            with self._changed:
+                self._spans.append(DeviceSpan(HOST, f"attention {job.layer}", began, time.perf_counter()))
+                self._done.append(job)
+
+    def _attended(self, job: AttentionJob) -> Floats:
+        """The results of a job, in memory of their own."""
+        self._lane.begin(job.step)
+        for name, values in job.inputs.items():
+            self._lane.write(name, 0, values)
+        self._lane.run_section(job.layer)
+        return self._lane.read(self._exchanges[job.layer].makes).copy()

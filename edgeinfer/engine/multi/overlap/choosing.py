@@ -1,0 +1,91 @@
+"""Which schedule the next pass follows: the one that was asked for, or the one predicted to make most tokens.
+
+In: how many tokens are under way on either side and what they see, and what passes made. Out: a `Prediction`, corrected
+by that, asked for again every RECHECK passes and whenever as many no longer are under way. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.engine.multi import AUTO
+from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.batch.correction import Correction
+from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
+from edgeinfer.scheduling.batch.schedules import (
+    SCHEDULES,
+    Prediction,
+    accelerator_only,
+    asymmetric_s,
+    choose,
+    overlap,
+)
+from edgeinfer.scheduling.batch.workload import RECHECK
+
+MOST_SPLITS = 64
+"""Ways to cut the offloaded in two that are looked at, about."""
+
+
+class Choosing:
+    """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
+
+    def __init__(self, costs: BatchCosts | None, schedule: str = AUTO) -> None:
+        self.costs = costs
+        self.use(schedule)
+        self._groups = (0, 0)
+        self._age = 0
+        self._correction = Correction()
+
+    def use(self, schedule: str) -> None:
+        """Follow this schedule from now on. Raises BadSetting for one there is not, or that cannot be predicted."""
+        names: tuple[str, ...] = (AUTO, *SCHEDULES)
+        if schedule not in names:
+            raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
+        if self.costs is None and schedule == AUTO:
+            raise BadSetting("without rates of the machine no schedule can be predicted; name one")
+        self.schedule = schedule
+        self._last: Prediction | None = None
+
+    def next(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
+        """The next pass; of no more than there are. Seconds are 0 where nobody predicts."""
+        if self._last is None or self._age >= RECHECK or self._groups != (resident.n, offloaded.n):
+            self._last, self._age, self._groups = self.predicted(resident, offloaded), 0, (resident.n, offloaded.n)
+        self._age += 1
+        return self._last
+
+    def learn(self, choice: Prediction, n_tokens: float, seconds: float) -> None:
+        """What a pass made: tokens, of which a part of the way through the model counts as that part."""
+        self._correction.note(choice.schedule, choice.tok_s, n_tokens / seconds)
+
+    def predicted(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
+        """A pass over these by the schedule that was asked for, or the best."""
+        if self.schedule == AUTO and self.costs is not None:
+            found = self._best(self.costs, resident, offloaded)
+            if found.n_offloaded or resident.n:
+                return found
+        name = "overlap" if not resident.n and self.schedule in (AUTO, "accelerator-only") else self.schedule
+        match name:
+            case "accelerator-only":
+                seconds = 0.0 if self.costs is None else accelerator_only(self.costs, resident).seconds
+                return Prediction("accelerator-only", seconds, resident.n)
+            case "asymmetric":
+                return self._asymmetric(resident, offloaded)
+            case _:
+                if self.costs is not None:
+                    return overlap(self.costs, resident, offloaded)
+                return Prediction("overlap", 0.0, resident.n, offloaded.n)
+
+    def _best(self, costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
+        """The simplest of those that can run where there is only one side, else the best by what is known."""
+        if not offloaded.n:
+            return accelerator_only(costs, resident)
+        names = SCHEDULES if resident.n else SCHEDULES[1:]
+        return self._correction.best([choose(costs, resident, offloaded, (name,)) for name in names])
+
+    def _asymmetric(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
+        """All offloaded ones take part, in the two halves that take least together."""
+        costs = self.costs
+        if costs is None:
+            behind = (resident.n + offloaded.n) // 2
+            return Prediction("asymmetric", 0.0, resident.n, offloaded.n, min(behind, offloaded.n), offloaded.n)
+        sizes = {*range(0, offloaded.n, max(1, offloaded.n // MOST_SPLITS)), offloaded.n}
+        seconds, behind = min((asymmetric_s(costs, resident, offloaded, n), n) for n in sizes)
+        return Prediction("asymmetric", seconds, resident.n, offloaded.n, behind, offloaded.n)

@@ -1,0 +1,316 @@
+"""The overlap executor: a model whose products run on an accelerator, and whose sequences live there or in memory.
+
+In: batches of tokens. Out: logits. `evaluate` takes a batch from start to end, as any evaluator does; `advance` starts
+batches and makes one pass over all that are under way, so that attention on the CPU need not be waited for. Knows
+nothing of text, sampling or sessions; one call at a time (callers hold a lock).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.multi.overlap.choosing import Choosing
+from edgeinfer.engine.multi.overlap.flights import Flight
+from edgeinfer.engine.multi.overlap.homes import Home, Homes
+from edgeinfer.engine.multi.overlap.pair import Pair
+from edgeinfer.engine.multi.overlap.traffic import BatchPiece, SequenceTracker, cut, whole
+from edgeinfer.engine.multi.timeline import StepTimeline
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
+from edgeinfer.engine.run.executor import MAGIC, Executor
+from edgeinfer.engine.run.opening import compiled
+from edgeinfer.errors import EngineClosed
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.batch.costs import SequenceGroup
+from edgeinfer.scheduling.batch.schedules import Prediction, Schedule
+from edgeinfer.steps import Progress, no_progress
+
+
+class OverlapExecutor:
+    """Runs one model on an accelerator and the CPU; owns both, use it with `with` or `close()`.
+
+    A sequence gets its home when it is created and keeps it until it is freed: keys and values are not moved between
+    homes, whose forms differ from device to device. Truncating, branching, restoring or freeing a sequence breaks off
+    what is under way of it; a device that fails breaks off everything.
+    """
+
+    batch_invariant = False
+    reading = WeightReads()
+
+    def __init__(
+        self,
+        pair: Pair,
+        fingerprint: str,
+        choosing: Choosing,
+        options: DeviceOptions | None = None,
+        regime: Regime | None = None,
+        notices: tuple[str, ...] = (),
+        spare_pages: int = 0,
+    ) -> None:
+        """`options`: of the CPU. `regime`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
+        self.limits = replace(pair.offloaded, n_pages=pair.resident.n_pages + pair.offloaded.n_pages)
+        self.device, self.notices = pair.name, notices
+        self.n_workers = 1 if options is None else options.n_workers or 1
+        self.regime = Regime.free(self.n_workers) if regime is None else regime
+        self._options, self._fingerprint, self._choosing = options, fingerprint, choosing
+        self._pair: Pair | None = pair
+        n_context, memory = self.limits.n_context, pair.accelerator.memory
+        self._homes = Homes(
+            Home("accelerator", memory, pair.resident.n_pages, n_context),
+            Home("memory", pair.host, pair.offloaded.n_pages, n_context),
+            n_context,
+            spare_pages,
+        )
+        self._traffic = SequenceTracker(self._homes, pair.store)
+        self.timeline = StepTimeline((), 0.0, 0.0)
+        """When each device worked: spans that ended in the last pass, of which the CPU may have begun some before."""
+        self.tallies: dict[Schedule, Tally] = {}
+        """Passes of `advance` so far."""
+        self.capabilities = EvaluatorCapabilities(overlapping=self)
+
+    def __enter__(self) -> OverlapExecutor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back memory, threads and devices; what is under way is dropped. May be called twice."""
+        pair, self._pair = self._pair, None
+        if pair is not None:
+            pair.close()
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> Executor:
+        """Another model, on the CPU alone, in turns with this one's attention; close it too. Raises DoesNotFit."""
+        device = self._open().host_device
+        lane = compiled(device, spec, file, limits, progress)
+        return Executor(device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        return ()
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory on both sides; 0 when closed."""
+        return 0 if self._pair is None else self._pair.resident_bytes
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._homes.n_free_pages
+
+    @property
+    def peaks(self) -> Floats | None:
+        return None
+
+    @property
+    def n_joins(self) -> int:
+        """How often a batch came back from the CPU and joined a pass that had not waited for it."""
+        return self._open().passes.n_joins
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """Sequences whose batch is under way."""
+        return self._traffic.sequences
+
+    def is_resident(self, sequence: int) -> bool:
+        """Whether a sequence's keys and values are on the accelerator."""
+        return self._homes.place_of(sequence).home is self._homes.resident
+
+    def use(self, schedule: str) -> None:
+        """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
+        self._choosing.use(schedule)
+
+    def create(self, n_tokens: int | None = None) -> int:
+        """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""
+        return self._homes.create(n_tokens)
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens, in the same home."""
+        self._traffic.break_off(sequence)
+        return self._homes.branch(sequence)
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._traffic.break_off(sequence)
+        self._homes.free(sequence)
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
+        self._traffic.break_off(sequence)
+        place = self._homes.place_of(sequence)
+        return place.home.cache.truncate(place.number, n_cached)
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        place = self._homes.place_of(sequence)
+        return place.home.cache.n_cached(place.number)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Attention of both homes runs at the same time; batches of other sequences stay under way where they are. Raises
+        ContextOverflow or DoesNotFit before anything is computed, DeviceFailed.
+        """
+        pair, pieces = self._begin(), cut(batch)
+        flights = self._start(pieces)
+        with self._watched(pair):
+            pair.passes.lockstep([flights])
+        logits = [(flight, flight.logits) for flight in self._traffic.land(flights) if flight.logits is not None]
+        if len(logits) == 1:
+            return logits[0][1]
+        joined = np.zeros((len(batch.outputs), pair.n_vocab), np.float32)
+        for flight, own in logits:
+            joined[np.isin(batch.outputs, flight.members)] = own
+        return joined
+
+    def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
+
+        Logits by sequence of those whose batch is done: float32[O, V], valid until the next call; commit them before it
+        (`commit`'s path has indices within the sequence's own batch). Raises as `evaluate`.
+        """
+        pair = self._begin()
+        self._start([whole(batch) for batch in batches])
+        resident, offloaded = self._traffic.flights(resident=True), self._traffic.flights(resident=False)
+        if not resident and not offloaded:
+            return {}
+        choice = self._choosing.next(_group(resident), _group(offloaded))
+        flights = [*resident, *offloaded]
+        before = _travelled(flights)
+        with self._watched(pair):
+            _run(pair, choice, resident, offloaded)
+        self._count(choice, (_travelled(flights) - before) / pair.passes.n_stages)
+        landed = self._traffic.land(flights)
+        return {flight.sequence: flight.logits for flight in landed if flight.logits is not None}
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        self._traffic.commit(sequence, path)
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
+        self._open()
+        self._traffic.break_off(sequence)
+        place = self._homes.place_of(sequence)
+        place.home.fill(place.number, n_tokens, None)
+
+    def save(self, sequence: int) -> bytes:
+        """The cached keys and values of a sequence, for `restore` by the same model on the same devices."""
+        self._open()
+        place = self._homes.place_of(sequence)
+        header = {**self._identity(place.home), "n_tokens": place.home.cache.n_cached(place.number)}
+        return seal(MAGIC, header, place.home.read(place.number))
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state, in the home that the state comes from.
+
+        Raises EdgeInferError when the state is damaged or of another model, device or kv, and leaves the sequence as it
+        was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty, or as it was in its home.
+        """
+        self._open()
+        header, body = unseal(MAGIC, state, "the saved state")
+        home = self._homes.resident if header.get("home") == self._homes.resident.name else self._homes.offloaded
+        check_same(header, self._identity(home))
+        self._traffic.break_off(sequence)
+        self._homes.settle(sequence, home)
+        home.fill(self._homes.place_of(sequence).number, int(str(header["n_tokens"])), body)
+
+    def _identity(self, home: Home) -> dict[str, str | int]:
+        """What a saved state must agree in with this executor and one of its homes."""
+        return {
+            "model": self._fingerprint,
+            "device": self.device,
+            "kv": self.limits.kv,
+            "page_tokens": PAGE,
+            "page_bytes": home.page_bytes(),
+            "home": home.name,
+        }
+
+    def _open(self) -> Pair:
+        if self._pair is None:
+            raise EngineClosed("the model is closed; load it again")
+        return self._pair
+
+    def _begin(self) -> Pair:
+        """Before each pass: what was not committed is forgotten, and the CPU uses what it may."""
+        pair = self._open()
+        self._traffic.discard_pending()
+        self.regime.look()
+        pair.host.use(self.regime.policy.most_workers)
+        return pair
+
+    def _start(self, pieces: Sequence[BatchPiece]) -> list[Flight]:
+        for piece in pieces:
+            if len(piece.members) > self.limits.max_tokens or len(piece.batch.outputs) > self.limits.max_outputs:
+                raise ValueError(
+                    f"a batch has at most {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs"
+                )
+        return self._traffic.start(pieces)
+
+    @contextmanager
+    def _watched(self, pair: Pair) -> Iterator[None]:
+        """A pass, with its timeline; whatever ends it early breaks off all that is under way."""
+        began = time.perf_counter()
+        try:
+            yield
+        except BaseException:
+            self._traffic.break_off_all()
+            pair.passes.forget()
+            raise
+        spans = [*pair.accelerator.take_spans(), *pair.host.take_spans()]
+        self.timeline = StepTimeline(tuple(sorted(spans, key=lambda span: span.ended)), began, time.perf_counter())
+
+    def _count(self, choice: Prediction, n_tokens: float) -> None:
+        tally, seconds = self.tallies.setdefault(choice.schedule, Tally()), self.timeline.ended - self.timeline.began
+        tally.n_passes += 1
+        tally.seconds += seconds
+        tally.predicted_s += choice.seconds
+        tally.n_tokens += n_tokens
+        tally.predicted_tokens += choice.tokens
+        self._choosing.learn(choice, n_tokens, seconds)
+
+
+def _travelled(flights: Sequence[Flight]) -> int:
+    """Stages that tokens of flights have passed."""
+    return sum(flight.stage * flight.n_tokens for flight in flights)
+
+
+def _group(flights: Sequence[Flight]) -> SequenceGroup:
+    """Tokens of flights, each of which costs as a sequence that is decoded."""
+    return SequenceGroup(sum(flight.n_tokens for flight in flights), sum(flight.n_seen for flight in flights))
+
+
+def _run(pair: Pair, choice: Prediction, resident: Sequence[Flight], offloaded: Sequence[Flight]) -> None:
+    """A pass by a schedule."""
+    match choice.schedule:
+        case "accelerator-only":
+            pair.passes.lockstep([resident])
+        case "asymmetric":
+            taking_part = _first(offloaded, choice.n_offloaded)
+            behind = _first(taking_part, choice.behind)
+            pair.passes.lockstep([[*resident, *taking_part[len(behind) :]], behind])
+        case "overlap":
+            pair.passes.overlapping([*resident, *offloaded])
+
+
+def _first(flights: Sequence[Flight], n_tokens: int) -> list[Flight]:
+    """The oldest flights with so many tokens in all."""
+    found: list[Flight] = []
+    for flight in flights:
+        if sum(each.n_tokens for each in found) >= n_tokens:
+            break
+        found.append(flight)
+    return found

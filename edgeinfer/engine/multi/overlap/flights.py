@@ -1,0 +1,141 @@
+"""Batches under way through a model, each of one sequence, and several of them as one step.
+
+In: batches that were placed in KV memory. Out: `Flight`s, and the `Step`s that lanes run for some of them together. A
+flight at stage l is about to enter the products after the attention of layer l - 1; at stage 0 it starts. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.multi.overlap.rows import Int64s
+from edgeinfer.graph.step import Batch, Floats, Int32s, Step
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A batch of one sequence on its way.
+
+    `step`: it alone in the KV memory of its home; `members`: places of its tokens in the batch that was given; `rows`:
+    theirs in the row store; `stage`: as above; `awaited`: whether the host's attention of the layer before is not there
+    yet; `logits`: float32[O, V], once through; `ended`: whether it has them or was broken off, so that its rows are
+    somebody else's.
+    """
+
+    sequence: int
+    is_resident: bool
+    step: Step
+    members: Int64s
+    rows: Int64s
+    stage: int = 0
+    awaited: bool = False
+    logits: Floats | None = None
+    ended: bool = False
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.step.batch.tokens)
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.step.batch.outputs)
+
+    @property
+    def n_seen(self) -> int:
+        """Cached tokens that its tokens see, counted for each of them."""
+        return int(self.step.batch.positions.sum())
+
+
+class Company:
+    """Flights that go through a part together: their rows, and their steps, made once they are asked for."""
+
+    def __init__(self, flights: Sequence[Flight]) -> None:
+        self.flights = tuple(flights)
+        self.rows: Int64s = np.concatenate([flight.rows for flight in flights])
+        self._attending: Step | None = None
+        self._plain: Step | None = None
+
+    def attending(self) -> Step:
+        """The step of all of them in the memory of their home, sequence by sequence."""
+        if self._attending is None:
+            self._attending = self.flights[0].step if len(self.flights) == 1 else self._joined()
+        return self._attending
+
+    def plain(self, n_context: int) -> Step:
+        """A step of the same rows for parts that attend to nothing: each token stands by itself."""
+        if self._plain is None:
+            found = self.attending()
+            n_tokens = len(found.batch.tokens)
+            alone = np.full(n_tokens, -1, np.int32)
+            batch = Batch(found.batch.tokens, found.batch.sequences, found.batch.positions, alone, found.batch.outputs)
+            order, tables = np.arange(n_tokens, dtype=np.int32), np.zeros((1, pages_for(n_context)), np.int32)
+            self._plain = Step(batch, np.zeros(n_tokens, np.int32), order, found.batch.positions, tables)
+        return self._plain
+
+    def outputs(self) -> Iterator[tuple[Flight, int, int]]:
+        """Each flight with its rows of the outputs, from and to."""
+        start = 0
+        for flight in self.flights:
+            yield flight, start, start + flight.n_outputs
+            start += flight.n_outputs
+
+    def _joined(self) -> Step:
+        steps = [flight.step for flight in self.flights]
+        counts = [len(step.batch.tokens) for step in steps]
+        starts = [0, *np.cumsum(counts).tolist()]
+        parents = [
+            np.where(s.batch.parents < 0, -1, s.batch.parents + at) for s, at in zip(steps, starts, strict=False)
+        ]
+        tables = np.full((len(steps), max(step.tables.shape[1] for step in steps)), -1, np.int32)
+        for row, step in enumerate(steps):
+            tables[row, : step.tables.shape[1]] = step.tables[0]
+        batch = Batch(
+            _together([step.batch.tokens for step in steps]),
+            _together([step.batch.sequences for step in steps]),
+            _together([step.batch.positions for step in steps]),
+            _together(parents),
+            _together([step.batch.outputs + at for step, at in zip(steps, starts, strict=False)]),
+        )
+        rows = np.repeat(np.arange(len(steps), dtype=np.int32), counts)
+        slots, seen = _together([step.slots for step in steps]), _together([step.starts for step in steps])
+        return Step(batch, rows, slots, seen, tables)
+
+
+class Companies:
+    """Cuts flights into companies that a lane can take, and remembers the last ones: layers follow each other."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._last: tuple[tuple[Flight, ...], list[Company]] = ((), [])
+
+    def of(self, flights: Sequence[Flight]) -> list[Company]:
+        """The flights in order, in as few companies as the limits allow."""
+        wanted = tuple(flights)
+        if self._last[0] != wanted:
+            self._last = wanted, [Company(part) for part in self._cut(wanted)]
+        return self._last[1]
+
+    def forget(self) -> None:
+        """Hold on to no flights."""
+        self._last = (), []
+
+    def _cut(self, flights: Sequence[Flight]) -> Iterator[list[Flight]]:
+        part: list[Flight] = []
+        n_tokens = n_outputs = 0
+        for flight in flights:
+            n_tokens, n_outputs = n_tokens + flight.n_tokens, n_outputs + flight.n_outputs
+            if part and (n_tokens > self._limits.max_tokens or n_outputs > self._limits.max_outputs):
+                yield part
+                part, n_tokens, n_outputs = [], flight.n_tokens, flight.n_outputs
+            part.append(flight)
+        if part:
+            yield part
+
+
+def _together(parts: Sequence[Int32s]) -> Int32s:
+    return np.concatenate(parts).astype(np.int32, copy=False)

@@ -1,0 +1,252 @@
+"""A model opened for many sequences on the CPU and one accelerator, by name.
+
+In: device names, a model, limits. Out: an `OverlapExecutor` that chooses its schedule by rates measured on this
+machine. The front door to this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Limits, kind_of, open_device
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.multi import AUTO
+from edgeinfer.engine.multi.opening import FORMATS, open_model, own_memory
+from edgeinfer.engine.multi.overlap.choosing import Choosing
+from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
+from edgeinfer.engine.multi.overlap.expectation import Expectation, expected
+from edgeinfer.engine.multi.overlap.pair import Pair, paired
+from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.run.limits import SPARE_PAGES
+from edgeinfer.errors import BadSetting, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import PAGE
+from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.batch.costs import BatchCosts
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.machine.profile import CPU, Profile
+from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
+from edgeinfer.scheduling.placement.budgets import Budgets, budgets_of
+from edgeinfer.steps import Progress, no_progress
+
+APEX = "apex"
+"""Whichever schedule of batches is predicted to be fastest."""
+
+
+def open_overlap(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions | None = None,
+    schedule: str = AUTO,
+    progress: Progress = no_progress,
+    *,
+    resident_pages: int | None = None,
+    regime: Regime | None = None,
+) -> OverlapExecutor:
+    """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
+
+    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
+    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
+    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
+    """
+    options = options or DeviceOptions()
+    _refuse_whole(spec, device)
+    situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
+    return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
+
+
+def open_batch(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+    vram_bytes: int | None,
+    regime: Regime | None,
+) -> OverlapExecutor | Executor:
+    """`open_overlap`, but for AUTO one of the devices alone where that is predicted to make more tokens.
+
+    `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
+    `vram_bytes`: of the accelerator's memory; None: all that is free.
+    """
+    _refuse_whole(spec, device)
+    name = accelerator_of(device)
+    situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
+    if schedule == AUTO:
+        expectation = situation.expectation(situation.room(situation.weight_bytes, limits), limits)
+        if expectation.prefers_one:
+            found = open_model(expectation.best_alone, spec, file, limits, options, AUTO, progress)
+            told = (*found.notices, expectation.refusal(name))
+            return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
+    return _open(situation, None, spec, file, limits, options, schedule, progress, regime)
+
+
+def _open(
+    situation: _Situation,
+    resident_pages: int | None,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+    regime: Regime | None,
+) -> OverlapExecutor:
+    """Open both devices, with as many pages each as there is room for."""
+    limits = replace(limits, windows=None)  # each home of sequences keeps everything
+    choosing = Choosing(situation.costs, AUTO if schedule == APEX else schedule)
+
+    def pages(products_bytes: int) -> tuple[int, int]:
+        wanted = situation.room(products_bytes, limits) if resident_pages is None else resident_pages
+        n_offloaded = max(limits.n_pages - wanted, pages_for(limits.n_context))
+        _check_memory(situation.budgets.ram_bytes, n_offloaded, spec, file, limits)
+        return wanted + (SPARE_PAGES if wanted else 0), n_offloaded
+
+    pair = _opened(situation.name, situation.shares, spec, file, limits, pages, options, progress)
+    n_spare = SPARE_PAGES if pair.resident.n_pages else 0
+    told = situation.expectation(pair.resident.n_pages - n_spare, limits).notice(situation.name, schedule)
+    host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
+    return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
+
+
+def accelerator_of(device: str) -> str:
+    """The accelerator among two devices, of which the other is the cpu. Raises BadSetting, UnknownKey."""
+    names = device.split(",")
+    others = [name for name in names if name != CPU]
+    if len(names) != 2 or len(others) != 1:
+        raise BadSetting(f"sequences are shared by the cpu and one other device, as in cpu,openvino; not by {device}")
+    if not isinstance(kind_of(others[0]), DeviceKind):
+        raise BadSetting(f"device cannot be {device}: {others[0]} runs whole models by itself; name it alone")
+    return others[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """The machine as the cpu and the device `name` share it, and what it has room for.
+
+    `free_bytes`: of the accelerator's memory; `weight_bytes` and `page_bytes`: what the weights and a page of keys and
+    values take there.
+    """
+
+    name: str
+    together: Profile
+    alone: dict[str, Profile]
+    shares: dict[str, tuple[int, ...]]
+    work: ModelWork
+    costs: BatchCosts
+    budgets: Budgets
+    free_bytes: float
+    weight_bytes: int
+    page_bytes: int
+
+    def room(self, products_bytes: int, limits: Limits) -> int:
+        """Pages that the accelerator holds beside products of so many bytes, as many as are wanted at most."""
+        n_pages = int((self.free_bytes - products_bytes) // max(1, self.page_bytes)) - SPARE_PAGES
+        return max(0, min(limits.n_pages, n_pages))
+
+    def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
+        """What sequences of whole contexts are predicted to reach."""
+        each = pages_for(limits.n_context)
+        n_resident, n_all = n_resident_pages // each, max(1, (limits.n_pages - SPARE_PAGES) // each)
+        sequences = min(n_resident, n_all), max(0, n_all - n_resident)
+        able = dict(self.alone)
+        if sequences[1]:  # it has no room for all of them
+            able.pop(self.name, None)
+        return expected(self.costs, able, self.work, limits.kv, sequences, limits.n_context)
+
+
+def _situation(
+    name: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    progress: Progress,
+    vram_bytes: int | None,
+) -> _Situation:
+    from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host
+
+    topology, work = read_topology(), work_of(spec, file.tensors)
+    asked = None if options.decode_shares else options.cores
+    cores = (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
+    names, formats = (CPU, name), work.formats[:FORMATS]
+    together = combined_profile(names, topology, cores, formats, progress)
+    alone = alone_profiles(names, topology, cores, formats, progress)
+    available, vram = available_bytes(), own_memory([name], options)
+    if on_host(name):  # what it holds is the machine's memory too
+        available = available // 2
+        vram = {name: available}
+    if vram_bytes is not None:
+        vram = {name: min(vram_bytes, vram.get(name, vram_bytes))}
+    budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
+    weight_bytes, page_bytes = _taken(name, spec, file, limits, budgets.vram_bytes[name])
+    costs = BatchCosts(together, work, limits.kv, name)
+    shares = cores_of(names, cores)
+    return _Situation(
+        name, together, alone, shares, work, costs, budgets, budgets.vram_bytes[name], weight_bytes, page_bytes
+    )
+
+
+def _taken(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> tuple[int, int]:
+    """What the weights and a KV page take on an accelerator. Raises DoesNotFit where it does not hold the weights."""
+    kind = kind_of(name)
+    assert isinstance(kind, DeviceKind)
+    taken = kind.footprint(spec, file.tensors, limits)
+    if taken.weight_bytes > free_bytes:
+        raise DoesNotFit(
+            f"{file.path} does not fit on {name}: its weights take {taken.weight_bytes} bytes, {free_bytes:.0f} are "
+            f"free; use a smaller quant, or cpu,{name} for one sequence, with --schedule rows"
+        )
+    return taken.weight_bytes, taken.kv_bytes_per_token * PAGE
+
+
+def _check_memory(free_bytes: float, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
+    """Raises DoesNotFit where the machine's memory is too small for the pages of offloaded sequences."""
+    kind = kind_of(CPU)
+    assert isinstance(kind, DeviceKind)
+    wanted = kind.footprint(spec, file.tensors, limits).kv_bytes_per_token * n_pages * PAGE
+    if wanted > free_bytes:
+        raise DoesNotFit(
+            f"keys and values of sequences in memory take {wanted} bytes, {free_bytes:.0f} are free; "
+            "use fewer sequences, a smaller context or --kv int8"
+        )
+
+
+def _opened(
+    name: str,
+    shares: dict[str, tuple[int, ...]],
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    pages: Callable[[int], tuple[int, int]],
+    options: DeviceOptions,
+    progress: Progress,
+) -> Pair:
+    """Both devices on their cores, and what is compiled for them. `pages`: as of `paired`."""
+    from edgeinfer.engine.probing.combination import options_for
+
+    opened: list[Device] = []
+    try:
+        for each in (CPU, name):
+            opened.append(open_device(each, options_for(each, shares, options)))
+        return paired(spec, file, opened[0], opened[1], limits, pages, progress)
+    except BaseException as reason:
+        for device in opened:
+            device.close()
+        if isinstance(reason, MemoryError):
+            raise DoesNotFit(f"{file.path} does not fit in memory on both devices; use fewer sequences") from None
+        raise
+
+
+def _refuse_whole(spec: ModelSpec, device: str) -> None:
+    """Raise UnsupportedModel for a model that devices cannot share, on behalf of one that does not run it."""
+    if spec.why_whole is not None:
+        also = "" if spec.inputs.row_width else ", and llamacpp"
+        raise UnsupportedModel(f"{spec.name} {spec.why_whole}, which {device} does not run; --device cpu does{also}")

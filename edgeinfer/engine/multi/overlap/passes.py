@@ -1,0 +1,107 @@
+"""Passes over flights, as schedules order them: all in step, in two halves, or with whoever is there.
+
+In: flights. Out: the same further on, or with their logits. The accelerator is driven by the calling thread, the host's
+attention runs on its own. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.engine.multi.overlap.accelerator import Accelerator
+from edgeinfer.engine.multi.overlap.attending import AttentionJob, HostAttention
+from edgeinfer.engine.multi.overlap.flights import Companies, Flight
+from edgeinfer.engine.multi.overlap.parts import ModelParts
+from edgeinfer.engine.multi.overlap.rows import RowStore
+
+
+class OverlapPasses:
+    """Runs passes on an accelerator and the host. `limits`: what the host takes at once."""
+
+    def __init__(
+        self, parts: ModelParts, accelerator: Accelerator, host: HostAttention, store: RowStore, limits: Limits
+    ) -> None:
+        self._parts, self._accelerator, self._host, self._store = parts, accelerator, host, store
+        self._leaving = Companies(limits)
+        self.n_joins = 0
+        """Flights that came back from the host and joined a pass, in passes that do not wait for them."""
+
+    @property
+    def n_stages(self) -> int:
+        """Parts with products that a flight goes through."""
+        return self._parts.n_layers + 1
+
+    def lockstep(self, groups: Sequence[Sequence[Flight]]) -> None:
+        """Each group to its end, layer by layer in turns; who is further on joins its group where it stands.
+
+        While the accelerator has one group's products, the host attends for another. Raises DeviceFailed.
+        """
+        for stage in range(self.n_stages):
+            for group in groups:
+                entering = [flight for flight in group if flight.stage == stage and not flight.ended]
+                self._await(entering)
+                self._enter(entering)
+
+    def overlapping(self, flights: Sequence[Flight]) -> None:
+        """Once through all layers with whoever is there when its layer comes; nobody is waited for.
+
+        Only if none at all is there it waits for the first. Raises DeviceFailed.
+        """
+        self._collect()
+        while flights and all(flight.awaited for flight in flights):
+            self._host.wait()
+            self._collect()
+        for stage in range(self.n_stages):
+            self._collect()
+            entering = [flight for flight in flights if flight.stage == stage and not flight.awaited]
+            self.n_joins += sum(stage > 0 and not flight.is_resident for flight in entering)
+            self._enter(entering)
+
+    def forget(self) -> None:
+        """Drop all jobs of the host, and hold on to no flights."""
+        self._leaving.forget()
+        self._accelerator.forget()
+        self._host.drop()
+
+    def _enter(self, flights: Sequence[Flight]) -> None:
+        """Flights of one stage through its products, and on to the attention that follows."""
+        if not flights:
+            return
+        layer = flights[0].stage
+        self._accelerator.products(flights)
+        if layer == self._parts.n_layers:
+            return
+        offloaded = [flight for flight in flights if not flight.is_resident]
+        if offloaded:
+            self._send(layer, offloaded)
+        resident = [flight for flight in flights if flight.is_resident]
+        if resident:
+            self._accelerator.attention(layer, resident)
+
+    def _send(self, layer: int, flights: Sequence[Flight]) -> None:
+        for company in self._leaving.of(flights):
+            inputs = self._store.gather(self._parts.exchanges[layer].reads, company.rows)
+            for flight in company.flights:
+                flight.awaited = True
+            self._host.send(AttentionJob(layer, company, company.attending(), inputs))
+
+    def _await(self, flights: Sequence[Flight]) -> None:
+        self._collect()
+        while any(flight.awaited for flight in flights):
+            self._host.wait()
+            self._collect()
+
+    def _collect(self) -> None:
+        """Take over what the host has done; rows of flights that were broken off meanwhile are somebody else's."""
+        for job in self._host.take_done():
+            assert job.made is not None
+            rows, made = job.company.rows, job.made
+            if any(flight.ended for flight in job.company.flights):
+                stays = np.repeat([not f.ended for f in job.company.flights], [f.n_tokens for f in job.company.flights])
+                rows, made = rows[stays], made[stays]
+            self._store.scatter({self._parts.exchanges[job.layer].makes: made}, rows)
+            for flight in job.company.flights:
+                flight.awaited = False

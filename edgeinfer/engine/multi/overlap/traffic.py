@@ -1,0 +1,138 @@
+"""Batches of sequences on their way: started in the sequence's home, done, committed, or broken off.
+
+In: batches, paths. Out: flights, and logits where they are done. A batch of several sequences is cut into one for each.
+Knows neither devices nor schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.engine.multi.overlap.flights import Flight
+from edgeinfer.engine.multi.overlap.homes import Homes
+from edgeinfer.engine.multi.overlap.rows import Int64s, RowStore
+from edgeinfer.graph.inputs import IDS_ONLY
+from edgeinfer.graph.step import Batch, Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPiece:
+    """A batch of one sequence; `members`: places of its tokens in the batch that it was cut from."""
+
+    sequence: int
+    batch: Batch
+    members: Int64s
+
+
+class SequenceTracker:
+    """What is under way and what is done but not committed, of sequences in their homes."""
+
+    def __init__(self, homes: Homes, store: RowStore) -> None:
+        self._homes, self._store = homes, store
+        self._under_way: dict[int, Flight] = {}  # in the order in which they were started
+        self._pending: dict[int, Flight] = {}
+
+    @property
+    def sequences(self) -> frozenset[int]:
+        """Sequences whose batch is under way."""
+        return frozenset(self._under_way)
+
+    def flights(self, *, resident: bool) -> list[Flight]:
+        """What is under way in one of the homes, the oldest first."""
+        return [flight for flight in self._under_way.values() if flight.is_resident is resident]
+
+    def start(self, pieces: Sequence[BatchPiece]) -> list[Flight]:
+        """Place batches in their sequences' memory. Raises ContextOverflow or DoesNotFit before anything is begun."""
+        names = [piece.sequence for piece in pieces]
+        if len(set(names)) < len(names) or self._under_way.keys() & set(names):
+            raise ValueError("a sequence has one batch under way at a time")
+        started: list[Flight] = []
+        try:
+            for piece in pieces:
+                place = self._homes.place_of(piece.sequence)
+                step = place.home.place(place.number, piece.batch)
+                rows = self._store.take(len(piece.members))
+                is_resident = place.home is self._homes.resident
+                started.append(Flight(piece.sequence, is_resident, step, piece.members, rows))
+                self._under_way[piece.sequence] = started[-1]
+        except BaseException:
+            for flight in started:
+                self.break_off(flight.sequence)
+            raise
+        return started
+
+    def land(self, flights: Iterable[Flight]) -> list[Flight]:
+        """Those of these flights that have their logits; they are pending from now on."""
+        landed = [flight for flight in flights if flight.logits is not None]
+        for flight in landed:
+            self._end(flight)
+            self._pending[flight.sequence] = self._under_way.pop(flight.sequence)
+        return landed
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep pending tokens, by their places in the batch that was given. Raises ValueError as `KVCache.commit`."""
+        flight = self._pending.get(sequence)
+        if flight is None:
+            raise ValueError(f"sequence {sequence} has nothing pending")
+        own = np.minimum(np.searchsorted(flight.members, path), len(flight.members) - 1)
+        if (flight.members[own] != path).any():
+            raise ValueError(f"the path {path.tolist()} has tokens of another sequence than {sequence}")
+        place = self._homes.place_of(sequence)
+        place.home.commit(place.number, own.astype(np.int32))
+        del self._pending[sequence]
+
+    def discard_pending(self) -> None:
+        """Forget what is done and was not committed."""
+        for sequence in tuple(self._pending):
+            self.break_off(sequence)
+
+    def break_off(self, sequence: int) -> None:
+        """Forget what is under way or pending of a sequence."""
+        flight = self._under_way.pop(sequence, None)
+        if flight is not None:
+            self._end(flight)
+        if flight is not None or self._pending.pop(sequence, None) is not None:
+            place = self._homes.place_of(sequence)
+            place.home.discard(place.number)
+
+    def break_off_all(self) -> None:
+        """Forget everything under way or pending."""
+        for sequence in (*self._under_way, *self._pending):
+            self.break_off(sequence)
+
+    def _end(self, flight: Flight) -> None:
+        flight.ended = True
+        self._store.give_back(flight.rows)
+
+
+def whole(batch: Batch) -> BatchPiece:
+    """A batch of one sequence as it is. Raises ValueError for several."""
+    if not len(batch.tokens) or (batch.sequences != batch.sequences[0]).any():
+        raise ValueError("a batch that is started is of one sequence, and has at least one token")
+    IDS_ONLY.check(batch, 0)
+    return BatchPiece(int(batch.sequences[0]), batch, np.arange(len(batch.tokens)))
+
+
+def cut(batch: Batch) -> list[BatchPiece]:
+    """A batch cut by sequences."""
+    if not len(batch.tokens):
+        raise ValueError("a batch needs at least one token")
+    IDS_ONLY.check(batch, 0)
+    names = np.unique(batch.sequences).tolist()
+    return [whole(batch)] if len(names) == 1 else [_piece(batch, name) for name in names]
+
+
+def _piece(batch: Batch, sequence: int) -> BatchPiece:
+    members = np.flatnonzero(batch.sequences == sequence)
+    places = np.full(len(batch.tokens) + 1, -1, np.int32)  # the last one: of parent -1
+    places[members] = np.arange(len(members))
+    parents, outputs = places[batch.parents[members]], places[batch.outputs]
+    if ((batch.parents[members] >= 0) & (parents < 0)).any():
+        raise ValueError("a batch's parents must be of the same sequence")
+    own = Batch(
+        batch.tokens[members], batch.sequences[members], batch.positions[members], parents, outputs[outputs >= 0]
+    )
+    return BatchPiece(sequence, own, members)

@@ -1,0 +1,191 @@
+"""A model on several devices: one `Lane` made of the host's sections and the fragments of others.
+
+In: a placement, open devices, steps. Out: logits, and a `StepTimeline` of the last step. What goes from device to
+device goes through the host's buffers; what a fragment takes is copied first, so that the host may write on. Decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Device, FragmentLane, Limits
+from edgeinfer.backends.capabilities import LaneCapabilities
+from edgeinfer.backends.host import HostLane
+from edgeinfer.engine.multi.compiling import compiled_fragments
+from edgeinfer.engine.multi.fragments import fragment_of, host_part
+from edgeinfer.engine.multi.order import turns_of
+from edgeinfer.engine.multi.partition import LaneTask, partition
+from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
+from edgeinfer.errors import DeviceUnavailable, EngineClosed
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.placement.placement import Placement
+from edgeinfer.steps import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """A task on another device: its lane, and rows of its inputs that stay as they are while it runs."""
+
+    task: LaneTask
+    lane: FragmentLane
+    staged: Mapping[str, Floats]
+
+    @property
+    def stages(self) -> str:
+        return _stages(self.task)
+
+
+class SharedLane:
+    """A whole model on a host and other devices. Owns the lanes, not the devices."""
+
+    capabilities = LaneCapabilities()
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        placement: Placement,
+        host: Device,
+        others: Mapping[str, Device],
+        file: GGUFFile,
+        limits: Limits,
+        progress: Progress,
+    ) -> None:
+        """Compile every device's part. Raises DeviceUnavailable for devices that take no parts, and as devices do."""
+        sections = host.capabilities.sections
+        if sections is None:
+            raise DeviceUnavailable(f"the device {host.name} cannot run a model together with others; cpu can")
+        self._logits, self._closed = spec.logits, False
+        self.placement = placement
+        self._tasks = partition(spec, placement, host.name)
+        self._turns = turns_of(self._tasks, host.name)
+        self._host_name = host.name
+        part = host_part(spec, self._tasks, host.name)
+        self._sections = {number: section for section, number in enumerate(part.tasks)}
+        self._host: HostLane = sections.compile_sections(part.spec, part.exposed, file, limits, progress)
+        self._away: dict[int, _Away] = {}
+        self.timeline = StepTimeline((), 0.0, 0.0)
+        """When each device worked in the last step."""
+        try:
+            for name, device in others.items():
+                numbers = [number for number, task in enumerate(self._tasks) if task.device == name]
+                tasks = [self._tasks[number] for number in numbers]
+                found = _compiled(spec, tasks, device, file, limits, progress)
+                self._away.update(zip(numbers, found, strict=True))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def layout(self) -> str:
+        """What the contents of pages depend on: which device keeps each layer, in which order."""
+        kept = [(task.device, layers) for task in self._tasks if (layers := sorted(_layers_of(task)))]
+        return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
+
+    @property
+    def resident_bytes(self) -> int:
+        staged = sum(array.nbytes for away in self._away.values() for array in away.staged.values())
+        return staged + sum(lane.resident_bytes for lane in self._lanes())
+
+    def use(self, most_workers: int) -> None:
+        """Let the host use no more workers from the next step on."""
+        self._host.use(most_workers)
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], valid until the next run. Raises DeviceFailed."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        began = time.perf_counter()
+        spans: list[DeviceSpan] = []
+        waited_s = 0.0
+        self._host.begin(step)
+        for turn in self._turns:
+            if turn.act == "run":
+                started = time.perf_counter()
+                self._host.run_section(self._sections[turn.task])
+                spans.append(DeviceSpan(self._host_name, _stages(self._tasks[turn.task]), started, time.perf_counter()))
+            elif turn.act == "submit":
+                self._submit(self._away[turn.task], step)
+            else:
+                asked = time.perf_counter()
+                outputs = self._away[turn.task].lane.wait()
+                waited_s += time.perf_counter() - asked
+                spans.append(self._delivered(self._away[turn.task], outputs))
+        logits = self._host.read(self._logits)
+        self.timeline = StepTimeline(tuple(spans), began, time.perf_counter(), waited_s)
+        return logits
+
+    def _submit(self, away: _Away, step: Step) -> None:
+        inputs = {}
+        for name, staged in away.staged.items():
+            values = self._host.read(name)
+            inputs[name] = staged[: len(values)]
+            inputs[name][...] = values
+        away.lane.submit(step, inputs)
+
+    def _delivered(self, away: _Away, outputs: Mapping[str, Floats]) -> DeviceSpan:
+        for delivery in away.task.deliveries:
+            self._host.write(delivery.buffer, delivery.first, outputs[delivery.name], adds=delivery.adds)
+        return DeviceSpan(away.task.device, away.stages, *away.lane.ran)
+
+    @property
+    def parts(self) -> tuple[FragmentLane, ...]:
+        """The lanes of other devices, in order of their tasks."""
+        return tuple(self._away[number].lane for number in sorted(self._away))
+
+    def _lanes(self) -> list[HostLane | FragmentLane]:
+        """All that hold keys and values, in a fixed order."""
+        return [self._host, *self.parts]
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        for lane in self._lanes():
+            lane.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages on all devices: uint8[len(pages), page_bytes]."""
+        return np.concatenate([lane.read_pages(pages) for lane in self._lanes()], axis=1)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        start, none = 0, np.zeros(1, np.int32)
+        for lane in self._lanes():
+            width = lane.read_pages(none).shape[1]
+            lane.write_pages(pages, np.ascontiguousarray(contents[:, start : start + width]))
+            start += width
+
+    def close(self) -> None:
+        """Close all parts. Safe to call twice."""
+        self._closed = True
+        for lane in self._lanes():
+            lane.close()
+
+
+def _layers_of(task: LaneTask) -> set[int]:
+    return {op.layer for stage in task.stages for op in stage.ops if isinstance(op, StoreKV)}
+
+
+def _stages(task: LaneTask) -> str:
+    names = list(dict.fromkeys(stage.name for stage in task.stages))
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _compiled(
+    spec: ModelSpec, tasks: Sequence[LaneTask], device: Device, file: GGUFFile, limits: Limits, progress: Progress
+) -> list[_Away]:
+    """The tasks of a device, each with its lane."""
+    lanes = compiled_fragments(device, [fragment_of(spec, task) for task in tasks], file, limits, progress)
+    most = max(limits.max_tokens, limits.max_outputs)
+    return [
+        _Away(task, lane, {name: np.zeros((most, spec.buffer(name).width), np.float32) for name in task.inputs})
+        for task, lane in zip(tasks, lanes, strict=True)
+    ]

@@ -1,0 +1,132 @@
+"""The bundle file of a model: packed, opened, checked, repaired.
+
+In: an open model and where its bundle file lies. Out: the file. Says what was done; what a file is for, and when one is
+made without being asked for, is others' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
+from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.header import is_bundle_file
+from edgeinfer.backends.cpu.bundles.orders import Orders
+from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
+from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait_for_packing, write_failure
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.errors import BadBundle, BadSetting, DownloadFailed, PackFailed
+from edgeinfer.models.bundle_places import SUFFIX
+from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.load import Model
+from edgeinfer.steps import Progress
+
+State = Literal["packed", "present", "repaired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """A whole bundle file and what was done for it: bytes that an earlier, stopped pack left, bundles made again."""
+
+    path: Path
+    nbytes: int
+    state: State
+    kept_bytes: int = 0
+    n_repaired: int = 0
+
+
+class Bundling:
+    """One model's bundle file at `path`. `by_neurons` False: its layers are read whole though they need not be."""
+
+    def __init__(self, model: Model, path: Path, n_workers: int, *, by_neurons: bool = True) -> None:
+        """Raises BadSetting for a file of whole layers of a model that has no other."""
+        self._model, self.path, self._n_workers = model, path, n_workers
+        contents = contents_of(model.spec, model.file.tensors)
+        if not by_neurons and not contents.layers:
+            raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
+        self._contents: Contents = contents_of(model.spec, model.file.tensors, by_neurons=by_neurons)
+        self._fingerprint = fingerprint(model.file)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all bundles of the model."""
+        return self._contents.data_bytes
+
+    def open(self) -> BundleFile:
+        """The file, to be closed by the caller. Raises BadBundle where it is not there or not this model's."""
+        return BundleFile.open(self.path, self._contents, self._fingerprint)
+
+    def pack(self, progress: Progress) -> Bundled:
+        """Have a file: the one that is there, the one that another process is packing, or a new one.
+
+        Raises BadBundle for a file that is there and not this model's, PackFailed as `pack_bundles` does.
+        """
+        if not self.path.exists():
+            wait_for_packing(self.path, progress)
+        if not self.path.exists():
+            return self._packed(progress)
+        with self.open() as bundles:
+            return Bundled(self.path, bundles.nbytes, "present")
+
+    def damage(self, progress: Progress) -> list[Damage]:
+        """Read the whole file and list what is damaged. Raises BadBundle where it cannot be used at all."""
+        with self.open() as bundles:
+            return find_damage(bundles, progress)
+
+    def repair(self, progress: Progress) -> Bundled:
+        """Have a whole file: damaged bundles are made again, and all of them where the file is not this model's.
+
+        Raises PackFailed, also for a file that is something else.
+        """
+        if not self.path.exists():
+            return self._packed(progress)
+        self._refuse_others()
+        try:
+            bundles = self.open()
+        except BadBundle:
+            return self._packed(progress)
+        with bundles:
+            damaged = [damage.bundle for damage in find_damage(bundles, progress)]
+            if not damaged:
+                return Bundled(self.path, bundles.nbytes, "present")
+            try:
+                with pack_lock(self.path):
+                    assembly = Assembly(self._model.file, self._contents, kernel_library(), bundles.orders)
+                    whole = mend(bundles, damaged, assembly, progress)
+            except DownloadFailed as error:
+                raise PackFailed(str(error)) from None
+            except OSError as error:
+                raise write_failure(error, self.path, bundles.nbytes) from error
+            if whole:
+                return Bundled(self.path, bundles.nbytes, "repaired", n_repaired=len(damaged))
+        return self._packed(progress, bundles.orders)
+
+    def pack_in_order(self, orders: Orders, progress: Progress) -> Bundled:
+        """Have a file with the neurons in this order, in place of what is there.
+
+        Raises PackFailed as `pack_bundles` does, also for a file that is something else.
+        """
+        if self.path.exists():
+            self._refuse_others()
+        return self._packed(progress, orders)
+
+    def _packed(self, progress: Progress, orders: Orders | None = None) -> Bundled:
+        packed = pack_bundles(
+            self.path,
+            self._model.file,
+            self._contents,
+            self._fingerprint,
+            kernel_library(),
+            self._n_workers,
+            progress,
+            orders,
+        )
+        return Bundled(packed.path, packed.nbytes, "packed", packed.kept_bytes)
+
+    def _refuse_others(self) -> None:
+        """Raise PackFailed for a file that nobody would take for a bundle file: it is not ours to write over."""
+        if self.path.suffix != SUFFIX and not is_bundle_file(self.path):
+            raise PackFailed(f"{self.path} is not a bundle file; name another place with --out FILE")

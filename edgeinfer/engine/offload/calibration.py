@@ -1,0 +1,85 @@
+"""Finding out from a text in which order the neurons of a model had better lie in its bundle file.
+
+In: an open model, a text. Out: an order of the neurons of each sparse layer. Where the model does not fit in memory, it
+runs from a bundle file, which is made first if there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.cpu.bundles.contents import contents_of
+from edgeinfer.backends.cpu.bundles.orders import Orders
+from edgeinfer.engine.offload.neuron_order import order_of, stretches
+from edgeinfer.engine.offload.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
+from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.requests.texts import check_vocabulary, own_texts
+from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import Int32s
+from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.load import Model
+from edgeinfer.models.text import vocabulary_of
+from edgeinfer.steps import Progress
+
+FEWEST_TOKENS = 64
+"""Of fewer nothing can be learnt."""
+UNSEEN = 8
+"""One of so many tokens is to judge by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Orders, the tokens that they were found from, and the share of neurons that fired for each of them.
+
+    reads, reads_by_number: stretches of neurons that fired for each of the last tokens of the text, which the orders
+    were not found from, where neurons lie in that order and where they lie by their numbers; no layer
+    is put into an order that has more.
+    """
+
+    orders: Orders
+    n_tokens: int
+    firing_share: float
+    reads: float
+    reads_by_number: float
+
+
+def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes: int | None = None) -> Calibrated:
+    """Run a model over a text, with `ram_bytes` of memory for weights (None: what there is), and find the orders.
+
+    Raises BadSetting for a text that is too short and for a model that is not read by neurons, and what running raises.
+    """
+    layers = contents_of(model.spec, model.file.tensors).layers
+    if not layers:
+        raise BadSetting(
+            f"{name} is not read by neurons, whose order could matter: its activations have no exact zeros (--approx "
+            "makes some), or its weights are of a format whose neurons cannot be told apart"
+        )
+    tokens, limits = _tokens(model, text), firing_limits(model.spec.n_context_trained)
+    held = stored(model.spec, model.file, name, fingerprint(model.file), limits, Holding(ram_bytes), progress)[0]
+    fired = watch_firing(model, layers, held, tokens, progress)
+    orders, reads, n_learnt = [], np.zeros(2), len(tokens) - len(tokens) // UNSEEN
+    for done, table in enumerate(fired, 1):
+        order, unseen = order_of(table[:n_learnt]), table[n_learnt:]
+        if stretches(unseen[:, order]) >= stretches(unseen):  # what was learnt says nothing of other tokens
+            order = np.arange(table.shape[1], dtype=np.int32)
+        orders.append(order)
+        reads += stretches(unseen[:, order]), stretches(unseen)
+        progress("ordering neurons", done, len(fired))
+    share = float(np.mean([table.mean() for table in fired]))
+    return Calibrated(tuple(orders), len(tokens), share, *map(float, reads))
+
+
+def _tokens(model: Model, text: str) -> Int32s:
+    """The first tokens of a text."""
+    vocabulary = vocabulary_of(model.file.metadata)
+    check_vocabulary(model.file.path, vocabulary.n_tokens, model.spec.n_vocab)
+    tokenizer = own_texts(model.file.metadata, vocabulary)[0]
+    found = np.array(tokenizer.encode(text, add_special=True, parse_special=False)[:MOST_TOKENS], np.int32)
+    if len(found) < FEWEST_TOKENS:
+        raise BadSetting(
+            f"the text to calibrate with has {len(found)} tokens, and {FEWEST_TOKENS} at least are wanted; some pages "
+            "of what the model is used for would work"
+        )
+    return found

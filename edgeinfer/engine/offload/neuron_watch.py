@@ -1,0 +1,82 @@
+"""Which neurons fire for which tokens of a text: a model runs over the text and its sparse layers are watched.
+
+In: an open model, where its weights are, tokens. Out: for every sparse layer a table of tokens and neurons. Says
+nothing about what that is good for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
+from edgeinfer.models.load import Model
+from edgeinfer.steps import Progress
+
+CONTEXT = 256
+"""Tokens of the text that are read together: later ones begin anew, as another text would."""
+PASS_TOKENS = 64
+MOST_TOKENS = 1024
+"""More of a text change the order little and take long."""
+
+Fired = list[NDArray[np.bool_]]
+"""bool[T, n_neurons] of each sparse layer."""
+
+
+def firing_limits(n_context: int) -> Limits:
+    """What a model that is watched is opened with, but for where its weights are."""
+    n_context = min(CONTEXT, n_context)
+    return Limits(n_context, -(-n_context // PAGE), max_tokens=PASS_TOKENS)
+
+
+def watch_firing(
+    model: Model, layers: tuple[SparseLayer, ...], limits: Limits, tokens: Int32s, progress: Progress
+) -> Fired:
+    """Run the first MOST_TOKENS of int32[T] through the model and note what fires. Raises as compiling it."""
+    tokens, device = tokens[:MOST_TOKENS], CpuDevice(DeviceOptions())
+    try:
+        lane = device.compile(model.spec, model.file, limits, progress)
+        try:
+            return _watched(lane, layers, limits, tokens, progress)
+        finally:
+            lane.close()
+    finally:
+        device.close()
+
+
+def _watched(
+    lane: CpuLane, layers: tuple[SparseLayer, ...], limits: Limits, tokens: Int32s, progress: Progress
+) -> Fired:
+    fired = [np.zeros((len(tokens), layer.layout.n_neurons), bool) for layer in layers]
+    numbers = {id(layer.act): number for number, layer in enumerate(layers)}
+    done, by_neurons = 0, limits.stored is not None and limits.stored.by_neurons
+
+    def seen(op: Op) -> None:
+        number = numbers.get(id(op))
+        if number is not None:
+            # where neurons are read singly, hidden values are not there yet; elsewhere activated ones never are alone
+            name = layers[number].activated if by_neurons else layers[number].act.out
+            values = lane.value(name)
+            fired[number][done : done + len(values)] = values != 0
+
+    while done < len(tokens):
+        start = done % limits.n_context
+        count = min(PASS_TOKENS, limits.n_context - start, len(tokens) - done)
+        lane.watch(_step(tokens[done : done + count], start, limits), seen)
+        done += count
+        progress("watching neurons", done, len(tokens))
+    return fired
+
+
+def _step(tokens: Int32s, start: int, limits: Limits) -> Step:
+    """A step of one sequence whose pages lie in order, with the logits of its last token."""
+    count = len(tokens)
+    places = np.arange(start, start + count, dtype=np.int32)
+    zeros, parents = np.zeros(count, np.int32), np.arange(-1, count - 1, dtype=np.int32)
+    batch = Batch(tokens, zeros, places, parents, np.array([count - 1], np.int32))
+    return Step(batch, zeros, places, np.full(count, start, np.int32), np.arange(limits.n_pages, dtype=np.int32)[None])

@@ -1,0 +1,398 @@
+"""Where the weights of a model are while it runs: all in memory, or some of them and the rest in a bundle file.
+
+In: a model, its limits, the memory for weights if somebody said how much. Out: limits that say where weights are, and
+what to tell about it. Makes the bundle file where one is needed and may be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.stored import OffloadedWeights, Prepacked
+from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
+from edgeinfer.engine.offload.firing import firing_of
+from edgeinfer.engine.run.limits import limits_with_states, memory_for_model, memory_need
+from edgeinfer.errors import BadBundle, DoesNotFit
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
+from edgeinfer.models.fingerprint import approximate
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
+from edgeinfer.models.thresholds import has_threshold, threshold_of
+from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
+from edgeinfer.scheduling.machine.profile import Disk
+from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
+from edgeinfer.scheduling.offload.firing import Firing
+from edgeinfer.scheduling.offload.residency import (
+    USUAL,
+    ExpertLoads,
+    NeuronLoads,
+    Residency,
+    WeightPiece,
+    least_for_neurons,
+    mixture_residency,
+    neuron_residency,
+    residency,
+    room_for_staying,
+)
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, kept_of
+from edgeinfer.size_text import size_text
+from edgeinfer.steps import Progress, no_progress
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.bundles.contents import Contents
+
+CPU = "cpu"
+WORTH = 0.9
+"""Share of the time of reading layers whole below which they are read by neurons: nothing is computed meanwhile."""
+TRIED = 1.5
+"""The same where no run has shown yet how neurons fire: only reading by neurons shows it."""
+STAYS = 2.0
+"""Uses of what must stay: more than those of anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
+
+    `beside_bytes` of that memory are for a second model, where not all weights stay. `n_sequences`: that a pass must
+    have room for, with their states; of more it has as many as there is memory for.
+    """
+
+    ram_bytes: int | None = None
+    packs: bool = True
+    beside_bytes: int = 0
+    n_sequences: int = 1
+
+
+SMALLER_PASSES = (128, 64)
+"""Tokens of a pass where memory is too short for the buffers of more."""
+
+
+class ResidencySubject(Protocol):
+    """A file, or its header alone."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBudget:
+    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`.
+
+    `n_states`: as of `Limits`.
+    """
+
+    budget_bytes: int | None
+    max_tokens: int
+    n_states: int
+
+
+def room_for(
+    spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int | None = None
+) -> WeightBudget:
+    """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
+
+    Before weights have to go, checkpoints of states do. `available` bytes on another machine (None: what there is
+    here). Raises DoesNotFit where there is not even room for the rest.
+    """
+    available = memory_for_model() if available is None else available
+    room = _room(spec, file, limits, holding, available)
+    if spec.states and room.budget_bytes is not None:
+        sizes = available, holding.n_sequences, holding.ram_bytes
+        fewer = limits_with_states(CPU, spec, file.tensors, limits, *sizes)
+        other = _room(spec, file, fewer, holding, available)
+        if other.budget_bytes is None or room.budget_bytes <= 0:
+            limits, room = fewer, other
+    if room.budget_bytes is None:
+        return room
+    if room.budget_bytes <= 0:
+        require_fit(memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=room.max_tokens)), available)
+    return replace(room, budget_bytes=max(0, room.budget_bytes - holding.beside_bytes))
+
+
+def _room(spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int) -> WeightBudget:
+    """The same with so many slots for states; a budget is not positive where there is no room for the rest."""
+    budget = 0
+    for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
+        need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
+        room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - PROGRAM_BYTES
+        budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
+        if need.weight_bytes <= budget:
+            return WeightBudget(None, max_tokens, limits.n_states)
+        if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
+            break
+    return WeightBudget(budget, max_tokens, limits.n_states)
+
+
+def chosen_layout(
+    spec: ModelSpec, file: ResidencySubject, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> StreamedModel:
+    """What stays of a model in so much memory, and whether its layers are read by neurons: what takes less time.
+
+    Raises DoesNotFit for a hopeless plan.
+    """
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors)
+    if not contents.layers:
+        return kept_weights(contents, spec, budget, disk, name)
+    ways, failure = list[StreamedModel](), None
+    for each in (contents, contents_of(spec, file.tensors, by_neurons=False)):
+        try:
+            ways.append(kept_weights(each, spec, budget, disk, name, firing))
+        except DoesNotFit as reason:
+            failure = failure or reason
+    if failure is not None and not ways:
+        raise failure
+    if len(ways) == 1:
+        return replace(ways[0], why=f"{_layout(ways[0])}: the other way takes more memory")
+    singly, whole = (kept.streamed.seconds(disk) for kept in ways)
+    found, other = ways if singly <= (WORTH if firing.n_tokens else TRIED) * whole else ways[::-1]
+    seconds = {id(kept): 1e3 * kept.streamed.seconds(disk) for kept in ways}
+    why = (
+        f"{_layout(found)}, {seconds[id(found)]:.3g} ms of reading a token, {_layout(other)} it would be "
+        f"{seconds[id(other)]:.3g} ms; {firing.says}"
+    )
+    return replace(found, why=why)
+
+
+def _layout(kept: StreamedModel) -> str:
+    return "by single neurons" if kept.by_neurons else "whole"
+
+
+def kept_weights(
+    contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> StreamedModel:
+    """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
+    found = residency_of(contents, spec, budget, disk, name, firing)
+    loads = _expert_loads(contents, spec), _neuron_loads(contents)
+    return kept_of(_dense_loads(contents), found, *loads, firing, disk)
+
+
+def residency_of(
+    contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
+) -> Residency:
+    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
+    dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
+    numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(contents)
+    if experts is not None:
+        found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    elif neurons is not None:
+        found = neuron_residency(loads, neurons, budget_bytes, disk, what, firing)
+    else:
+        found = residency(loads, budget_bytes, disk, what)
+    pinned = frozenset(numbers[place] for place in found.pinned)
+    staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
+    if not pinned.issuperset(staying):
+        works = room_for_staying(loads, experts, disk, sum(staying.values()))
+        works += 0 if neurons is None else least_for_neurons(neurons)
+        raise DoesNotFit(
+            f"{enough(budget_bytes)} of memory for the weights of {what} is too little: what all experts or neurons "
+            f"share must stay there; {enough(works)} would work"
+        )
+    return replace(found, pinned=pinned)
+
+
+def _dense_loads(contents: Contents) -> dict[int, WeightPiece]:
+    """Bundles that every pass needs, by number."""
+    dense = [bundle for bundle in contents.bundles if bundle.is_dense]
+    return {bundle.number: WeightPiece(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense}
+
+
+def _expert_loads(contents: Contents, spec: ModelSpec) -> ExpertLoads | None:
+    """Bundles of which every token needs some; None where there are none."""
+    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
+    if not mixtures:
+        return None
+    largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
+    return ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
+
+
+def planned_weights(
+    spec: ModelSpec,
+    file: ResidencySubject,
+    name: str,
+    limits: Limits,
+    holding: Holding,
+    disk: Disk | None,
+    available: int | None = None,
+    firing: Firing = USUAL,
+) -> tuple[StreamedModel | None, Limits]:
+    """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
+
+    `available` bytes on another machine, None for this one. Raises DoesNotFit as `stored`.
+    """
+    room = room_for(spec, file, limits, holding, available)
+    limits = replace(limits, max_tokens=room.max_tokens, n_states=room.n_states)
+    if room.budget_bytes is None:
+        return None, limits
+    try:
+        kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
+    except DoesNotFit as reason:
+        raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, available)}") from None
+    return None if kept.holds_all else kept, limits
+
+
+def _fewer_sequences(
+    spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int | None = None
+) -> str:
+    """How many sequences' states would leave room for all weights: the end of a sentence, "" where none would."""
+    need = memory_need(CPU, spec, file.tensors, limits)
+    if holding.ram_bytes is not None:
+        need = replace(need, weight_bytes=min(need.weight_bytes, holding.ram_bytes))
+    return fewer_sequences(need, memory_for_model() if available is None else available, holding.n_sequences)
+
+
+def stored(
+    spec: ModelSpec,
+    file: GGUFFile,
+    name: str,
+    fingerprint: str,
+    limits: Limits,
+    holding: Holding,
+    progress: Progress = no_progress,
+) -> tuple[Limits, tuple[str, ...]]:
+    """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
+
+    `fingerprint`: of the file, whatever threshold its activations have: bundles do not depend on it.
+    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
+    """
+    disk = known_disk()
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_seen(spec, fingerprint))
+    if kept is None:
+        path = place_of(spec, file.tensors, name, fingerprint)
+        return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents, found = contents_of(spec, file.tensors, by_neurons=kept.by_neurons), kept.residency
+    path = place_of(spec, file.tensors, name, fingerprint, by_neurons=kept.by_neurons)
+    _have_bundle_file(path, file, contents, name, fingerprint, holding, progress)
+    sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
+    gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
+    place = OffloadedWeights(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
+    return replace(limits, stored=place), (told(kept, disk) + _fewer_sequences(spec, file, limits, holding),)
+
+
+def place_of(
+    spec: ModelSpec, tensors: Mapping[str, TensorInfo], name: str, fingerprint: str, *, by_neurons: bool = True
+) -> Path:
+    """Where the bundle file of a model lies, or will lie: one for each layout that its layers may have.
+
+    `by_neurons`: of a model whose layers can be read by neurons, that for doing so.
+    """
+    from edgeinfer.backends.cpu.sparse import sparse_layers
+
+    is_other = not by_neurons and bool(sparse_layers(list(spec.ops()), tensors))
+    variant = NEURONS if has_threshold(spec) else ""  # read whole, too: a gate is not read together with its up matrix
+    return bundle_path(name, fingerprint, f"{variant}{WHOLE if is_other else ''}")
+
+
+def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
+    """How the neurons of a model fired in earlier runs, or usually do. `fingerprint`: of the file."""
+    return firing_of(approximate(fingerprint, threshold_of(spec)))
+
+
+def streamed_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> Streamed:
+    """What every pass of a model reads that is held like this."""
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors, by_neurons=place.by_neurons)
+    experts, firing = _expert_loads(contents, spec), firing_seen(spec, place.fingerprint)
+    n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
+    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
+    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed
+
+
+@dataclass(frozen=True, slots=True)
+class StageBytes:
+    """Bytes of a stage's weights: those that stay, those that every pass reads, and those of which it needs some."""
+
+    stage: str
+    stay: int
+    read: int
+    some: int
+
+
+def stage_bytes_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> tuple[StageBytes, ...]:
+    """Where the weights of each stage are that has any."""
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    sums: dict[str, list[int]] = {}
+    for bundle in contents_of(spec, file.tensors, by_neurons=place.by_neurons).bundles:
+        kind = 0 if bundle.number in place.pinned else 1 if bundle.is_dense else 2
+        sums.setdefault(bundle.stage, [0, 0, 0])[kind] += bundle.padded_bytes
+    return tuple(StageBytes(stage, *counts) for stage, counts in sums.items())
+
+
+def _neuron_loads(contents: Contents) -> NeuronLoads | None:
+    """The neurons of all sparse layers; None where there are none."""
+    if not contents.layers:
+        return None
+    from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, read_bytes, run_bytes, runs_of
+
+    layers = runs_of(contents)
+    n_bytes = sum(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
+    sizes = least_bytes(layers), run_bytes(layers), read_bytes(layers)
+    return NeuronLoads(n_bytes, *sizes, sum(layer.n_neurons for layer in layers), len(layers))
+
+
+def _have_bundle_file(
+    path: Path,
+    file: GGUFFile,
+    contents: Contents,
+    name: str,
+    fingerprint: str,
+    holding: Holding,
+    progress: Progress,
+) -> None:
+    """Make the bundle file of a model if there is none that can be used."""
+    from edgeinfer.backends.cpu.bundles.file import BundleFile
+
+    try:
+        BundleFile.open(path, contents, fingerprint).close()
+    except BadBundle as reason:
+        if not holding.packs:
+            raise BadBundle(
+                f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
+                f"read the rest from; edgeinfer pack MODEL{pack_options(path)} writes it ({reason})"
+            ) from None
+        if path.exists():
+            progress(f"making {path.name} anew ({reason})", 0, 1)
+        require_room_for_bundles(name, path, contents.data_bytes)
+        _pack(path, file, contents, fingerprint, progress)
+
+
+def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
+    from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+    from edgeinfer.backends.cpu.catalogue import kernel_library
+
+    pack_bundles(path, file, contents, fingerprint, kernel_library(), len(usable_cores()), progress)
+
+
+def known_disk() -> Disk | None:
+    """The disk as it was measured on this machine, if it was."""
+    profile = ProfileStore().find(fingerprint_of(read_topology()))
+    return None if profile is None else profile.disk
+
+
+def told(kept: StreamedModel, disk: Disk | None) -> str:
+    """What happens in every pass, in a sentence."""
+    read, total = size_text(kept.flash_bytes), size_text(kept.total_bytes)
+    text = f"{read} of the {total} of weights are read from disk for every token"
+    if kept.why:
+        text = f"{text}, {kept.why}"
+    if disk is None:
+        return f"{text}; edgeinfer probe measures how fast that is"
+    seconds = kept.streamed.seconds(disk)
+    if not seconds:  # as all that fired before is expected to be in memory
+        return text
+    rate = kept.streamed.nbytes / seconds
+    return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

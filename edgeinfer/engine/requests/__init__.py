@@ -1,0 +1,1 @@
+"""What is asked of a model: prompts, conversations, sampling, stops, tools."""

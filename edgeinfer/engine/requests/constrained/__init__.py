@@ -1,0 +1,1 @@
+"""Text under a constraint: grammars, JSON schemas, tool calls."""

@@ -1,0 +1,194 @@
+"""Constraints from JSON schemas and grammars, by llguidance (https://github.com/guidance-ai/llguidance).
+
+In: a tokenizer, a `Grammar`. Out: a `Constraint`. llguidance is loaded when the first one is asked for; its tables of
+the vocabulary are made once for a tokenizer. Knows no logits and no drafts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgeinfer.engine.requests.constrained import schemas
+from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
+from edgeinfer.engine.requests.constrained.gbnf import spelled
+from edgeinfer.engine.requests.constrained.guided import Guided, first_line, problem_ahead, problem_of
+from edgeinfer.engine.requests.constrained.guided_json import GuidedCalls, GuidedJson, JsonTokens
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+    from llguidance._lib import JsonCompileOptions
+
+JSON_FORM: JsonCompileOptions = {"whitespace_pattern": r"( |\n {0,32})?"}
+"""Between the parts of JSON: nothing, a space, or a new line with its indentation. Small models go on with white space
+for ever where they may."""
+MOST_TEXT = 1 << 20
+"""Characters of a schema or grammar."""
+
+
+def grammar_of(
+    schema: Mapping[str, object] | str | Literal[True] | None, grammar: str | None, regex: str | None
+) -> Grammar | None:
+    """What the options of an answer ask for; None: nothing. Raises BadSetting for more than one, or for none at all."""
+    given = [name for name, value in (("schema", schema), ("grammar", grammar), ("regex", regex)) if value is not None]
+    if len(given) > 1:
+        raise BadSetting(f"an answer follows one of {' and '.join(given)}, not all of them; leave the others out")
+    if schema is not None:
+        schema = {"type": "object"} if schema is True else schema
+        return Grammar("json", _short(schema if isinstance(schema, str) else _text_of(schema), "schema"))
+    if grammar is not None:
+        return Grammar("grammar", _short(grammar, "grammar"))
+    return None if regex is None else Grammar("regex", _short(regex, "regex"))
+
+
+def _text_of(schema: object) -> str:
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as reason:
+        raise BadSetting(f"the schema is no JSON: {reason}") from None
+
+
+def _short(text: str, what: str) -> str:
+    if not isinstance(text, str):
+        raise BadSetting(f"a {what} cannot be {text!r}: it must be text")
+    if not (text if what == "regex" else text.strip()):
+        raise BadSetting(f"a {what} cannot be empty")
+    if len(text) > MOST_TEXT:
+        raise BadSetting(f"the {what} has {len(text)} characters; {MOST_TEXT} are the most")
+    return text
+
+
+class Guidance:
+    """Makes constraints for one tokenizer; for any thread."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+
+    def constraint(self, grammar: Grammar, arguments: Sequence[object] | None = None) -> Constraint:
+        """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met.
+
+        `arguments`: schemas of those of functions, where it is a grammar of their calls.
+        """
+        _require_llguidance()
+        from llguidance import LLMatcher, grammar_from
+
+        schema: object = None
+        try:
+            if grammar.kind == "json":
+                schema = self.kept(schemas.read(grammar.text))
+                compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
+            else:
+                text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text
+                compiled = grammar_from(grammar.kind, text)
+        except BadSetting:
+            raise
+        except Exception as reason:  # whatever a converter makes of a text that is no grammar
+            raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
+        matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
+        if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
+            raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
+        if arguments is not None:
+            return GuidedCalls(matcher, list(arguments), self._json_tokens, self._unwritten)
+        if grammar.kind == "json":
+            return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
+        return Guided(matcher, self._tokenizer, self._unwritten)
+
+    def kept(self, schema: object) -> Any:
+        """A copy of a schema, of JSON's own types, with bounds that llguidance keeps, no wider than they were.
+
+        Raises BadSetting for numbers that it would write as others, and for bounds that leave nothing that it keeps.
+        """
+        try:
+            held = schemas.with_bounds_held(schema)
+            numbers = schemas.long_numbers(held)
+            written = self._written(numbers) if numbers else []
+        except (TypeError, ValueError, RecursionError) as reason:
+            raise BadSetting(f"the schema cannot be followed: {first_line(str(reason))}") from None
+        for number, found in zip(numbers, written, strict=True):
+            if number != found:
+                raise BadSetting(
+                    f"the schema cannot be followed: it wants the number {number}, which would be written as {found}; "
+                    "ask for it as a string"
+                )
+        return held
+
+    def _written(self, numbers: Sequence[float]) -> list[float]:
+        """Numbers as answers would have them. Raises ValueError for such as answers cannot have."""
+        _require_llguidance()
+        from llguidance import LLMatcher
+
+        form: JsonCompileOptions = {"whitespace_flexible": False}
+        compiled = LLMatcher.grammar_from_json_schema(json.dumps({"const": numbers}), defaults=form)
+        matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
+        text = matcher.compute_ff_bytes()
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        written: list[float] = json.loads(text)
+        return written
+
+    def _tables_once(self) -> LLTokenizer:
+        with self._lock:
+            return self._tables
+
+    @functools.cached_property
+    def _unwritten(self) -> frozenset[int]:
+        """Bytes that are in no token's text."""
+        is_control = self._tokenizer.vocabulary.is_control
+        tokens = (token for token in range(self._tokenizer.n_tokens) if not is_control(token))
+        return frozenset(range(256)).difference(*map(self._tokenizer.piece, tokens))
+
+    @functools.cached_property
+    def _json_tokens(self) -> JsonTokens:
+        return JsonTokens.of(self._tokenizer)
+
+    @functools.cached_property
+    def _tables(self) -> LLTokenizer:
+        from llguidance import LLTokenizer
+
+        vocabulary = self._tokenizer.vocabulary
+        return LLTokenizer(
+            _Wrapped(self._tokenizer),  # type: ignore[arg-type]  # its class only asks for these fields
+            n_vocab=self._tokenizer.n_tokens,
+            eos_token=sorted(vocabulary.end_of_generation) or None,
+        )
+
+
+class _Wrapped:
+    """A tokenizer as llguidance wants it."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        vocabulary = tokenizer.vocabulary
+        self._tokenizer = tokenizer
+        ends = sorted(vocabulary.end_of_generation)
+        if not ends:
+            raise BadSetting("this model has no token that ends a text, so that no answer can be made to end")
+        self.eos_token_id = vocabulary.eos_id if vocabulary.eos_id is not None else ends[0]
+        self.bos_token_id = vocabulary.bos_id
+        self.tokens = [tokenizer.piece(token) for token in range(tokenizer.n_tokens)]
+        self.special_token_ids = [token for token in range(tokenizer.n_tokens) if vocabulary.is_control(token)]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        known = text.decode() if isinstance(text, bytes) else text
+        return self._tokenizer.encode(known, add_special=False, parse_special=False, goes_on=True)
+
+
+def _require_llguidance() -> None:
+    """Raises BadSetting where it is not installed."""
+    try:
+        import llguidance  # noqa: F401
+    except ImportError:
+        raise BadSetting(
+            "answers that follow a schema or grammar need llguidance: pip install 'edgeinfer[schema]'"
+        ) from None
+
+
+def _name(grammar: Grammar) -> str:
+    return {"json": "schema", "regex": "regular expression"}.get(grammar.kind, "grammar")

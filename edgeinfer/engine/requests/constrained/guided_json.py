@@ -1,0 +1,253 @@
+"""What an answer that is JSON may be: its numbers end, and it is closed before its tokens run out.
+
+In: a matcher of a schema, tokens that were chosen. Out: what may follow. Where what is left is only just enough to
+close strings, lists and objects and to write what the schema still requires, that is what follows. All of it is a
+function of the tokens before and of how many there may be, so that drafts change nothing. Knows no logits.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.engine.requests.constrained.guided import Guided
+from edgeinfer.engine.requests.constrained.schemas import forms
+from edgeinfer.models.text import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+MOST_DIGITS = 20
+"""In a row, in a number of JSON: as many as 64 bits have. Small models go on with digits for ever where they may."""
+MOST_CLOSING = 1024
+"""Tokens; what takes more to close is cut."""
+MOST_IN_STRING = 64
+"""Of them; where so many do not end a string its pattern is not met by chance."""
+MOST_PATTERNS = 64
+"""Of a schema, that strings are closed by:"""
+MOST_ENDINGS = 512
+"""by so many of their ends, which are tried"""
+TRIED = 5
+"""at so many tokens of a string, for at first a character may be only half there."""
+NEAR = 64
+"""Tokens that closing leaves free: with fewer it is looked at every one, for one may require many;"""
+LOOKS = 8
+"""with more it is looked again when an eighth of those beyond are used."""
+WITHIN = b'"abcdefghijklmnopqrstuvwxyz 0123456789'
+"""What brings a string to its end soonest, in this order;"""
+OUTSIDE = b'}],:0123456789-"tfn{['
+"""and what brings lists and objects there: with a number of one digit where anything may stand."""
+
+ENDS = b"}],"
+"""What may follow a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTokens:
+    """What is known of a tokenizer's tokens. leading_digits: digits that each begins with, int32[V]."""
+
+    tokenizer: Tokenizer
+    leading_digits: NDArray[np.int32]
+    of_bytes: Mapping[int, int]
+    """The token whose text is just this byte."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        """What is known of these."""
+        pieces = [tokenizer.piece(token) for token in range(tokenizer.n_tokens)]
+        digits = np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in pieces], np.int32)
+        is_control = tokenizer.vocabulary.is_control
+        single = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1 and not is_control(token)}
+        return cls(tokenizer, digits, single)
+
+
+class GuidedJson(Guided):
+    """One answer's. Numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
+
+    def __init__(self, matcher: LLMatcher, schema: object, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
+        """`schema`: what the matcher is of, or several that are within it, to find what strings may end with."""
+        super().__init__(matcher, tokens.tokenizer, unwritten)
+        self._schema, self._tokens = schema, tokens
+        self._place = JsonPlace()
+        self._n_left: int | None = None
+        self._n_left_to_look = 0
+        """So many are left when it is to be seen again what closing takes."""
+        self._is_closing = False
+
+    @property
+    def is_cut(self) -> bool:
+        return self._is_closing
+
+    def end_within(self, n_tokens: int) -> None:
+        self._n_left = n_tokens
+        self._look(n_tokens, self._closing(self._matcher, self._place, n_tokens))
+
+    def settled(self, token: int) -> int:
+        n_left = self._n_left
+        if n_left is None or n_left > self._n_left_to_look or self._is_closing or token in self._ends:
+            return token
+        matcher, place = self._matcher.deep_copy(), copy.copy(self._place)
+        matcher.consume_token(token)
+        place.push(self._tokens.tokenizer.piece(token))
+        after = self._closing(matcher, place, n_left - 1)
+        if after is None and (closing := self._closing(self._matcher, self._place, n_left)) is not None:
+            self._is_closing, self._forced = True, deque(closing)
+            return closing[0] if closing else min(self._ends)
+        self._look(n_left - 1, after)
+        return token
+
+    def forced(self) -> Sequence[int]:
+        return tuple(self._forced) if self._is_closing else super().forced()
+
+    def allows(self, token: int) -> bool:
+        if self._is_closing or not self._is_short(token, self._place):
+            return bool(self.mask()[token])
+        return super().allows(token)
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """As its like; of a number that would get too long no more than is certain."""
+        n, ahead = super().n_allowed(tokens), copy.copy(self._place)
+        for before, token in enumerate(tokens[:n]):
+            if not self._is_short(token, ahead):
+                return before
+            ahead.push(self._tokens.tokenizer.piece(token))
+        return n
+
+    def mask(self) -> NDArray[np.bool_]:
+        if self._is_closing:
+            closing = np.zeros(self._n_vocab, np.bool_)
+            closing[self._forced[0] if self._forced else list(self._ends)] = True
+            return closing
+        allowed = super().mask()
+        if not self._place.n_digits:
+            return allowed
+        short = allowed & (self._tokens.leading_digits <= self._place.room)
+        return short if short.any() else allowed
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        self._place.push(self._tokens.tokenizer.piece(token))
+        if self._n_left is not None:
+            self._n_left -= 1
+
+    def _is_short(self, token: int, place: JsonPlace) -> bool:
+        """Whether a token would leave the number that is being written short enough, or ends the answer."""
+        if not place.n_digits or token in self._ends or token >= self._n_vocab:
+            return True
+        return bool(self._tokens.leading_digits[token] <= place.room)
+
+    def _look(self, n_left: int, closing: Sequence[int] | None) -> None:
+        """Say when to look again, where so many are left and this would close the answer."""
+        if closing is None:
+            self._n_left_to_look = n_left - max(1, n_left // LOOKS)
+        else:
+            self._n_left_to_look = n_left - max(0, n_left - len(closing) - NEAR) // LOOKS
+
+    def _closing(self, matcher: LLMatcher, place: JsonPlace, most: int) -> list[int] | None:
+        """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
+        ahead, place, found, n_in_one = matcher.deep_copy(), copy.copy(place), list[int](), 0
+        while not ahead.is_accepting():
+            tokens = ahead.compute_ff_tokens()
+            if not tokens and place.in_string and n_in_one < TRIED:
+                tokens = self._ending(ahead)
+            tokens = tokens or self._nearest(ahead, place)
+            if not tokens or len(found) + len(tokens) > min(most, MOST_CLOSING) or not ahead.consume_tokens(tokens):
+                return None
+            for token in tokens:
+                place.push(self._tokens.tokenizer.piece(token))
+            found += tokens
+            n_in_one = n_in_one + 1 if place.in_string or place.n_digits else 0
+            if n_in_one > (MOST_IN_STRING if place.in_string else MOST_DIGITS):
+                return None
+        return found
+
+    def _ending(self, matcher: LLMatcher) -> list[int]:
+        """What ends a string that a quote does not: none where it does, or where that is not known."""
+        if self._own(b'"', self._allowed(matcher)):
+            return []
+        return next((ending for ending in self._endings if matcher.validate_tokens(ending) == len(ending)), [])
+
+    @cached_property
+    def _endings(self) -> list[list[int]]:
+        """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
+        from edgeinfer.engine.requests.constrained.short_texts import (  # it needs parts of Python that may change
+            FORMATS,
+            shortest,
+        )
+
+        patterns, formats = forms(self._schema)
+        texts = [
+            *filter(None, map(shortest, patterns[:MOST_PATTERNS])),
+            *(FORMATS[form] for form in formats if form in FORMATS),
+        ]
+        ends = {text[n:]: None for text in texts for n in range(len(text))}
+        quoted = [json.dumps(end, ensure_ascii=False)[1:] for end in sorted(ends, key=len)[:MOST_ENDINGS]]
+        encode = self._tokens.tokenizer.encode
+        return [encode(end, add_special=False, parse_special=False, goes_on=True) for end in quoted]
+
+    def _nearest(self, matcher: LLMatcher, place: JsonPlace) -> list[int]:
+        """The token that brings what is open nearest to its end; none where nothing may follow."""
+        allowed = self._allowed(matcher)
+        wanted = self._own(WITHIN if place.in_string else OUTSIDE, allowed)
+        if place.n_digits and not self._own(ENDS, allowed):  # of a multiple, say, not every digit may be the last one
+            ending = (digit for n_more in (0, 1) for digit in wanted if self._may_end(matcher, digit, n_more))
+            wanted = [digit] if (digit := next(ending, None)) is not None else wanted
+        return wanted[:1] or [int(allowed.argmax())][: int(allowed.any())]
+
+    def _may_end(self, matcher: LLMatcher, digit: int, n_more: int) -> bool:
+        """Whether a number may end with this token and so many more."""
+        ahead = matcher.deep_copy()
+        if not ahead.consume_token(digit):
+            return False
+        allowed = self._allowed(ahead)
+        if n_more:
+            return any(self._may_end(ahead, other, n_more - 1) for other in self._own(OUTSIDE, allowed))
+        return ahead.is_accepting() or bool(self._own(ENDS, allowed))
+
+    def _own(self, characters: bytes, allowed: NDArray[np.uint8]) -> list[int]:
+        """The allowed tokens of single characters, in their order."""
+        tokens = (self._tokens.of_bytes.get(character) for character in characters)
+        return [token for token in tokens if token is not None and allowed[token]]
+
+    def _allowed(self, matcher: LLMatcher) -> NDArray[np.uint8]:
+        return np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+
+
+class GuidedCalls(GuidedJson):
+    """One answer's that may call functions: calls are JSON, and closed; text before and after them is just text."""
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        if self._matcher.is_accepting():  # as it is nowhere within a call
+            self._place = JsonPlace()
+
+
+class JsonPlace:
+    """Where JSON that grows has come to: within a string, or in a number with so many digits in a row."""
+
+    def __init__(self) -> None:
+        self.n_digits = 0
+        self.in_string = self._is_escaped = False
+
+    @property
+    def room(self) -> int:
+        """How many more digits there may be, in a number that has begun."""
+        return max(0, MOST_DIGITS - self.n_digits)
+
+    def push(self, piece: bytes) -> None:
+        """Some more text."""
+        for byte in piece:
+            if self.in_string:
+                self.in_string = self._is_escaped or byte != ord('"')
+                self._is_escaped = byte == ord("\\") and not self._is_escaped
+            else:
+                self.in_string = byte == ord('"')
+                self.n_digits = self.n_digits + 1 if ord("0") <= byte <= ord("9") else 0

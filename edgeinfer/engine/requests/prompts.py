@@ -1,0 +1,163 @@
+"""From what is asked to the tokens of a prompt: conversations through the model's template, texts as they are.
+
+In: messages or text. Out: a `Request`. A last message of the assistant is continued. Knows no cache and no devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import index
+from types import MappingProxyType
+from typing import Any
+
+from edgeinfer.engine.kv.prompt_rows import MixedPrompt, Piece, PromptRows
+from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
+from edgeinfer.engine.requests.continuing import partial_tokens, split_partial
+from edgeinfer.engine.requests.conversation import Fitted, Messages, fit, whole
+from edgeinfer.engine.requests.request import Options, Request, request_of
+from edgeinfer.engine.requests.tool_use import ToolUse
+from edgeinfer.errors import BadSetting
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.tools import with_objects
+
+Known = Callable[[Sequence[int]], Sequence[int]]
+"""Tokens that were read or generated of a text that begins with these, itself included; none where none are known."""
+
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
+"""What `ChatTemplate.render` takes beside further variables of the template."""
+
+
+def nothing_known(head: Sequence[int]) -> Sequence[int]:
+    """No text was read."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model's tokenizer and template, for a context of so many tokens. `inputs`: what it takes besides their ids."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    n_context: int
+    inputs: Inputs = IDS_ONLY
+
+    @cached_property
+    def guidance(self) -> Guidance:
+        """Who makes constraints for this model."""
+        return Guidance(self.tokenizer)
+
+    def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
+        """A conversation, given whole, without its oldest turns where it outgrows the context and that is allowed.
+
+        Where its last message is the assistant's, the answer goes on within that text, which is made of `known` tokens
+        as far as those agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
+        """
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        variables = _checked_variables(options.get("template_variables") or {})
+
+        def tokens(kept: Sequence[Message]) -> list[int]:
+            return self._tokens(kept, known, tools, variables)
+
+        if options.get("keeps_all"):
+            fitted = whole(messages, tokens, self.n_context)
+        else:
+            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
+        partial = split_partial([Message.of(message) for message in messages])[1]
+        return request_of(
+            fitted.prompt,
+            options,
+            notices=fitted.notices,
+            continues_text=bool(partial),
+            constraint=self._constraint(options, tools),
+            tools=tools,
+        )
+
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
+        """The prompt of a conversation and what was left out of it. Raises as `chat`."""
+        return fit(messages, lambda kept: self._tokens(kept, nothing_known), self.n_context, max_tokens)
+
+    def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
+        """A text to continue as it is, or its tokens, rows of numbers among them.
+
+        `parse_special`: texts of special tokens mean them. Raises BadSetting; UnsupportedModel and ContextOverflow for
+        rows that the model cannot be given.
+        """
+        mixed = None
+        if isinstance(text, str):
+            prompt = self.tokenizer.encode(text, parse_special=parse_special)
+            if self.tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
+                prompt.pop()
+        else:
+            prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
+            if len(prompt) < len(text):
+                mixed = MixedPrompt.of(text, self.inputs, self.n_context)
+                prompt = list(mixed.tokens)
+        constraint = self._constraint(options)
+        return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that are all in the vocabulary, as plain integers. Raises BadSetting."""
+        try:
+            tokens = list(map(index, tokens))
+        except TypeError:
+            raise BadSetting("a prompt is a text, or a list of token ids, which PromptRows may be among") from None
+        strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
+        if strange is not None:
+            raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
+        return tokens
+
+    def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
+        """What the options want an answer to follow. Raises BadSetting where it cannot be followed."""
+        grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
+        if tools is not None:
+            if grammar is not None:
+                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
+            return tools.constraint(self.guidance, self.tokenizer)
+        return None if grammar is None else self.guidance.constraint(grammar)
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text the model is given for a conversation, with functions that it may call. Raises as `chat`."""
+        before, partial = split_partial([Message.of(message) for message in messages])
+        used = ToolUse.of(tools, "auto", True, self.template)
+        return self._text(before, used, _checked_variables(variables)) + (partial or "")
+
+    def n_tokens(self, messages: Messages) -> int:
+        """How many tokens a conversation is, whether it fits or not. Raises BadTemplate, BadSetting."""
+        return len(self._tokens([Message.of(message) for message in messages], nothing_known))
+
+    def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
+        """A conversation as the model is given it, up to where the answer begins."""
+        if tools is None:
+            return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
+        told = None if tools.in_words else tools.tools
+        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told, **variables)
+
+    def _tokens(
+        self,
+        messages: Sequence[Message],
+        known: Known,
+        tools: ToolUse | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> list[int]:
+        before, partial = split_partial(messages)
+        head = self.tokenizer.encode_rendered(self._text(before, tools, variables))
+        return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head
+
+
+def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for what a template is given in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables

@@ -1,0 +1,131 @@
+"""What is asked of a generation: the prompt as tokens, how tokens are chosen, and when to stop.
+
+In: plain values. Out: one frozen `Request`, which knows whether it can be met. Knows no text and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from edgeinfer.engine.kv.prompt_rows import MixedPrompt
+from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.requests.tool_use import ToolUse
+from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.steps import Progress, no_progress
+
+REQUEST_KEYS = (
+    *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
+    *("tools", "tool_choice", "parallel_tools", "template_variables"),
+)
+
+MOST_LOGPROBS = 20
+"""Likely tokens that are told beside a chosen one."""
+
+
+class Options(TypedDict, total=False):
+    """How to answer: the fields of `SamplingSettings`, when to stop, and what the answer must be.
+
+    logprobs: tell the logarithm of each token's probability, and so many likely tokens beside it. schema: a JSON schema
+    (as a mapping or text; True: any JSON object); grammar: in Lark's or llama.cpp's form; regex: the whole answer.
+    keeps_all: a conversation that outgrows the context is refused, not shortened. tools: functions that may be called,
+    as OpenAI's API has them; tool_choice: "auto", "none", "required", or the name of one that must be called;
+    parallel_tools: whether several may be called at a time. template_variables: what the chat template is told besides
+    (enable_thinking, …).
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_window: int
+    logit_bias: dict[int, float]
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    progress: Progress
+    logprobs: int | None
+    schema: Mapping[str, object] | str | Literal[True] | None
+    grammar: str | None
+    regex: str | None
+    keeps_all: bool
+    tools: Sequence[Mapping[str, Any]]
+    tool_choice: str
+    parallel_tools: bool
+    template_variables: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to continue and how.
+
+    `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
+    was already left out of the prompt to make it fit, if anything. `logprobs`: tell how likely each chosen token was,
+    and so many likely ones beside it; None: tell nothing of this. `constraint`: what the answer must follow, made for
+    it alone. `tools`: what may be called. `mixed`: the prompt, where it has rows of numbers; those are in `prompt` by
+    their names.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    continues_text: bool = False
+    notices: tuple[str, ...] = ()
+    progress: Progress = no_progress
+    logprobs: int | None = None
+    constraint: Constraint | None = None
+    tools: ToolUse | None = None
+    mixed: MixedPrompt | None = None
+
+    def check(self, n_context: int) -> None:
+        """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
+        if not self.prompt:
+            raise BadSetting("the prompt has no tokens; give some text to continue")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
+        if len(self.prompt) > n_context:
+            raise ContextOverflow(
+                f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
+                "or load the model with a larger context (--ctx, n_context)"
+            )
+
+
+def request_of(
+    prompt: tuple[int, ...],
+    options: Options,
+    *,
+    continues_text: bool = False,
+    notices: tuple[str, ...] = (),
+    constraint: Constraint | None = None,
+    tools: ToolUse | None = None,
+    mixed: MixedPrompt | None = None,
+) -> Request:
+    """A prompt with options. Raises BadSetting for options there are not, or that cannot be."""
+    stop: object = options.get("stop", ())
+    if not isinstance(stop, str | Sequence):
+        raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
+    for name in options:
+        if name not in Options.__annotations__:
+            raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")
+    sampling = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
+    return Request(
+        prompt=prompt,
+        sampling=SamplingSettings(**sampling),  # type: ignore[arg-type]
+        max_tokens=options.get("max_tokens"),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        continues_text=continues_text,
+        notices=notices,
+        progress=options.get("progress", no_progress),
+        logprobs=options.get("logprobs"),
+        constraint=constraint,
+        tools=tools,
+        mixed=mixed,
+    )

@@ -1,0 +1,302 @@
+"""One sequence's cached tokens: what the KV memory holds of it, and running batches that continue it.
+
+In: prompts and batches. Out: how much of a prompt is cached already, logits, and a sequence that grows by what is
+committed. Belongs to one session or answer; several of them share a `Pool`, whose lock allows one evaluation at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.run.fair_lock import FairLock
+from edgeinfer.engine.run.tree import Draft
+from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch, Floats, Int32s
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.run.pool import Pool
+
+
+class CachedSequence:
+    """Tokens of one sequence and the KV memory behind them. At most one generation continues it at a time."""
+
+    def __init__(self, pool: Pool, n_tokens: int | None = None) -> None:
+        """`n_tokens`: what it may grow to; None: the context."""
+        self.pool = pool
+        self._n_tokens = n_tokens
+        self._sequence: int | None = None  # the executor has none yet
+        self._tokens: list[int] = []
+        self.was_taken = False
+        """Whether its memory was given up, so that it has to read again what it had read."""
+        self._stop_current: Callable[[], None] | None = None
+        self.stopped: StopFlag | None = None
+        """Of the generation that runs."""
+        self._closed = False
+
+    def settle(self) -> int:
+        """Its number in the executor, which hears of it now if it has not; under the lock."""
+        if self._sequence is None:
+            self._sequence = self.pool.create(self, self._n_tokens)
+        return self._sequence
+
+    @property
+    def sequence(self) -> int:
+        """Its number in the executor, once it has begun."""
+        assert self._sequence is not None
+        return self._sequence
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The cached tokens; rows by their names, below zero."""
+        return tuple(self._tokens)
+
+    def n_common(self, prompt: Sequence[int]) -> int:
+        """How many cached tokens a prompt begins with."""
+        return n_common(self._tokens, prompt if isinstance(prompt, list) else list(prompt))
+
+    @property
+    def n_cached(self) -> int:
+        """How many tokens are cached."""
+        return len(self._tokens)
+
+    @property
+    def runs(self) -> bool:
+        """Whether an answer is in the making."""
+        return self._stop_current is not None
+
+    @property
+    def rests(self) -> bool:
+        """Whether it holds memory that no running generation needs."""
+        return self._stop_current is None and bool(self._tokens)
+
+    @property
+    def n_context(self) -> int:
+        return self.pool.executor.limits.n_context
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one batch."""
+        return self.pool.executor.limits.max_tokens
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further token can be evaluated."""
+        return len(self._tokens) >= self.n_context
+
+    def begin(self, stop: Callable[[], None], stopped: StopFlag) -> None:
+        """A generation starts, ended by `stop`, which sets `stopped`; one that still runs evaluates nothing more."""
+        with self.pool.lock:
+            self.check_open()
+            self.settle()
+            self.stop()
+            self._stop_current, self.stopped = stop, stopped
+
+    def end(self, stop: Callable[[], None]) -> None:
+        """The generation that `stop` would end is over."""
+        with self.pool.lock:
+            if self._stop_current == stop:
+                self._stop_current = self.stopped = None
+                self.pool.note_rest()
+
+    def stop(self) -> None:
+        """End the running generation within a step; from any thread."""
+        current = self._stop_current
+        if current is not None:
+            current()
+
+    def keep_prefix(self, prompt: Sequence[int]) -> int:
+        """Keep what is cached of a prompt, but never its last token, and forget the rest; how many tokens are kept.
+
+        Fewer than are cached of it where a model's state cannot be had from there.
+        """
+        with self.pool.lock:
+            self.check_open()
+            self._truncate(min(self.n_common(prompt), len(prompt) - 1))
+            return self.n_cached
+
+    def share(self, donor: CachedSequence, n_tokens: int) -> None:
+        """Begin with the first tokens of another sequence, whose memory they are in; under the lock, while empty."""
+        self.close_sequence()
+        self._sequence = self.pool.branch(self, donor.sequence)
+        self._tokens = list(donor._tokens)
+        self._truncate(n_tokens)
+
+    def take_over(self, donor: CachedSequence) -> None:
+        """Become another sequence, which is closed; under the lock, while empty."""
+        self.close_sequence()
+        self._sequence, donor._sequence = donor.settle(), None
+        self._tokens, donor._tokens, donor._closed = donor._tokens, [], True
+        self.pool.replace(donor, self)
+
+    def chain(self, tokens: Sequence[int], *, wants_logits: bool, mixed: MixedPrompt | None = None) -> Batch:
+        """The batch of tokens that follow one another, with the logits of the last one or none.
+
+        `mixed`: the prompt of the text, where that has rows; tokens below zero are then the names of some.
+        """
+        n_tokens, n_cached = len(tokens), len(self._tokens)
+        ids = tokens if mixed is None else [max(token, ROW) for token in tokens]
+        batch = Batch(
+            tokens=np.array(ids, np.int32),
+            sequences=np.full(n_tokens, self.sequence, np.int32),
+            positions=np.arange(n_cached, n_cached + n_tokens, dtype=np.int32),
+            parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
+            outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
+        )
+        return batch if mixed is None else mixed.completed(batch, tokens)
+
+    def tree(self, draft: Draft, mixed: MixedPrompt | None = None) -> Batch:
+        """The batch of a draft, whose root follows what is cached, with the logits of all its tokens."""
+        n_tokens = len(draft.tokens)
+        if n_tokens == 1:
+            return self.chain(draft.tokens.tolist(), wants_logits=True, mixed=mixed)
+        batch = Batch(
+            tokens=draft.tokens,
+            sequences=np.full(n_tokens, self.sequence, np.int32),
+            positions=len(self._tokens) + draft.depths,
+            parents=draft.parents,
+            outputs=np.arange(n_tokens, dtype=np.int32),
+        )
+        return batch if mixed is None else mixed.completed(batch, ())
+
+    @property
+    def most_drafted(self) -> tuple[int, int]:
+        """Most tokens of a draft, its root included, and the most that may follow one another after the root.
+
+        Nothing is drafted where that could take the memory of other sequences, and no more than the regime allows.
+        """
+        if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
+            return 1, 0
+        return self._most_in_a_draft, max(0, self.n_context - len(self._tokens) - 1)
+
+    @property
+    def n_pages_for_drafts(self) -> int:
+        """Pages that are to be free for drafts: its next one, more of the context, siblings; 0 where there are none."""
+        most = self._most_in_a_draft
+        return 1 + 2 * pages_for(most) if most > 1 else 0
+
+    @property
+    def _most_in_a_draft(self) -> int:
+        limits = self.pool.executor.limits
+        return min(limits.max_tokens, limits.max_outputs, self.regime.policy.most_drafted)
+
+    @property
+    def regime(self) -> Regime:
+        """What may be used of the machine."""
+        return self.pool.executor.regime
+
+    @property
+    def lock(self) -> FairLock:
+        """Hold it from `evaluate` until its logits are used and `commit` is done."""
+        return self.pool.lock
+
+    @property
+    def reading(self) -> WeightReads:
+        """What was read of weights so far, for all sequences."""
+        return self.pool.reading
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the executor since this was last asked."""
+        return self.pool.take_notices()
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of a batch: float32[O, V], valid while the lock is held. Raises Interrupted for a stop within it."""
+        self.check_open()
+        return self.pool.evaluate(self, batch)
+
+    @property
+    def peaks(self) -> Floats | None:
+        """`Executor.peaks` of these logits, valid as long."""
+        return self.pool.executor.peaks
+
+    def commit(self, batch: Batch, path: Int32s) -> None:
+        """Keep these tokens of the batch just evaluated; under the same lock. Interrupted, it keeps none of them."""
+        tokens = batch.named_tokens()
+        kept = [tokens[node] for node in path.tolist()]
+        try:
+            self.pool.executor.commit(self.sequence, path)
+            self._tokens.extend(kept)
+        except KeyboardInterrupt:  # the executor may count tokens whose keys or states are not in their places
+            self._truncate(len(self._tokens))
+            raise
+        self.was_taken = False
+
+    def branch(self) -> CachedSequence:
+        """Another sequence with the same cached tokens, sharing their memory."""
+        with self.pool.lock:
+            self.check_open()
+            self.settle()
+            twin = CachedSequence(self.pool)
+            twin.share(self, self.n_cached)
+            twin.was_taken = self.was_taken
+            return twin
+
+    def save(self) -> tuple[tuple[int, ...], bytes]:
+        """The cached tokens and the executor's state for them."""
+        with self.pool.lock:
+            self.check_open()
+            return self.tokens, self.pool.executor.save(self.settle())
+
+    def restore(self, tokens: Sequence[int], state: bytes) -> None:
+        """Replace what is cached by a saved state, which ends what is in the making. Raises as `Executor.restore`."""
+        with self.pool.lock:
+            self.check_open()
+            self.stop()
+            self.put_back(tokens, state)
+
+    def put_back(self, tokens: Sequence[int], state: bytes) -> None:
+        """Replace what is cached by a saved state, under the lock. Raises as `Executor.restore`."""
+        try:
+            self.pool.executor.restore(self.settle(), state)
+            self._tokens, self.was_taken = list(tokens), False
+        except (DoesNotFit, ContextOverflow):
+            self._tokens = []
+            raise
+
+    def forget(self) -> None:
+        """Give back the memory; the next prompt is read from its start."""
+        self.was_taken = self.was_taken or bool(self._tokens)
+        self._truncate(0)
+
+    def close(self) -> None:
+        """Stop what runs and give back the memory; may be called twice."""
+        with self.pool.lock:
+            if not self._closed:
+                self.stop()
+                self._closed = True
+                self.close_sequence()
+
+    def close_sequence(self) -> None:
+        """The executor may forget it; under the lock."""
+        if self._sequence is not None:
+            self.pool.leave(self, self._sequence)
+            self._sequence = None
+
+    def _truncate(self, n_tokens: int) -> None:
+        if self._sequence is not None:
+            n_tokens = self.pool.executor.truncate(self._sequence, n_tokens)
+        del self._tokens[n_tokens:]
+
+    def check_open(self) -> None:
+        """Raises EngineClosed after `close`, its own or the model's."""
+        self.pool.check_open()
+        if self._closed:
+            raise EngineClosed("the session is closed; open another one on the model")
+
+
+def n_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two lists, or two tuples, have in common before they differ; slices are compared quickly."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle)
+    return low

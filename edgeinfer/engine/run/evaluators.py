@@ -1,0 +1,217 @@
+"""What the engine runs models with: the one seam of everything that evaluates batches of sequences.
+
+`SequenceEvaluator`: tokens in, logits out, with accounting of sequences and memory. `Executor` is one, made of devices;
+`ForeignExecutor` is one around another program; `Isolated` is one in a process of its own. `open_evaluator` is the one
+place that asks which kind a device's name means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, device_kinds, kind_of
+from edgeinfer.backends.evaluator import EvaluatorKind
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.run.limits import memory_need, unknown_need
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
+from edgeinfer.models.fingerprint import approximate, fingerprint
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.scheduling.cost.memory import MemoryNeed
+from edgeinfer.steps import Progress, no_progress
+
+
+class SequenceEvaluator(Protocol):
+    """One model, ready to evaluate; one call at a time (callers hold a lock). Close it."""
+
+    regime: Regime
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        """What it has besides. Only `shared`, `showing` and `step_times` may change, with the device in use."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What there is to know of it from the start."""
+        ...
+
+    @property
+    def reading(self) -> WeightReads:
+        """What passes have read so far of weights that do not stay in memory, and left out of activations."""
+        ...
+
+    @property
+    def batch_invariant(self) -> bool: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def n_workers(self) -> int: ...
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def resident_bytes(self) -> int: ...
+
+    @property
+    def n_free_pages(self) -> int: ...
+
+    @property
+    def peaks(self) -> Floats | None: ...
+
+    def create(self) -> int: ...
+
+    def branch(self, sequence: int) -> int: ...
+
+    def free(self, sequence: int) -> None: ...
+
+    def truncate(self, sequence: int, n_cached: int) -> int: ...
+
+    def n_cached(self, sequence: int) -> int: ...
+
+    def evaluate(self, batch: Batch) -> Floats: ...
+
+    def commit(self, sequence: int, path: Int32s) -> None: ...
+
+    def pretend(self, sequence: int, n_tokens: int) -> None: ...
+
+    def save(self, sequence: int) -> bytes: ...
+
+    def restore(self, sequence: int, state: bytes) -> None: ...
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> SequenceEvaluator: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSharing:
+    """Many sequences are to be evaluated at a time. `vram_bytes`: of an accelerator's memory; None: all there is."""
+
+    vram_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be run. `spec`: None for a model that only another program knows.
+
+    `program`: what opens it, where its form decides that; else the device's name does. `approx`: the threshold below
+    which its activations count as zero, if there is one. `rows`: it is to be given rows of numbers besides token ids.
+    """
+
+    file: GGUFFile | DecoderFolder
+    spec: ModelSpec | None
+    fingerprint: str
+    program: EvaluatorKind | None = None
+    approx: float | None = None
+    rows: bool = False
+
+    @property
+    def gguf(self) -> GGUFFile:
+        """The file of a model that has a spec."""
+        assert isinstance(self.file, GGUFFile)
+        return self.file
+
+    def memory_need(self, device: str, limits: Limits) -> MemoryNeed:
+        """The memory that it takes on a device under these limits, from the header alone. Raises UnknownKey."""
+        if self.spec is None:
+            return unknown_need(self.file.metadata, self.file.tensors, limits)
+        return memory_need(device, self.spec, self.file.tensors, limits)
+
+
+def is_own(device: str) -> bool:
+    """Whether a device, or each of several with commas between them, runs ops of our own graph.
+
+    Raises UnknownKey, and BadSetting for several of which some do not.
+    """
+    names = device.split(",")
+    others = [name for name in names if not isinstance(kind_of(name), DeviceKind)]
+    if others and len(names) > 1:
+        raise BadSetting(f"device cannot be {device}: {others[0]} runs whole models by itself; name it alone")
+    return not others
+
+
+def open_subject(
+    path: Path, device: str, n_context: int | None, approx: float | None = None, *, rows: bool = False
+) -> Subject:
+    """The model of a file, to be run with `n_context` tokens (None: what it was trained for) on that device.
+
+    `approx`: a threshold below which activations count as zero, and `rows`: whether it is given rows of numbers, which
+    our own devices alone know of.
+    Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs what edgeinfer
+    lacks.
+    """
+    if is_decoder_folder(path):
+        return replace(_folder_subject(path, device), rows=rows)
+    if is_own(device):
+        model = open_model(path, n_context, approx, rows=rows)
+        own = approximate(fingerprint(model.file), approx)
+        return Subject(model.file, model.spec, own, approx=approx, rows=rows)
+    file = GGUFFile.open(path)
+    try:
+        spec = _spec_if_known(file, n_context)
+    except BaseException:
+        file.close()
+        raise
+    return Subject(file, spec, fingerprint(file), rows=rows)
+
+
+def _spec_if_known(file: GGUFFile, n_context: int | None) -> ModelSpec | None:
+    """The spec of a file for a program that may know more models; None where that alone knows it.
+
+    Raises UnsupportedModel for one that writes no text: the program would give logits that mean nothing.
+    """
+    try:
+        return spec_of(file.metadata, file.tensors, n_context)
+    except (UnsupportedModel, BadGGUF):
+        family = file.metadata.text("general.architecture")
+        if not file.metadata.flag(f"{family}.attention.causal", True):
+            raise UnsupportedModel(f"{family} reads texts as a whole and writes none") from None
+        return None
+
+
+def only_device(path: Path) -> str | None:
+    """The one device that runs a model in the form of this one; None where several may."""
+    return next(iter(_folder_programs()), None) if is_decoder_folder(path) else None
+
+
+def _folder_programs() -> dict[str, EvaluatorKind]:
+    """What opens folders with a decoder, by the device that has it."""
+    return {key: kind.folders for key, kind in device_kinds().items() if kind.folders is not None}
+
+
+def _folder_subject(path: Path, device: str) -> Subject:
+    programs = _folder_programs()
+    program = programs.get(device.partition(":")[0]) if is_own(device) and "," not in device else None
+    if program is None:
+        raise UnsupportedModel(
+            f"{path} is a folder with an ONNX decoder, which {device} does not run; "
+            f"use --device {' or '.join(programs)}"
+        )
+    folder = open_folder(path)
+    return Subject(folder, None, folder.fingerprint, program)
+
+
+def other_device(reason: UnsupportedModel) -> str:
+    """A program that may run what our own devices cannot; UnsupportedModel with what to install where there is none."""
+    programs = [kind for kind in DEVICES.entries().values() if isinstance(kind, EvaluatorKind)]
+    for program in programs:
+        if program.installed:
+            return program.key
+    may = "; ".join(f"{program.key} may run it: {program.install}" for program in programs)
+    raise UnsupportedModel(f"{reason}; {may}") from None

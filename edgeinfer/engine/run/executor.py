@@ -1,0 +1,217 @@
+"""The executor: an Evaluator made of a Device, its compiled lane and the page accounting of its KV memory.
+
+In: batches of tokens. Out: logits. It applies what `kvcache` decides and knows nothing of text, sampling or sessions;
+one call at a time (callers hold a lock), and batches no larger than the lane's limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits
+from edgeinfer.backends.capabilities import LaneCapabilities
+from edgeinfer.engine.kv import saved_sequences
+from edgeinfer.engine.kv.kvcache import KVCache
+from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.offload.firing import keep_seen
+from edgeinfer.engine.offload.pressure import Pressure
+from edgeinfer.engine.run.adaptation import Adaptation
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.run.observed import Observed
+from edgeinfer.engine.run.opening import compiled
+from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress, no_progress
+
+MAGIC = b"EDGEINFER KV 3\n"
+AUTO_DEVICE = "cpu"
+"""What "auto" means: it runs on every machine."""
+
+
+class Executor(Observed):
+    """Runs one model on one device; owns both, use it with `with` or `close()`."""
+
+    def __init__(
+        self,
+        device: Device,
+        lane: Lane,
+        limits: Limits,
+        fingerprint: str,
+        options: DeviceOptions | None = None,
+        *,
+        is_guest: bool = False,
+        regime: Regime | None = None,
+        notices: tuple[str, ...] = (),
+        inputs: Inputs = IDS_ONLY,
+    ) -> None:
+        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
+        self.notices, self._inputs = notices, inputs
+        self._device, self._options, self._is_guest = device, options, is_guest
+        self._lane: Lane | None = lane
+        self._of_lane = has = lane.capabilities
+        self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
+        n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
+        self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows)
+        options = options or DeviceOptions()
+        self._n_workers = 1 if has.workers is None else has.workers.n_workers
+        self.regime = Regime.free(self._n_workers) if regime is None else regime
+        self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
+        self._pressure = None if has.streaming is None else Pressure(has.streaming)
+        showing = None if has.buffers is None else self
+        self.capabilities = EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared)
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> Executor:
+        """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
+        lane = compiled(self._device, spec, file, limits, progress)
+        own = self._device, lane, limits, fingerprint, self._options
+        return Executor(*own, is_guest=True, regime=self.regime, inputs=spec.inputs)
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the lane's memory and the device's threads; may be called twice."""
+        lane, streaming = self._lane, self._of_lane.streaming
+        self._lane, self._of_lane, self._pressure = None, LaneCapabilities(), None
+        self.capabilities = EvaluatorCapabilities(step_times=self)
+        if lane is not None:
+            if streaming is not None:
+                keep_seen(self._fingerprint, streaming)
+            lane.close()
+            if not self._is_guest:
+                self._device.close()
+
+    @property
+    def batch_invariant(self) -> bool:
+        return self._device.batch_invariant
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return self._device.name
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that may share a step just now, 1 where there is no team."""
+        return min(self._n_workers, self.regime.policy.most_workers)
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._cache.n_free_pages
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        return self._cache.create()
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        return self._cache.branch(sequence)
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._cache.free(sequence)
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget what is cached of a sequence from a position on, or from a checkpoint before it; how much is left."""
+        return self._cache.truncate(sequence, n_cached)
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._cache.n_cached(sequence)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed, and as `Inputs.check`.
+        """
+        lane = self._open_lane()
+        self._inputs.check(batch, self._limits.n_context)
+        if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
+            raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
+        self.regime.look()
+        if self._pressure is not None:
+            self._pressure.look()
+        placement = self._place(lane, batch)
+        if self._adaptation is None:
+            if isinstance(lane, SharedLane):
+                lane.use(self.regime.policy.most_workers)
+            return lane.run(placement.step)
+        self._adaptation.limit(self.regime.policy)
+        self._adaptation.before(batch)
+        logits = lane.run(placement.step)
+        self._adaptation.after()
+        return logits
+
+    @property
+    def peaks(self) -> Floats | None:
+        """Where the highest logits of the last call are, as `base.Peaked`, if the device tells; valid as they are."""
+        peaked = self._of_lane.peaks
+        return None if peaked is None else peaked.peaks
+
+    def show(self, name: str) -> Floats:
+        """The rows of a buffer after the last pass: float32[T or O, width]. Raises UnsupportedModel."""
+        self._open_lane()
+        if self._of_lane.buffers is None:
+            raise UnsupportedModel(f"{self.device} does not show what its buffers hold; --device cpu does")
+        return self._of_lane.buffers.value(name)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        lane = self._open_lane()
+        self._cache.commit(sequence, path).apply(lane, self._of_lane.states)
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
+        saved_sequences.fill_with_zeros(self._cache, self._open_lane(), sequence, n_tokens)
+
+    def save(self, sequence: int) -> bytes:
+        """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
+        told, body = saved_sequences.saved(self._cache, self._open_lane(), sequence)
+        return seal(MAGIC, {**self._identity(), **told}, body)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state.
+
+        Raises EdgeInferError when the state is damaged, of another model, device kind or kv, and leaves the sequence as
+        it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        """
+        lane = self._open_lane()
+        header, body = unseal(MAGIC, state, "the saved state")
+        check_same(header, self._identity())
+        saved_sequences.put_back(self._cache, lane, sequence, header, body)
+
+    def _identity(self) -> dict[str, Value]:
+        """What a saved state must agree in with this executor."""
+        page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
+        states = self._of_lane.states
+        return {
+            "model": self._fingerprint,
+            "device": self._device.name,
+            "kv": self._limits.kv,
+            "page_tokens": PAGE,
+            "page_bytes": page_bytes,
+            **({} if self.shared is None else {"layout": self.shared.layout}),
+            **({} if states is None else {"state_bytes": states.slot_bytes}),
+            **({} if self._limits.windows is None else {"window": self._limits.windows.tokens}),
+        }
+
+    def _open_lane(self) -> Lane:
+        if self._lane is None:
+            raise EngineClosed("the model is closed; load it again")
+        return self._lane

@@ -1,0 +1,226 @@
+"""The executor around a program that runs whole models by itself: its pages counted, its saved states sealed.
+
+In: batches of tokens. Out: logits. Applies the same limits, with the same errors, as the executor of our own devices;
+the program only ever gets batches that fit. Knows nothing of which program it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.kv.kvcache import KVCache
+from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.inputs import IDS_ONLY
+from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.steps import Progress, no_progress
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.run.evaluators import Subject
+    from edgeinfer.graph.graph import ModelSpec
+    from edgeinfer.models.gguf import GGUFFile
+
+MAGIC = b"EDGEINFER PROGRAM KV 1\n"
+PASS_TOKENS = 512
+"""Of prompts: programs read long passes faster, and stop within them."""
+
+
+class ForeignExecutor:
+    """Runs one model with one program; owns it, use it with `with` or `close()`."""
+
+    affinity: tuple[tuple[int, ...], ...] = ()
+    peaks: Floats | None = None
+    reading = WeightReads()
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        kind: EvaluatorKind,
+        options: DeviceOptions,
+        fingerprint: str,
+        regime: Regime | None = None,
+    ) -> None:
+        self._evaluator: Evaluator | None = evaluator
+        self._kind, self._options = kind, options
+        self._fingerprint = fingerprint
+        self.limits = evaluator.limits
+        self.device, self._version = evaluator.name, evaluator.version
+        self.batch_invariant = evaluator.batch_invariant
+        self.n_vocab, self.n_context_trained = evaluator.n_vocab, evaluator.n_context_trained
+        self.notices = evaluator.notices
+        self.regime = Regime.free(evaluator.n_workers) if regime is None else regime
+        self._cache = KVCache(self.limits.n_pages, self.limits.n_context)
+
+    @classmethod
+    def open(
+        cls,
+        kind: EvaluatorKind,
+        device: str,
+        subject: Subject,
+        limits: Limits,
+        options: DeviceOptions,
+        progress: Progress = no_progress,
+        regime: Regime | None = None,
+    ) -> ForeignExecutor:
+        """Open a model's file with a program. Raises DeviceUnavailable, UnsupportedModel, DoesNotFit."""
+        if subject.rows:
+            raise UnsupportedModel(f"{device} takes token ids alone, no rows of numbers; --device cpu takes both")
+        options = replace(options, target=device.partition(":")[2])
+        return cls._of(kind, options, subject.file.path, subject.fingerprint, limits, progress, regime)
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> ForeignExecutor:
+        """Another model, with the same program; close it too. Raises as `open`."""
+        return self._of(self._kind, self._options, file.path, fingerprint, limits, progress, self.regime)
+
+    @classmethod
+    def _of(
+        cls,
+        kind: EvaluatorKind,
+        options: DeviceOptions,
+        path: Path,
+        fingerprint: str,
+        limits: Limits,
+        progress: Progress,
+        regime: Regime | None,
+    ) -> ForeignExecutor:
+        limits = replace(limits, max_tokens=PASS_TOKENS)
+        return cls(kind.open(path, limits, options, progress), kind, options, fingerprint, regime)
+
+    def __enter__(self) -> ForeignExecutor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the program's memory; may be called twice."""
+        evaluator, self._evaluator = self._evaluator, None
+        if evaluator is not None:
+            evaluator.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        return EvaluatorCapabilities(interruptible=self, program=self)
+
+    @property
+    def n_workers(self) -> int:
+        """Workers of a pass of one token just now."""
+        return min(self._open().n_workers, self.regime.policy.most_workers)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory the program says it holds; 0 when closed."""
+        return 0 if self._evaluator is None else self._evaluator.resident_bytes
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._cache.n_free_pages
+
+    @property
+    def text(self) -> ProgramText:
+        """The program's own tokenizer."""
+        return self._open().text
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        return self._cache.create()
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        twin = self._cache.branch(sequence)
+        try:
+            self._open().branch(sequence, twin)
+        except BaseException:
+            self._cache.free(twin)
+            raise
+        return twin
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._cache.free(sequence)
+        self._open().truncate(sequence, 0)
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
+        n_left = self._cache.truncate(sequence, n_cached)
+        self._open().truncate(sequence, n_left)
+        return n_left
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._cache.n_cached(sequence)
+
+    def heed(self, stopped: StopFlag | None) -> None:
+        """Break off passes to come as soon as this is set."""
+        self._open().heed(stopped)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed; DeviceFailed, Interrupted.
+        """
+        evaluator = self._open()
+        IDS_ONLY.check(batch, self.limits.n_context)
+        if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
+            raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
+        self._cache.place(batch)
+        self.regime.look()
+        evaluator.use(self.regime.policy.most_workers)
+        return evaluator.evaluate(batch)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        self._cache.commit(sequence, path)
+        self._open().commit(sequence, path)
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached that nobody read, for measurements. Raises as `KVCache.refill`."""
+        self._cache.refill(sequence, n_tokens)
+        self._open().pretend(sequence, n_tokens)
+
+    def save(self, sequence: int) -> bytes:
+        """What is cached of a sequence, for `restore` by the same model with the same program and kv."""
+        body = self._open().save(sequence)
+        return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence)}, body)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state.
+
+        Raises EdgeInferError when the state is damaged, of another model, program or kv, and leaves the sequence as
+        it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        """
+        evaluator = self._open()
+        header, body = unseal(MAGIC, state, "the saved state")
+        check_same(header, self._identity())
+        self._cache.truncate(sequence, 0)
+        evaluator.truncate(sequence, 0)
+        self._cache.refill(sequence, int(str(header["n_tokens"])))
+        try:
+            evaluator.restore(sequence, body)
+        except BaseException:
+            self._cache.truncate(sequence, 0)
+            raise
+
+    def _identity(self) -> dict[str, str | int]:
+        """What a saved state must agree in with this executor."""
+        return {
+            "model": self._fingerprint,
+            "device": self.device,
+            "version": self._version,
+            "kv": self.limits.kv,
+        }
+
+    def _open(self) -> Evaluator:
+        if self._evaluator is None:
+            raise EngineClosed("the model is closed; load it again")
+        return self._evaluator

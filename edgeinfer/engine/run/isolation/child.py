@@ -1,0 +1,243 @@
+"""The child process: opens a model on a device and answers calls until its parent is done with it or gone.
+
+In: standard input with an address and a key, then calls. Out: replies. Standard input that ends means that nobody needs
+this process any more: it ends at once, whatever it computes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+
+import numpy as np
+
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.run.capabilities import ModelProgram
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
+from edgeinfer.engine.run.isolation.messages import (
+    Plain,
+    RemoteCall,
+    RemoteOpening,
+    RemoteReply,
+    Shared,
+    receive_call,
+    send_reply,
+)
+from edgeinfer.engine.run.isolation.readings import plain_reading
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+
+
+class SharedFlag(StopFlag):
+    """A stop flag that lies in memory which the parent writes."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def is_set(self) -> bool:
+        """Whether the parent asks for a stop."""
+        return bool(self._shared.flag[0])
+
+    @property
+    def address(self) -> int:
+        """Of the text that the parent writes."""
+        return int(self._shared.flag.ctypes.data)
+
+
+class Server:
+    """Answers calls with one evaluator."""
+
+    def __init__(self, evaluator: SequenceEvaluator, n_vocab: int, inputs: Inputs = IDS_ONLY) -> None:
+        """`inputs`: what the model takes besides token ids."""
+        self._evaluator, self._inputs = evaluator, inputs
+        self._n_vocab = n_vocab
+        self._shared: Shared | None = None
+        self._known = (evaluator.device, evaluator.batch_invariant)
+        self._calls: dict[str, Callable[[RemoteCall], RemoteReply]] = {
+            "share": self._share,
+            "create": lambda _: RemoteReply(evaluator.create()),
+            "branch": lambda call: RemoteReply(evaluator.branch(_number(call, "sequence"))),
+            "free": self._free,
+            "truncate": self._truncate,
+            "evaluate": self._evaluate,
+            "commit": self._commit,
+            "pretend": self._pretend,
+            "save": lambda call: RemoteReply(body=evaluator.save(_number(call, "sequence"))),
+            "restore": self._restore,
+            "vocabulary": self._vocabulary,
+            "encode": self._encode,
+        }
+
+    def facts(self) -> dict[str, Plain]:
+        """What the parent should know of the open model."""
+        evaluator = self._evaluator
+        program = evaluator.capabilities.program
+        return {
+            "device": evaluator.device,
+            "batch_invariant": evaluator.batch_invariant,
+            "n_vocab": self._n_vocab,
+            "row_width": self._inputs.row_width,
+            "axes": self._inputs.axes,
+            "n_context_trained": 0 if program is None else program.n_context_trained,
+            "max_tokens": evaluator.limits.max_tokens,
+            "max_outputs": evaluator.limits.max_outputs,
+            "branches": evaluator.limits.branches,
+            "n_workers": evaluator.n_workers,
+            "affinity": [list(cores) for cores in evaluator.affinity],
+            "resident_bytes": evaluator.resident_bytes,
+            "notices": list(evaluator.notices),
+        }
+
+    def serve(self, connection: Connection) -> None:
+        """Answer calls until there are no more; one that fails and is not answered ends the process."""
+        while True:
+            try:
+                call = receive_call(connection)
+            except (EOFError, OSError):
+                return
+            reply = self._answer(call)
+            if call.answered:
+                send_reply(connection, replace(reply, number=call.number))
+            elif reply.error:
+                print(f"{reply.error}: {reply.message}", file=sys.stderr, flush=True)
+                os._exit(1)  # the parent counts on what was not done: it reads the text again elsewhere
+
+    def _answer(self, call: RemoteCall) -> RemoteReply:
+        try:
+            reply = self._calls[call.name](call)
+        except Exception as reason:
+            return failure(reason)
+        if call.name == "evaluate" or reply.body or call.name in ("vocabulary", "encode"):
+            return reply
+        return RemoteReply([reply.value, self._evaluator.n_free_pages])
+
+    def _share(self, call: RemoteCall) -> RemoteReply:
+        limits = self._evaluator.limits
+        sizes = limits.max_tokens, limits.max_outputs, self._n_vocab, self._inputs.row_width
+        self._shared = Shared(Path(str(call.arguments["path"])), *sizes)
+        interruptible = self._evaluator.capabilities.interruptible
+        if interruptible is not None:
+            interruptible.heed(SharedFlag(self._shared))
+        return RemoteReply()
+
+    def _evaluate(self, call: RemoteCall) -> RemoteReply:
+        assert self._shared is not None
+        n_tokens, n_outputs, n_rows = (_number(call, name) for name in ("n_tokens", "n_outputs", "n_rows"))
+        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=bool(call.arguments["axes"]))
+        logits = self._evaluator.evaluate(batch)
+        shapes = self._shared.put_results(logits, self._evaluator.peaks)
+        there = self._evaluator.n_free_pages, self._evaluator.n_workers
+        return RemoteReply([shapes, *there, self._news(), self._reading()])
+
+    def _reading(self) -> Plain:
+        """What was read of weights so far, None where they are all in memory and nothing is left out."""
+        found = self._evaluator.reading
+        return plain_reading(found) if found.n_passes or found.n_activations else None
+
+    def _news(self) -> Plain:
+        """What the parent should know and was not told: notices, the device, whether batches change its results."""
+        evaluator = self._evaluator
+        eventful = evaluator.capabilities.eventful
+        notices = () if eventful is None else eventful.take_notices()
+        before, self._known = self._known, (evaluator.device, evaluator.batch_invariant)
+        return [list(notices), *self._known] if notices or before != self._known else None
+
+    def _commit(self, call: RemoteCall) -> RemoteReply:
+        path = call.arguments["path"]
+        assert isinstance(path, list)
+        self._evaluator.commit(_number(call, "sequence"), np.array(path, np.int32))
+        return RemoteReply()
+
+    def _free(self, call: RemoteCall) -> RemoteReply:
+        self._evaluator.free(_number(call, "sequence"))
+        return RemoteReply()
+
+    def _truncate(self, call: RemoteCall) -> RemoteReply:
+        return RemoteReply(self._evaluator.truncate(_number(call, "sequence"), _number(call, "n_cached")))
+
+    def _pretend(self, call: RemoteCall) -> RemoteReply:
+        self._evaluator.pretend(_number(call, "sequence"), _number(call, "n_tokens"))
+        return RemoteReply()
+
+    def _restore(self, call: RemoteCall) -> RemoteReply:
+        sequence = _number(call, "sequence")
+        self._evaluator.restore(sequence, call.body)
+        return RemoteReply(self._evaluator.n_cached(sequence))
+
+    def _vocabulary(self, _: RemoteCall) -> RemoteReply:
+        text = self._program().text
+        vocabulary = text.vocabulary()
+        fields = {
+            name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(vocabulary).items()
+        }
+        pieces: list[Plain] = [base64.b64encode(text.piece(token)).decode() for token in range(vocabulary.n_tokens)]
+        return RemoteReply({"fields": fields, "pieces": pieces})
+
+    def _encode(self, call: RemoteCall) -> RemoteReply:
+        add_special, parse_special = (bool(call.arguments[key]) for key in ("add_special", "parse_special"))
+        text, wanted = self._program().text, str(call.arguments["text"])
+        return RemoteReply(list(text.encode(wanted, add_special=add_special, parse_special=parse_special)))
+
+    def _program(self) -> ModelProgram:
+        program = self._evaluator.capabilities.program
+        assert program is not None
+        return program
+
+
+def failure(reason: Exception) -> RemoteReply:
+    """A reply that raises the same on the other side."""
+    return RemoteReply(error=type(reason).__name__, message=str(reason))
+
+
+def _number(call: RemoteCall, name: str) -> int:
+    return int(str(call.arguments[name]))
+
+
+def _open(opening: RemoteOpening, connection: Connection) -> Server:
+    def tell(what: str, done: int, total: int) -> None:
+        send_reply(connection, RemoteReply(progress=(what, done, total)))
+
+    subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx, rows=opening.rows)
+    regime = Regime.of_machine(opening.mode, opening.kinds)
+    how = opening.limits, opening.options, tell, regime, opening.schedule
+    evaluator = open_evaluator(opening.device, subject, *how)
+    subject.file.release()
+    program = evaluator.capabilities.program
+    if program is not None:
+        return Server(evaluator, program.n_vocab)
+    assert subject.spec is not None
+    return Server(evaluator, subject.spec.n_vocab, subject.spec.inputs)
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells what to stop
+    address, key = (sys.stdin.buffer.readline().decode().strip() for _ in range(2))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with Client(address, authkey=bytes.fromhex(key)) as connection:
+        opening: RemoteOpening = connection.recv()
+        try:
+            server = _open(opening, connection)
+        except Exception as reason:
+            send_reply(connection, failure(reason))
+            return
+        send_reply(connection, RemoteReply(server.facts()))
+        server.serve(connection)
+
+
+if __name__ == "__main__":
+    main()

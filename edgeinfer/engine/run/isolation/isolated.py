@@ -1,0 +1,400 @@
+"""An evaluator in a process of its own, as the engine uses it: a crash there costs time and no text.
+
+In: batches of tokens. Out: logits. Knows which tokens each sequence has; where the process dies it starts another one,
+which reads them again, and tries once more what was being done. Twice in a row is a DeviceFailed. Whatever runs in the
+process is not its business.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.read_text import ReadText
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteOpening, inputs_of
+from edgeinfer.engine.run.isolation.process import Child, ChildDied
+from edgeinfer.engine.run.isolation.readings import reading_of
+from edgeinfer.engine.run.isolation.sequences import KnownSequence
+from edgeinfer.engine.run.isolation.words import tokens_of, vocabulary_of
+from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.models.decoder_folder import DecoderFolder
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.text import Vocabulary
+from edgeinfer.scheduling.machine.topology import CoreKind
+from edgeinfer.settings import Mode
+from edgeinfer.steps import Progress, no_progress
+
+T = TypeVar("T")
+
+
+class Isolated:
+    """One model on one device in a child process. Close it, or use `with`."""
+
+    def __init__(self, opening: RemoteOpening, regime: Regime, progress: Progress = no_progress) -> None:
+        """Raises what opening the model raises, and DeviceFailed where the process dies of it."""
+        self._opening = opening
+        self.regime = regime
+        self._lock = threading.RLock()
+        self._sequences: dict[int, KnownSequence] = {}
+        self._next = 0
+        self._pending: Batch | None = None
+        self._flag: StopFlag | None = None
+        self._notices: list[str] = []
+        self._pieces: list[bytes] = []
+        self._reading, self._read_before = WeightReads(), WeightReads()  # by this process, and by those before it
+        self._closed = False
+        self.peaks: Floats | None = None
+        self._child: Child | None = Child(opening, progress)
+        facts: Any = self._child.facts
+        self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
+        self._inputs = inputs_of(facts)
+        self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
+        max_tokens, max_outputs, branches = int(facts["max_tokens"]), int(facts["max_outputs"]), bool(facts["branches"])
+        self.limits = replace(opening.limits, max_tokens=max_tokens, max_outputs=max_outputs, branches=branches)
+        self.affinity = tuple(tuple(int(core) for core in cores) for cores in facts["affinity"])
+        self.notices = tuple(str(notice) for notice in facts["notices"])
+        self._n_workers, self._resident_bytes = int(facts["n_workers"]), int(facts["resident_bytes"])
+        self.n_free_pages = self.limits.n_pages
+
+    @classmethod
+    def open(
+        cls,
+        device: str,
+        file: GGUFFile | DecoderFolder,
+        limits: Limits,
+        options: DeviceOptions,
+        mode: Mode,
+        kinds: tuple[CoreKind, ...],
+        regime: Regime,
+        progress: Progress = no_progress,
+        schedule: str = "auto",
+        approx: float | None = None,
+        *,
+        rows: bool = False,
+    ) -> Isolated:
+        """A model's file on a device, by its name. `regime` of this process, `mode` and `kinds` for the other's."""
+        opening = RemoteOpening(
+            file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx, rows
+        )
+        return cls(opening, regime, progress)
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> Isolated:
+        """Another model on the same device, in one more process; close it too."""
+        opening = replace(
+            self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None, rows=False
+        )
+        return Isolated(opening, self.regime, progress)
+
+    def __enter__(self) -> Isolated:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        self._closed, running = True, self._child
+        if running is not None:
+            running.leave()
+        with self._lock:
+            child, self._child = self._child, None
+            self._sequences.clear()
+            self.peaks = None
+            if child is not None:
+                child.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        return EvaluatorCapabilities(interruptible=self, program=self, eventful=self)
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number, None where there is none just now."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that may share a step just now."""
+        return self._n_workers
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory the process said it holds; 0 when closed."""
+        return 0 if self._closed else self._resident_bytes
+
+    @property
+    def reading(self) -> WeightReads:
+        """What processes have read of weights that do not stay in memory, up to the last pass."""
+        return self._read_before + self._reading
+
+    @property
+    def text(self) -> Isolated:
+        """The tokenizer of the program in the process, if it has one: its own."""
+        return self
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the process since this was last asked."""
+        found, self._notices = tuple(self._notices), []
+        return found
+
+    def heed(self, stopped: StopFlag | None) -> None:
+        """Break off passes to come as soon as this is set, where the device can."""
+        self._flag = stopped
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._get(sequence).n_cached
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        name, self._next = self._next, self._next + 1
+        self._sequences[name] = KnownSequence()
+        return name
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        found = self._get(sequence)
+
+        def ask(child: Child) -> int:
+            return self._ask(child, "branch", sequence=self._there(child, found))
+
+        there = self._with_child(ask)
+        twin = self.create()
+        self._sequences[twin] = replace(found, there=there, text=found.text.copied())
+        return twin
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        found = self._get(sequence)
+        del self._sequences[sequence]
+        self._if_there(found, lambda child, there: self._ask(child, "free", sequence=there))
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
+        found = self._get(sequence)
+        if not 0 <= n_cached <= found.n_cached:
+            raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
+        reached, asked = [n_cached], {"n_cached": n_cached}
+        self._if_there(
+            found, lambda child, there: reached.append(self._ask(child, "truncate", sequence=there, **asked))
+        )
+        found.truncate(reached[-1])
+        return reached[-1]
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Raises as the device does, and DeviceFailed where its process dies of this batch twice.
+        """
+        if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
+            raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
+        self._inputs.check(batch, self.limits.n_context)
+        self._pending = None
+        self.regime.look()
+        logits = self._with_child(lambda child: self._evaluate(child, batch), self._flag)
+        self._pending = batch
+        return logits
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions.
+
+        A process that dies now is noticed at the next pass, which reads these tokens again.
+        """
+        found, batch = self._get(sequence), self._pending
+        if batch is None:
+            raise ValueError(f"sequence {sequence} has nothing pending")
+        found.text.extend(batch, path)
+        nodes: list[Plain] = path.tolist()
+
+        def post(child: Child, there: int) -> None:
+            child.call(RemoteCall("commit", {"sequence": there, "path": nodes}, answered=False))
+
+        self._if_there(found, post)
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached that nobody read, for measurements."""
+        found = self._get(sequence)
+        self.truncate(sequence, 0)
+
+        def ask(child: Child) -> None:
+            self._ask(child, "pretend", sequence=self._there(child, found), n_tokens=n_tokens)
+
+        self._with_child(ask)
+        found.text = ReadText([0] * n_tokens)
+
+    def save(self, sequence: int) -> bytes:
+        """What is cached of a sequence, for `restore` by the same model on the same device with the same kv."""
+        found = self._get(sequence)
+
+        def ask(child: Child) -> bytes:
+            return child.call(RemoteCall("save", {"sequence": self._there(child, found)})).body
+
+        return self._with_child(ask)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state. Raises as the device does.
+
+        The state is kept as long as the sequence begins with it: another process would need it.
+        """
+        found = self._get(sequence)
+
+        def ask(child: Child) -> int:
+            reply: Any = child.call(RemoteCall("restore", {"sequence": self._there(child, found)}, state)).value
+            with child.understood():
+                return int(reply[0])
+
+        try:
+            n_tokens = self._with_child(ask)
+        except (ContextOverflow, DoesNotFit):
+            found.state, found.n_state, found.text = b"", 0, ReadText()
+            raise
+        found.state, found.n_state, found.text = state, n_tokens, ReadText()
+
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary as the program in the process reads it. Raises DeviceFailed for no sense."""
+
+        def ask(child: Child) -> tuple[Vocabulary, list[bytes]]:
+            reply = child.call(RemoteCall("vocabulary"))
+            with child.understood():
+                return vocabulary_of(reply.value, self.n_vocab)
+
+        found, self._pieces = self._with_child(ask)
+        return found
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Ids of a text by the tokenizer of the program in the process. Raises as `vocabulary`."""
+        call = RemoteCall("encode", {"text": text, "add_special": add_special, "parse_special": parse_special})
+
+        def ask(child: Child) -> list[int]:
+            reply = child.call(call)
+            with child.understood():
+                return tokens_of(reply.value, self.n_vocab)
+
+        return self._with_child(ask)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token stands for; `vocabulary` was asked before."""
+        return self._pieces[token]
+
+    def _evaluate(self, child: Child, batch: Batch) -> Floats:
+        names = np.unique(batch.sequences).tolist()
+        there = {name: self._there(child, self._get(name)) for name in names}
+        sent = replace(batch, sequences=np.array([there[name] for name in batch.sequences.tolist()], np.int32))
+        logits, self.peaks = self._pass(child, sent)
+        return logits
+
+    def _pass(self, child: Child, batch: Batch) -> tuple[Floats, Floats | None]:
+        """Logits and peaks of a batch with the process's numbers of sequences."""
+        child.shared.flag[0] = 0
+        reply: Any = child.call(RemoteCall("evaluate", child.shared.put_batch(batch)), self._flag).value
+        with child.understood():
+            shapes, n_free_pages, n_workers, news, reading = reply
+            self.n_free_pages, self._n_workers = int(n_free_pages), int(n_workers)
+            if reading is not None:
+                self._reading = reading_of(reading)
+            if news is not None:
+                notices, device, batch_invariant = news
+                self._notices += [str(notice) for notice in notices]
+                self.device, self.batch_invariant = str(device), bool(batch_invariant)
+            return child.shared.results(shapes, len(batch.outputs))
+
+    def _there(self, child: Child, found: KnownSequence) -> int:
+        """A sequence's number in the process, which has all of it afterwards."""
+        if found.there is not None:
+            return found.there
+        there = self._ask(child, "create")
+        try:
+            if found.state:
+                child.call(RemoteCall("restore", {"sequence": there}, found.state))
+                if self._ask(child, "truncate", sequence=there, n_cached=found.n_state) < found.n_state:
+                    raise DeviceFailed("a saved state was cut where it has no checkpoint; start again from the text")
+            for batch in found.text.batches(there, self.limits.max_tokens, found.n_state):
+                self._pass(child, batch)
+                child.call(RemoteCall("commit", {"sequence": there, "path": [*range(len(batch.tokens))]}))
+        except ChildDied:
+            raise
+        except BaseException:
+            self._ask(child, "free", sequence=there)
+            raise
+        found.there = there
+        return there
+
+    def _ask(self, child: Child, name: str, **arguments: Plain) -> int:
+        """A call whose reply tells what is free as well; the number that it gives, 0 for none."""
+        value: Any = child.call(RemoteCall(name, arguments)).value
+        with child.understood():
+            result, n_free_pages = value
+            self.n_free_pages = int(n_free_pages)
+            return 0 if result is None else int(result)
+
+    def _with_child(self, ask: Callable[[Child], T], stopped: StopFlag | None = None) -> T:
+        """Ask the process; where it dies, another one, once, or nobody after a stop."""
+        with self._lock:
+            for is_last in (False, True):
+                child = self._alive()
+                try:
+                    return ask(child)
+                except ChildDied as reason:
+                    self._bury(reason)
+                    if stopped is not None and stopped.is_set():
+                        raise Interrupted from None
+                    if is_last:
+                        raise DeviceFailed(
+                            f"the process that runs {self._opening.device} {reason}, for the second time in a row; "
+                            "the text so far is kept, and a new process starts with the next request"
+                        ) from None
+            raise AssertionError("unreachable")
+
+    def _if_there(self, found: KnownSequence, ask: Callable[[Child, int], object]) -> None:
+        """Tell the process about a sequence that it has; a process that dies of it has nothing left to be told."""
+        with self._lock:
+            if found.there is None or self._child is None:
+                return
+            try:
+                ask(self._child, found.there)
+            except ChildDied as reason:
+                self._bury(reason)
+
+    def _bury(self, reason: ChildDied) -> None:
+        """Let go of a dead process; what it had is read again when it is needed."""
+        child, self._child = self._child, None
+        self._read_before, self._reading = self.reading, WeightReads()
+        if child is not None:
+            child.close()
+        for found in self._sequences.values():
+            found.there = None
+        n_pages = sum(pages_for(found.n_cached) for found in self._sequences.values())
+        self.peaks, self.n_free_pages = None, self.limits.n_pages - n_pages
+        self._notices.append(
+            f"the process that runs {self._opening.device} {reason}; another one was started and the text read again"
+        )
+
+    def _alive(self) -> Child:
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        if self._child is None:
+            self._child = Child(self._opening)
+            facts = self._child.facts
+            self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
+        return self._child
+
+    def _get(self, sequence: int) -> KnownSequence:
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        if sequence not in self._sequences:
+            raise ValueError(f"there is no sequence {sequence}")
+        return self._sequences[sequence]

@@ -1,0 +1,144 @@
+"""How large a lane must be: the context a model is run with, KV pages, and rows of one pass.
+
+In: trained and wanted context, sessions. Out: `Limits`, and what a device then takes. The planner and the loader ask
+the same questions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import psutil
+
+from edgeinfer.backends.base import Limits, kind_of
+from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.state import SLOTS_IN_PASS, Windows
+from edgeinfer.graph.step import PAGE
+from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
+from edgeinfer.scheduling.machine.topology import available_bytes
+from edgeinfer.settings import CTX_CAP, KVKind
+
+SPARE_PAGES = 4
+"""KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
+LEAST_BEHIND = 512
+"""Positions behind the window that layers with one keep at least, so that a text can be taken up again from there;"""
+BEHIND_SHARE = 0.125
+"""and as a share of the context."""
+
+
+def context_of(n_context_trained: int, n_context: int | None) -> int:
+    """The context in tokens: the wanted one, else what the model was trained for, CTX_CAP at most."""
+    return n_context or min(n_context_trained, CTX_CAP)
+
+
+def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:
+    """Limits with room for the whole context of so many sessions; of a model, whose windows need not keep all of it."""
+    limits = Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
+    return limits if spec is None else replace(limits, windows=_windows(spec, limits, n_sessions))
+
+
+def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None:
+    """What layers with a window keep: the window, room for a pass, and positions to go back to."""
+    reaches = [layer.window for layer in spec.kv if layer.window is not None and layer.window < limits.n_context]
+    if not reaches or not spec.is_causal or spec.states:
+        return None
+    tokens, n_spare = max(reaches), SPARE_PAGES + 2 * pages_for(limits.max_tokens)
+    n_behind = max(LEAST_BEHIND, int(BEHIND_SHARE * limits.n_context))
+    each = 1 + pages_for(tokens + limits.max_tokens + n_behind)
+    n_pages = n_sessions * each + n_spare
+    return Windows(tokens, n_pages, n_spare) if n_pages < limits.n_pages else None
+
+
+def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Limits:
+    """Limits of a model on a device, which may keep whole contexts where `limits` has windows. Raises UnknownKey."""
+    keeps_less = limits.windows is not None and memory_need(device, spec, tensors, limits).window_bytes > 0
+    return limits if keeps_less else replace(limits, windows=None)
+
+
+def limits_with_states(
+    device: str,
+    spec: ModelSpec,
+    tensors: Mapping[str, TensorInfo],
+    limits: Limits,
+    available: int,
+    n_sequences: int = 1,
+    held_bytes: int | None = None,
+) -> Limits:
+    """Limits with fewer slots for states where memory is short of a few, but enough for a pass of `n_sequences`.
+
+    What goes are checkpoints, so that more of a text is read again after going back in it. `held_bytes`: the most that
+    weights take. Raises UnknownKey.
+    """
+    need = memory_need(device, spec, tensors, limits)
+    if held_bytes is not None:
+        need = replace(need, weight_bytes=min(need.weight_bytes, held_bytes))
+    n_states = max(fitting_states(need, available), min(need.n_states, SLOTS_IN_PASS * n_sequences))
+    return limits if n_states == need.n_states else replace(limits, n_states=n_states)
+
+
+def pass_limits(spec: ModelSpec, limits: Limits) -> tuple[Limits, tuple[str, ...]]:
+    """Limits with the most sequences of a pass, each with a state that it is at and one that is written; notices."""
+    if not spec.states:
+        return limits, ()
+    n_slots, n_useful = limits.state_slots(spec.states), replace(limits, n_states=0).state_slots(spec.states)
+    found = replace(limits, n_sequences=max(1, n_slots // SLOTS_IN_PASS))
+    if n_slots == n_useful:
+        return found, ()
+    of_states = f"memory has room for {n_slots} of the {n_useful} states that are of use"
+    return found, (f"{of_states}: going back in a text may mean reading all of it again",)
+
+
+def memory_for_model() -> int:
+    """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
+    rss_bytes: int = psutil.Process().memory_info().rss
+    return available_bytes() + min(rss_bytes, PROGRAM_BYTES)
+
+
+def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
+    """What a device takes for a model under these limits, from the header alone; of several the largest need.
+
+    Raises UnknownKey.
+    """
+    names = device.split(",")
+    if len(names) > 1:
+        limits = replace(limits, windows=None)  # what several share is kept whole
+    needs = [kind_of(name).footprint(spec, tensors, limits) for name in names]
+    taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes + need.state_bytes)
+    weight_bytes = taken.weight_bytes if limits.stored is None else limits.stored.held_bytes
+    return MemoryNeed(
+        weight_bytes,
+        taken.kv_bytes_per_token,
+        taken.kv_bytes + taken.state_bytes,
+        taken.buffer_bytes,
+        limits.n_context,
+        taken.state_bytes,
+        taken.window_bytes,
+        taken.bytes_per_state,
+        limits.state_slots(spec.states) if taken.bytes_per_state else 0,
+    )
+
+
+def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
+    """What a model takes of which only the header is understood: its tensors, and keys and values as most models have.
+
+    Keys that a header lacks, or has per layer, count as 0: too little is better than a model refused for nothing.
+    """
+    kind = metadata.text("general.architecture")
+
+    def count(key: str, default: int = 0) -> int:
+        try:
+            return metadata.integer(f"{kind}.{key}", default)
+        except BadGGUF:
+            return 0
+
+    heads = count("attention.head_count")
+    head_width = count("attention.key_length", count("embedding_length") // heads if heads else 0)
+    both_widths = head_width + count("attention.value_length", head_width)
+    numbers = count("block_count") * count("attention.head_count_kv", heads) * both_widths
+    per_token = numbers * (1 if limits.kv == "int8" else 2)
+    weight_bytes = sum(info.nbytes for info in tensors.values())
+    return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)

@@ -1,0 +1,392 @@
+"""An evaluator that outlives its device: where that fails, the text goes on from the same token on another.
+
+In: an evaluator, and how to open another one. Out: the same calls, and a notice when the device was changed. Remembers
+the text of every sequence, for keys and values are lost with a device and are computed again. Knows no devices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.kv.read_text import ReadText
+from edgeinfer.engine.kv.saved_state import seal, unseal
+from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Batch, Floats, Int32s, join
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.steps import Progress, no_progress
+
+CLOSING_S = 2.0
+"""What has failed is given so long to give back what it holds."""
+MAGIC = b"EDGEINFER TOKENS KV 2\n"
+Open = Callable[[], SequenceEvaluator]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A sequence: its number with the evaluator in use, None where that has to read it first, and its text.
+
+    `text`: None where nobody read it (measurements).
+    """
+
+    number: int | None
+    text: ReadText | None = field(default_factory=ReadText)
+
+
+class Rescued:
+    """One model on an evaluator, and on `fallback` once that has failed. Owns whichever is in use; close it."""
+
+    def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
+        self._inner = evaluator
+        self._of_inner = evaluator.capabilities
+        self._capabilities = self._with_own(self._of_inner)
+        self._fallback: Open | None = fallback
+        self._known: dict[int, _Known] = {}
+        self._pending: Batch | None = None
+        self._lost: DeviceFailed | MemoryError | None = None
+        """What the device died of, while there is no memory for another."""
+        self._next, self._told = 0, list[str]()
+        self.regime: Regime = evaluator.regime
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        self._fallback = None
+        self._inner.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        """Those of the evaluator in use, and notices of its end: a new record where the evaluator has one."""
+        if self._inner.capabilities is not self._of_inner:
+            self._of_inner = self._inner.capabilities
+            self._capabilities = self._with_own(self._of_inner)
+        return self._capabilities
+
+    def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
+        """What this has itself in place of what it wraps."""
+        return replace(inner, eventful=self, overlapping=None)
+
+    @property
+    def batch_invariant(self) -> bool:
+        return self._inner.batch_invariant
+
+    @property
+    def device(self) -> str:
+        """The name of the device in use."""
+        return self._inner.device
+
+    @property
+    def n_workers(self) -> int:
+        return self._inner.n_workers
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        return self._inner.affinity
+
+    @property
+    def limits(self) -> Limits:
+        return self._inner.limits
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._inner.resident_bytes
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._inner.n_free_pages
+
+    @property
+    def peaks(self) -> Floats | None:
+        return self._inner.peaks
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What there is to know of the evaluator from the start."""
+        return self._inner.notices
+
+    @property
+    def reading(self) -> WeightReads:
+        """What passes have read of weights on the device in use."""
+        return self._inner.reading
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened since this was last asked."""
+        told, self._told = tuple(self._told), []
+        eventful = self._inner.capabilities.eventful
+        return told if eventful is None else told + eventful.take_notices()
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        return self._join(_Known(self._inner.create() if self._lost is None else None))
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens."""
+        known = self._known[sequence]
+        twin = None if known.number is None else self._inner.branch(known.number)
+        return self._join(_Known(twin, None if known.text is None else known.text.copied()))
+
+    def _join(self, known: _Known) -> int:
+        self._next += 1
+        self._known[self._next] = known
+        return self._next
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        known = self._known.pop(sequence)
+        if known.number is not None:
+            self._without(known, lambda number: self._inner.free(number))
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
+        known = self._known[sequence]
+        reached = [n_cached]
+        self._without(known, lambda number: reached.append(self._inner.truncate(number, n_cached)))
+        if reached[-1] == 0:
+            known.text = ReadText()
+        elif known.text is not None:
+            known.text.cut(reached[-1])
+        return reached[-1]
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        known = self._known[sequence]
+        return len(known.text or ()) if known.number is None else self._inner.n_cached(known.number)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
+        self._pending = batch
+        try:
+            numbered = self._numbered(batch)
+            return self._inner.evaluate(numbered)
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+            return self._inner.evaluate(self._numbered(batch))
+
+    def _numbered(self, batch: Batch) -> Batch:
+        """The batch with the evaluator's numbers of sequences, which it has read by then."""
+        numbers = np.array([self._there(self._known[each]) for each in batch.sequences.tolist()], np.int32)
+        return replace(batch, sequences=numbers)
+
+    def _change(self, reason: DeviceFailed | MemoryError) -> None:
+        """Open the other device; sequences are read there as they are needed.
+
+        Raises DeviceFailed if there is none, and DoesNotFit while there is no memory for it: the next pass tries again.
+        """
+        fallback, self._fallback = self._fallback, None
+        why = str(reason) or "it ran out of memory"
+        if fallback is None:
+            raise DeviceFailed(why) from reason
+        failed = self._inner
+        closing = threading.Thread(target=_closed, args=(failed,), daemon=True)  # what stalls may stall here too
+        closing.start()
+        closing.join(CLOSING_S)
+        try:
+            self._inner = fallback()
+        except DoesNotFit as other:
+            self._fallback, self._lost = fallback, reason
+            for known in self._known.values():
+                known.number = None
+            raise DoesNotFit(
+                f"{failed.device} failed ({why}), and there is no memory to go on without it: {other}; the text so far "
+                "is kept: close other programs and ask again"
+            ) from reason
+        except EdgeInferError as other:
+            raise DeviceFailed(f"{failed.device} failed ({why}), and nothing else can go on: {other}") from reason
+        self._lost = None
+        self.regime = self._inner.regime
+        self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({why})")
+        for known in self._known.values():
+            known.number = None
+
+    def _there(self, known: _Known) -> int:
+        """The evaluator's number of a sequence whose keys and values it has. Raises as it does."""
+        if self._lost is not None:
+            self._change(self._lost)
+        if known.number is not None:
+            return known.number
+        number = self._inner.create()
+        try:
+            for batch in () if known.text is None else known.text.batches(number, self._inner.limits.max_tokens):
+                self._inner.evaluate(batch)
+                self._inner.commit(number, batch.parents + np.int32(1))
+        except BaseException:
+            self._inner.free(number)
+            raise
+        known.number = number
+        return number
+
+    def _without(self, known: _Known, act: Callable[[int], None]) -> None:
+        """Do something that needs no answer: where the device fails at it, the sequence is read anew elsewhere."""
+        if known.number is None:
+            return
+        try:
+            act(known.number)
+        except (DeviceFailed, MemoryError) as reason:
+            with suppress(DoesNotFit):  # the next pass says so
+                self._change(reason)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        known, batch = self._known[sequence], self._pending
+        if known.text is not None and batch is not None:
+            known.text.extend(batch, path)
+        self._without(known, lambda number: self._inner.commit(number, path))
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached that nobody read, for measurements."""
+        known = self._known[sequence]
+        known.text = ReadText()
+        number = self._there(known)
+        self._inner.pretend(number, n_tokens)
+        known.text = None if n_tokens else ReadText()
+
+    def save(self, sequence: int) -> bytes:
+        """What is cached of a sequence, for `restore` by the same model on the same device."""
+        known = self._known[sequence]
+        try:
+            number = self._there(known)
+            state = self._inner.save(number)
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+            state = self._inner.save(self._there(known))
+        text, rows = ("", b"") if known.text is None else known.text.sealed()
+        return seal(MAGIC, {"text": text, "device": self._inner.device}, rows + state)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""
+        known = self._known[sequence]
+        header, body = unseal(MAGIC, state, "the saved state")
+        told = str(header["text"])
+        text, inner = ReadText.unsealed(told, body) if told else (None, body)
+        before, known.text = known.text, ReadText()
+        try:
+            number = self._there(known) if known.number is None else known.number
+            self._inner.restore(number, inner)
+        except (ContextOverflow, DoesNotFit):
+            raise
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+        except BaseException:
+            known.text = before
+            raise
+        known.text = text
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> SequenceEvaluator:
+        """Another model on the same device, which is not rescued."""
+        return self._inner.beside(spec, file, fingerprint, limits, progress)
+
+
+class RescuedBatches(Rescued):
+    """`Rescued`, around an evaluator that need not wait for all sequences; who goes on waits for them."""
+
+    def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
+        super().__init__(evaluator, fallback)
+        self._under_way: dict[int, Batch] = {}
+        self._done: dict[int, tuple[Batch, int]] = {}  # batches of the last pass, and where their tokens begin in it
+
+    def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
+        """As of `Rescued`; batches are under way whatever evaluates them."""
+        return replace(super()._with_own(inner), overlapping=self)
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """Sequences whose batch is under way."""
+        return frozenset(self._under_way)
+
+    @property
+    def tallies(self) -> Mapping[Schedule, Tally]:
+        """As of the evaluator in use."""
+        overlapping = self._inner.capabilities.overlapping
+        return {} if overlapping is None else overlapping.tallies
+
+    def create(self, n_tokens: int | None = None) -> int:
+        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
+        inner = self._inner.capabilities.overlapping
+        return super().create() if inner is None else self._join(_Known(inner.create(n_tokens)))
+
+    def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        """Start these batches and make a pass; as `Overlapping.advance`, whatever evaluates."""
+        self._under_way |= {int(batch.sequences[0]): batch for batch in batches}
+        try:
+            return self._landed(batches)
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+            return self._landed(())
+        except BaseException:  # nothing of these has begun
+            for batch in batches:
+                del self._under_way[int(batch.sequences[0])]
+            raise
+
+    def _landed(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        if self._lost is not None:
+            self._change(self._lost)
+        inner = self._inner.capabilities.overlapping
+        if inner is None:
+            return self._joined()
+        numbered = [self._numbered(batch) for batch in batches]
+        names = {known.number: name for name, known in self._known.items()}
+        found = {names[number]: logits for number, logits in inner.advance(numbered).items()}
+        self._done = {sequence: (self._under_way.pop(sequence), 0) for sequence in found}
+        return found
+
+    def _joined(self) -> Mapping[int, Floats]:
+        """One pass over as many of the batches under way as a pass takes."""
+        limits, taken = self._inner.limits, list[Batch]()
+        n_tokens, n_outputs = limits.max_tokens, limits.max_outputs
+        for batch in self._under_way.values():
+            if len(batch.tokens) <= n_tokens and len(batch.outputs) <= n_outputs:
+                n_tokens, n_outputs = n_tokens - len(batch.tokens), n_outputs - len(batch.outputs)
+                taken.append(batch)
+        if not taken:
+            return {}
+        found, self._done = {}, {}
+        logits, first, row = self._inner.evaluate(self._numbered(join(taken))), 0, 0
+        for batch in taken:
+            sequence, stop = int(batch.sequences[0]), row + len(batch.outputs)
+            found[sequence] = logits[row:stop]
+            self._done[sequence] = self._under_way.pop(sequence), first
+            first, row = first + len(batch.tokens), stop
+        return found
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """As `Rescued.evaluate`."""
+        self._done = {}
+        return super().evaluate(batch)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these indices of the sequence's own batch."""
+        if sequence not in self._done:
+            super().commit(sequence, path)
+            return
+        known, (batch, first) = self._known[sequence], self._done[sequence]
+        if known.text is not None:
+            known.text.extend(batch, path)
+        self._without(known, lambda number: self._inner.commit(number, path + np.int32(first)))
+
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, and what is under way of it; what is left."""
+        self._under_way.pop(sequence, None)
+        return super().truncate(sequence, n_cached)
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._under_way.pop(sequence, None)
+        super().free(sequence)
+
+
+def _closed(evaluator: SequenceEvaluator) -> None:
+    """Close what has failed, whatever it says to that."""
+    with suppress(Exception):
+        evaluator.close()

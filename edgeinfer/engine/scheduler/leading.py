@@ -1,0 +1,115 @@
+"""Who makes a scheduler's passes: whoever waits for a piece of an answer, or a thread of its own.
+
+In: tickets whose pieces somebody wants. Out: passes, one after another, by one thread at a time. A stream alone works
+in its caller's thread, with no hand-over. Where several wait one of them leads for all, and when it has what it
+wanted the next one does. The thread leads while there are tickets that nobody can wait for: those of event loops.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.ticket import Ticket, Waiter
+from edgeinfer.errors import EngineClosed
+
+LOOK_S = 0.5
+"""Whoever waits looks by itself after so long, whatever happened to who led."""
+PAUSE_S = 0.002
+"""Between passes in which nobody could take part."""
+
+
+class Leader:
+    """Has passes made. For any thread; `close()` ends its own."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._lead = threading.Lock()
+        self._waiters: list[Waiter] = []
+        self._demand = threading.Event()
+        self._closing = False
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def next_piece(self, ticket: Ticket) -> str | None:
+        """The next piece of an answer, made if need be; None when it is over. Raises what ended it."""
+        if not ticket.is_ready():
+            self.wait_for(ticket.waiter, ticket.is_ready)
+        piece = ticket.take()
+        if piece is None and ticket.error is not None:
+            raise ticket.error
+        return piece
+
+    def wait_for(self, waiter: Waiter, is_ready: Callable[[], bool]) -> None:
+        """Return when it is ready: lead until then, or sleep while another thread leads."""
+        if self._lead.acquire(blocking=False):
+            try:
+                self._step_until(is_ready)
+            finally:
+                self._lead.release()
+                if self._waiters:
+                    self._hand_on()
+            return
+        waiter.is_awaited = True
+        self._waiters.append(waiter)
+        try:
+            while not is_ready():
+                if self._lead.acquire(blocking=False):
+                    try:
+                        self._step_until(is_ready)
+                    finally:
+                        self._lead.release()
+                else:
+                    waiter.wait(LOOK_S)
+        finally:
+            waiter.is_awaited = False
+            self._waiters.remove(waiter)
+            self._hand_on()
+
+    def drive(self, ticket: Ticket) -> None:
+        """Have an answer made by a thread of its own, whether somebody asks for pieces or not. Raises EngineClosed."""
+        with self._starting:
+            if self._closing:
+                raise EngineClosed("the model is closed; load it again")
+            ticket.is_driven = True
+            self.scheduler.enter(ticket)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="edgeinfer engine", daemon=True)
+                self._thread.start()
+        self._demand.set()
+
+    def close(self) -> None:
+        """End the thread and all answers; whoever waits is told."""
+        with self._starting:
+            self._closing = True
+        self.scheduler.close()
+        self._demand.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _step_until(self, is_ready: Callable[[], bool]) -> None:
+        scheduler = self.scheduler
+        while not is_ready():
+            if not scheduler.step() and not is_ready():
+                time.sleep(PAUSE_S)
+
+    def _hand_on(self) -> None:
+        """Let somebody else lead who waits."""
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+            return
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._demand.wait()
+            self._demand.clear()
+            while self.scheduler.has_driven and not self._closing:
+                with self._lead:
+                    try:
+                        self._step_until(lambda: self._closing or not self.scheduler.has_driven)
+                    except Exception as reason:  # whatever it was, nobody may wait for ever
+                        self.scheduler.fail_all(reason)
+            self._hand_on()

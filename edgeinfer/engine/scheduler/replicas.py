@@ -1,0 +1,81 @@
+"""Replicas of a model, each on cores of its own, that share one queue of prompts.
+
+In: a model's name or path, the cores of each replica. Out: open `LLM`s that answer a batch together. On machines of
+several NUMA nodes a replica on each reads its weights from its own node; `planned_teams` says whether that pays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Unpack
+
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.run.staffing import DEPTH
+from edgeinfer.engine.scheduler.stream import BatchStream, Prompt
+from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.workers.core_plan import replica_plan
+
+Cores = tuple[int, ...]
+
+
+class Replicas:
+    """Models that answer one batch together; owns them. Use it with `with` or `close()`."""
+
+    def __init__(self, llms: Sequence[LLM]) -> None:
+        self.llms = tuple(llms)
+
+    @classmethod
+    def open(cls, load: Callable[[Cores | None], LLM], teams: Sequence[Cores]) -> Replicas:
+        """Load a model for each team of cores; a single one without cores of its own for no teams."""
+        llms: list[LLM] = []
+        try:
+            for cores in teams or (None,):
+                llms.append(load(cores))
+        except BaseException:
+            for llm in llms:
+                llm.close()
+            raise
+        return cls(llms)
+
+    def __enter__(self) -> Replicas:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop, and give everything back."""
+        for llm in self.llms:
+            llm.close()
+
+    def batch(
+        self, prompts: Iterable[str | Messages | Prompt], *, parallel: int, **options: Unpack[Options]
+    ) -> BatchStream:
+        """As `LLM.batch`: up to `parallel` at a time on all replicas together."""
+        each = -(-parallel // len(self.llms))
+        return BatchStream([llm.batcher(each) for llm in self.llms], prompts, self.llms[0].prompts, options)
+
+
+def planned_teams(
+    profile: Profile | None, work: ModelWork, parallel: int, n_context: int, kv: str = "f16"
+) -> tuple[Cores, ...]:
+    """Cores of each replica, where a replica on each node is predicted to give more tokens; () for one of all cores."""
+    if profile is None:
+        return ()
+    step = Pass(1, min(DEPTH, n_context - 1), n_sequences=parallel)
+    plan = replica_plan(profile.cpu, work, step, n_context, kv)
+    return () if plan is None or plan.n_replicas < 2 else tuple(team.cores for team in plan.teams)
+
+
+def even_teams(cores: Sequence[int], n_replicas: int) -> tuple[Cores, ...]:
+    """So many teams of neighbouring cores, as even as can be. Raises BadSetting where there are too few cores."""
+    if not 1 <= n_replicas <= len(cores):
+        raise BadSetting(f"{n_replicas} replicas need at least as many cores; there are {len(cores)}")
+    bounds = [len(cores) * number // n_replicas for number in range(n_replicas + 1)]
+    return tuple(tuple(cores[start:stop]) for start, stop in itertools.pairwise(bounds))

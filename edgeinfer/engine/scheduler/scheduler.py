@@ -1,0 +1,261 @@
+"""The scheduler: which answers take part in the next pass, and what becomes of it (continuous batching).
+
+In: tickets, from any thread. Out: text in them. `step` makes one pass for all answers in the making; `leading` says who
+calls it, `admission` which answers those are. Source of the form: Orca (Yu et al., OSDI 2022).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgeinfer.backends.stopping import Interrupted
+from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.admission import Admission
+from edgeinfer.engine.scheduler.answering import BatchWork
+from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.passes import AdvancingPasses, Given, passes_of
+from edgeinfer.engine.scheduler.ticket import Ticket
+from edgeinfer.engine.speculation.speculator import ALONE, Beside
+from edgeinfer.errors import DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch
+from edgeinfer.scheduling.serving.allotment import PassRoom, Wish, allot
+from edgeinfer.scheduling.serving.pace import Pace
+
+DRAFTS_BESIDE = 32
+"""Nothing is drafted in a pass that has more tokens of prompts: it takes long enough."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
+
+    passes: int = 0
+    n_evaluated: int = 0
+    n_generated: int = 0
+    seconds: float = 0.0
+
+
+class Scheduler:
+    """All answers in the making on one executor. One thread at a time calls `step`; the rest is for any thread."""
+
+    def __init__(self, pool: Pool, most_active: int | None = None, parking: Parking | None = None) -> None:
+        """`most_active`: answers in the making at a time; None: as many as a pass has outputs."""
+        self.pool = pool
+        self._limits = pool.executor.limits
+        self._passes = passes_of(pool.executor)
+        self._advances = isinstance(self._passes, AdvancingPasses)
+        self._interruptible = pool.executor.capabilities.interruptible
+        self.admission = Admission(pool, most_active, parking or Parking(), shares=not self._advances)
+        self._stopped = AnyStopped(self.admission.active)
+        self.pace = Pace()
+        self.counts = Counts()
+
+    @property
+    def has_driven(self) -> bool:
+        """Whether there are answers that are made without anybody asking for pieces."""
+        return any(ticket.is_driven for ticket in self.admission.tickets)
+
+    def enter(self, ticket: Ticket) -> None:
+        """An answer is wanted."""
+        self.admission.enter(ticket)
+
+    def leave(self, ticket: Ticket) -> None:
+        """An answer is not wanted any more, nor what was made of it and not taken: it is over when this returns."""
+        ticket.answer.stop()
+        with self.pool.lock:
+            self.admission.leave(ticket)
+
+    def abandon(self, ticket: Ticket) -> None:
+        """As `leave`, but waits for nobody: where a pass is being made the answer is over with it, or before the next.
+
+        For finalizers, which may run in the middle of anything, in any thread.
+        """
+        if ticket.is_over:
+            return
+        ticket.answer.stop()
+        ticket.is_left = True
+        lock = self.pool.lock
+        if not lock.is_held and lock.acquire(blocking=False):
+            try:
+                self.admission.leave(ticket)
+            finally:
+                lock.release()
+
+    def stop(self) -> None:
+        """End all answers within a step, those that wait for their turn too; from any thread."""
+        for ticket in self.admission.tickets:
+            ticket.answer.stop()
+
+    def close(self) -> None:
+        """Stop all answers, and forget what is kept."""
+        self.stop()
+        with self.pool.lock:
+            self.admission.close()
+
+    def fail_all(self, reason: Exception) -> None:
+        """End all answers because something went wrong that is nobody's own fault."""
+        with self.pool.lock:
+            self.admission.end_all(reason)
+
+    def step(self) -> bool:
+        """One pass for all answers that take part in it, and let those begin that can; whether there was anything."""
+        pool, regime = self.pool, self.pool.executor.regime
+        regime.rest(self._stopped)
+        started = time.perf_counter()
+        with pool.lock:
+            try:
+                pool.check_open()
+            except EngineClosed as reason:
+                self.fail_all(reason)
+                return True
+            self.admission.admit(self.counts.passes)
+            works = self._gather()
+            has_work = bool(works) or (self._advances and any(each.work is not None for each in self.admission.active))
+            if has_work:
+                n_before = self.counts.n_evaluated
+                self._take(self._given(works))
+                regime.worked(started)
+                if not self._advances:
+                    self.pace.observe(self.counts.n_evaluated - n_before, time.perf_counter() - started)
+            took_part = tuple(self.admission.active)
+            for ticket in took_part:
+                if ticket.answer.is_done:
+                    self.admission.finish(ticket)
+        self._end_left()
+        for ticket in took_part:
+            if ticket.has_pieces:
+                ticket.notify()
+        return has_work
+
+    def _end_left(self) -> None:
+        """End what was abandoned while the pass was made; whoever abandons now has the lock, or the next pass."""
+        if any(ticket.is_left for ticket in self.admission.tickets):
+            with self.pool.lock:
+                self.admission.end_left()
+
+    def _gather(self) -> dict[Ticket, Batch]:
+        """What the answers get of the next pass."""
+        active, limits = self.admission.active, self._limits
+        if len(active) == 1 and active[0].work is None and active[0].is_wanted:
+            work = self._ask(active[0], limits.max_tokens, ALONE)
+            return {} if work is None else {active[0]: work.batch}
+        for ticket in active:
+            if ticket.answer.stop_asked.is_set():
+                ticket.answer.cancel()
+                ticket.work = None  # that is under way, perhaps of a sequence that is closed
+        able = [each for each in active if each.work is None and each.is_wanted and not each.answer.is_done]
+        if able:
+            now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
+            wishes = [
+                Wish(number, is_watched and each.counts_as_watched(now_s), each.answer.n_missing, each.last_pass)
+                for number, each in enumerate(able)
+            ]
+            room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs)
+            given = allot(wishes, self.pace, room)
+            try:
+                self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
+            except BaseException:  # a signal handler raised in whoever leads: all are asked again
+                for each in able:
+                    each.work = None
+                raise
+        return {ticket: ticket.work.batch for ticket in able if ticket.work is not None}
+
+    def _ask_all(self, given: Sequence[tuple[Ticket, int]]) -> None:
+        """Ask several answers for their batches; those that draft share what raises tokens per second of all."""
+        n_tokens = sum(n for _, n in given)
+        expected = float(len(given))
+        n_prompt = sum(n for ticket, n in given if ticket.answer.n_missing > 1)
+        drafts = not self._advances and n_prompt <= DRAFTS_BESIDE
+        n_left = min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens
+        for ticket, n in given:
+            if ticket.answer.n_missing > 1 or not drafts or n_left < 1:
+                self._ask(ticket, n, Beside(n_tokens - n, expected - 1))
+                continue
+            beside = Beside(n_tokens - 1, expected - 1)
+            work = self._ask(ticket, 1 + n_left, beside)
+            if work is not None:
+                n_more = len(work.batch.tokens) - 1
+                n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
+
+    def _ask(self, ticket: Ticket, most_tokens: int, beside: Beside) -> BatchWork | None:
+        """What an answer wants evaluated; what goes wrong with that is its own failure."""
+        if ticket.drafts and most_tokens > 1 and ticket.answer.n_missing == 1:
+            self.admission.find_room_for_drafts(ticket)
+        try:
+            ticket.work = ticket.answer.work(most_tokens, beside)
+        except Exception as reason:
+            self.admission.fail(ticket, reason, alone=True)
+            return None
+        ticket.last_pass = self.counts.passes
+        return ticket.work
+
+    def _given(self, works: dict[Ticket, Batch]) -> dict[int, Given]:
+        """Run a pass; where memory is short what rests gives it up, then answers begun last are parked."""
+        if self._interruptible is not None:
+            self._interruptible.heed(
+                self.admission.active[0].answer.stop_asked if len(self.admission.active) == 1 else None
+            )
+        while True:
+            try:
+                given = self._passes.run(list(works.values()))
+            except Interrupted:
+                for ticket in works:
+                    ticket.work = None
+                    ticket.answer.cancel()
+                return {}
+            except DoesNotFit as reason:
+                if not self.admission.find_room(works):
+                    self._lose(works, reason)
+                    return {}
+                works = {ticket: batch for ticket, batch in works.items() if ticket.work is not None}
+                continue
+            except Exception as reason:
+                self._lose(works, reason)
+                return {}
+            except BaseException:  # a signal handler raised in whoever leads: the others go on
+                for ticket in works:
+                    ticket.work = None
+                raise
+            self.counts.passes += 1
+            self.counts.n_evaluated += sum(len(batch.tokens) for batch in works.values())
+            return dict(given)
+
+    def _lose(self, works: Iterable[Ticket], reason: Exception) -> None:
+        """A pass failed for all that were to take part; where there are none, for those under way."""
+        for ticket in tuple(works) or tuple(each for each in self.admission.active if each.work is not None):
+            self.admission.fail(ticket, reason)
+
+    def _take(self, given: dict[int, Given]) -> None:
+        """Let answers go on with what their batches gave."""
+        if not given:
+            return
+        for ticket in tuple(self.admission.active):
+            work = ticket.work
+            found = None if work is None else given.get(ticket.sequence)
+            if work is None or found is None:
+                continue
+            ticket.work = None
+            answer = ticket.answer
+            try:
+                for token in answer.take(work, found.logits, found.peaks, found.batch, found.first):
+                    ticket.add(answer.show(token))
+                    self.counts.n_generated += 1
+                    if answer.is_done:
+                        break
+            except Exception as reason:
+                self.admission.fail(ticket, reason, alone=True)
+            except BaseException as reason:
+                self.admission.fail(ticket, reason, alone=True)
+                raise
+
+
+class AnyStopped:
+    """Set as soon as any of these answers is to stop."""
+
+    def __init__(self, tickets: Sequence[Ticket]) -> None:
+        self._tickets = tickets
+
+    def is_set(self) -> bool:
+        return any(ticket.answer.stop_asked.is_set() for ticket in tuple(self._tickets))

@@ -1,0 +1,147 @@
+"""A batch of prompts over one loaded model or several replicas of it: what `LLM.batch` returns.
+
+In: prompts, taken as they are needed, and batchers. Out: answers, as they end, through a plain iterator. One batcher
+works in the caller's thread; several each in one of their own, with one queue of prompts for all.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from edgeinfer.engine.requests.conversation import Messages
+from edgeinfer.engine.requests.prompts import Prompts
+from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
+from edgeinfer.engine.scheduler.scheduler import Counts
+from edgeinfer.errors import EdgeInferError
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt with options of its own: a text to continue, or a conversation to answer."""
+
+    content: str | Messages
+    options: Options = field(default_factory=Options)
+
+
+class BatchStream:
+    """Iterate it to generate; answers come as they end. `stop()` from any thread; `close()` when giving up early."""
+
+    def __init__(
+        self,
+        batchers: Sequence[Batcher],
+        prompts: Iterable[str | Messages | Prompt],
+        form: Prompts,
+        options: Options,
+    ) -> None:
+        self._batchers = batchers
+        requests = _Shared(_requests(prompts, form, options))
+        self._threads: list[threading.Thread] = []
+        alone = len(batchers) == 1
+        self._answers = batchers[0].answers(requests) if alone else _side_by_side(batchers, requests, self._threads)
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[BatchAnswer]:
+        return self
+
+    def __next__(self) -> BatchAnswer:
+        with self._lock:
+            return next(self._answers)
+
+    @property
+    def counts(self) -> Counts:
+        """What was done so far, by all replicas; seconds of the slowest."""
+        found = [batcher.counts for batcher in self._batchers]
+        return Counts(
+            passes=sum(each.passes for each in found),
+            n_evaluated=sum(each.n_evaluated for each in found),
+            n_generated=sum(each.n_generated for each in found),
+            seconds=max(each.seconds for each in found),
+        )
+
+    def stop(self) -> None:
+        """End within a step: answers in the making come as they are, no others begin."""
+        for batcher in self._batchers:
+            batcher.stop()
+
+    def close(self) -> None:
+        """Stop, and let go of what is in the making."""
+        self.stop()
+        with self._lock:
+            self._answers.close()
+            for thread in self._threads:
+                thread.join()
+        for batcher in self._batchers:
+            batcher.leave()
+
+
+def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options: Options) -> Iterator[Numbered]:
+    """Numbered requests; what is wrong with a prompt is its own answer."""
+    for number, prompt in enumerate(prompts):
+        given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+        wanted: Options = {**options, **given.options}
+        try:
+            if isinstance(given.content, str):
+                yield Numbered(number, form.text(given.content, wanted))
+            else:
+                yield Numbered(number, form.chat(given.content, wanted))
+        except EdgeInferError as reason:
+            yield Numbered(number, reason)
+
+
+class _Shared:
+    """An iterator that several threads take from."""
+
+    def __init__(self, requests: Iterator[Numbered]) -> None:
+        self._requests, self._lock = requests, threading.Lock()
+
+    def __iter__(self) -> Iterator[Numbered]:
+        return self
+
+    def __next__(self) -> Numbered:
+        with self._lock:
+            return next(self._requests)
+
+
+def _side_by_side(
+    batchers: Sequence[Batcher], requests: Iterator[Numbered], threads: list[threading.Thread]
+) -> Generator[BatchAnswer, None, None]:
+    """Answers of several batchers, each in a thread of its own; where one fails the others end too.
+
+    `threads`: theirs are put there. Once it is closed they end by themselves.
+    """
+    found: queue.SimpleQueue[BatchAnswer | BaseException | None] = queue.SimpleQueue()
+
+    def lead(batcher: Batcher) -> None:
+        try:
+            for answer in batcher.answers(requests):
+                found.put(answer)
+            found.put(None)
+        except BaseException as reason:
+            found.put(reason)
+
+    threads += [threading.Thread(target=lead, args=(batcher,), name="edgeinfer replica") for batcher in batchers]
+    for thread in threads:
+        thread.start()
+    n_left, failure = len(threads), None
+    try:
+        while n_left:
+            answer = found.get()
+            if isinstance(answer, BatchAnswer):
+                yield answer
+                continue
+            n_left -= 1
+            if answer is not None and failure is None:
+                failure = answer
+                for batcher in batchers:
+                    batcher.stop()
+    finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
+        for batcher in batchers:
+            batcher.stop()
+    for thread in threads:
+        thread.join()
+    if failure is not None:
+        raise failure

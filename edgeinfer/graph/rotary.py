@@ -1,0 +1,54 @@
+"""Rotary position embedding as records: frequencies of a table, and which of three positions turns each pair.
+
+`models.rope` turns tables into numbers, the op `rope` rotates by them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class RopeTable:
+    """Rotary embedding frequencies; `models.rope` turns it into numbers.
+
+    `factors` names a float32[rotary_width / 2] tensor that divides the frequencies (Llama 3, LongRoPE), or is None.
+    `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071).
+    `magnitude` multiplies cos and sin.
+    """
+
+    base: float
+    rotary_width: int
+    scaling: Literal["none", "linear", "yarn"] = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    magnitude: float = 1.0
+    factors: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSections:
+    """Which of a token's three positions turns each rotary pair: so many pairs by the temporal one, height, width.
+
+    In that order, or `interleaved`: height takes the pairs 1, 4, 7 …, width 2, 5, 8 … (Qwen3-VL).
+    """
+
+    temporal: int
+    height: int
+    width: int
+    interleaved: bool = False
+
+    def axes(self) -> NDArray[np.int64]:
+        """The axis of each pair: int64[rotary_width / 2], 0 temporal, 1 height, 2 width."""
+        if not self.interleaved:
+            return np.repeat(np.arange(3), (self.temporal, self.height, self.width))
+        found = np.zeros(self.temporal + self.height + self.width, np.int64)
+        found[1 : 3 * self.height : 3] = 1
+        found[2 : 3 * self.width : 3] = 2
+        return found

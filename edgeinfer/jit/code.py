@@ -1,0 +1,58 @@
+"""What can be compiled: kernels of a tape, functions that Python calls, and where the source of either is.
+
+In: names, places of sources, records of arguments. Out: entries for a `KernelLibrary`. A name says everything that the
+compiled code depends on beside the sources. Loads no compiler, and no source until it must be compiled.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Code = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Code that a tape calls with (address of one argument record, worker, crew), and the record's dtype."""
+
+    name: str
+    load: Callable[[], Code]
+    arguments: np.dtype[np.void]
+
+    @property
+    def n_arguments(self) -> int:
+        return 3
+
+    @property
+    def returns(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFunction:
+    """Code that Python calls with int64s, and that returns an int64 or nothing."""
+
+    name: str
+    load: Callable[[], Code]
+    n_arguments: int
+    returns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSource:
+    """A function of a module of a package, or with `parameters` what that function makes."""
+
+    package: str
+    module: str
+    name: str
+    parameters: tuple[str | None, ...] | None = None
+
+    def __call__(self) -> Code:
+        found: Code = getattr(importlib.import_module(f"{self.package}.{self.module}"), self.name)
+        made: Code = found if self.parameters is None else found(*self.parameters)
+        return made

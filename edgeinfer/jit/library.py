@@ -1,0 +1,148 @@
+"""Compiled kernels: kept on disk as object code, loaded by LLVM alone, compiled by Numba where there are none yet.
+
+In: kernels and functions of the catalogue. Out: addresses and callables. Code is kept in a folder named by a hash of
+all sources, the compiler versions and the CPU, each piece with its checksum. Knows nothing of what a kernel computes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import platformdirs
+
+from edgeinfer.file_lock import FileLock
+from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
+from edgeinfer.jit.machine_code import cpu_feature_flags, cpu_name, entry, object_code, target_machine
+from edgeinfer.jit.processes import compile_apart
+from edgeinfer.steps import COMPILING, Progress
+from edgeinfer.temporary import temporary_folder
+
+CHECKSUM_BYTES = hashlib.sha256().digest_size
+
+
+def cache_folder(*sources: Path) -> Path:
+    """Where compiled code of exactly these sources, this compiler and this CPU is kept.
+
+    `sources`: files, and folders whose Python files they are; those of this package are always among them.
+    """
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for source in (here, here / "targets", *sources):
+        for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
+            digest.update(path.read_bytes())
+    versions = (version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
+    digest.update("|".join(versions).encode())
+    return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / digest.hexdigest()[:16]
+
+
+class KernelLibrary:
+    """Machine code by name; one per device. `n_compiled` counts what was not in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+        self._addresses: dict[str, int] = {}
+        self._codes: dict[str, bytes] = {}  # prepared, and not asked for yet
+        self._lock = threading.Lock()
+        self.n_compiled = 0
+
+    def prepare(self, wanted: Sequence[Kernel | CompiledFunction], n_processes: int, progress: Progress) -> None:
+        """Have many at hand: what is missing is compiled by as many processes at a time.
+
+        What another program is compiling is waited for. Where nothing tells how to start processes compiling is left
+        to `address`.
+        """
+        n_missing = len(self._missing(wanted))
+        if not n_missing or not sys.executable:
+            return
+
+        def waiting(pid: int | None) -> None:
+            progress(COMPILING, n_missing - len(self._missing(wanted)), n_missing)
+
+        progress(COMPILING, 0, n_missing)
+        with ExitStack() as locked:
+            with suppress(OSError):  # a read-only or full disk: everybody compiles what they need
+                self._folder.mkdir(parents=True, exist_ok=True)
+                locked.enter_context(FileLock(self._folder / "compiling.lock", "kernels", "compiling", waiting))
+            missing = self._missing(wanted)
+            for done, (name, code) in enumerate(compile_apart(missing, n_processes), n_missing - len(missing) + 1):
+                self._keep(f"{name}.o", code)
+                self._codes[name] = code
+                self.n_compiled += 1
+                progress(COMPILING, done, n_missing)
+
+    def _missing(self, wanted: Sequence[Kernel | CompiledFunction]) -> list[Kernel | CompiledFunction]:
+        return [each for each in wanted if not self._is_at_hand(each.name)]
+
+    def has(self, wanted: Sequence[Kernel | CompiledFunction]) -> bool:
+        """Whether nothing need be compiled for any of these."""
+        return not self._missing(wanted)
+
+    def address(self, wanted: Kernel | CompiledFunction) -> int:
+        """The address of a kernel's or function's code: from memory, from the folder, or compiled now."""
+        with self._lock:
+            if wanted.name not in self._addresses:
+                code = self._codes.pop(wanted.name, None) or self._kept(f"{wanted.name}.o")
+                if code is None:
+                    code = object_code(wanted)
+                    self.n_compiled += 1
+                    if isinstance(wanted.load, CodeSource):
+                        self._keep(f"{wanted.name}.o", code)
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+                self._engine.finalize_object()
+                self._addresses[wanted.name] = self._engine.get_function_address(entry(wanted.name))
+            return self._addresses[wanted.name]
+
+    def function(self, function: CompiledFunction) -> Callable[..., Any]:
+        """A function callable from Python that holds no interpreter lock while it runs."""
+        result = ctypes.c_int64 if function.returns else None
+        kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * function.n_arguments)
+        return kind(self.address(function))
+
+    def note(self, name: str) -> str | None:
+        """What `keep_note` wrote, in this process or before."""
+        content = self._kept(f"{name}.note")
+        return None if content is None else content.decode()
+
+    def keep_note(self, name: str, text: str) -> None:
+        """Keep something that was measured of this CPU beside the code for it."""
+        self._keep(f"{name}.note", text.encode())
+
+    def _is_at_hand(self, name: str) -> bool:
+        """Whether nothing need be compiled for a name; what is in the folder is read once."""
+        if name not in self._addresses and name not in self._codes:
+            code = self._kept(f"{name}.o")
+            if code is None:
+                return False
+            self._codes[name] = code
+        return True
+
+    def _kept(self, name: str) -> bytes | None:
+        """A file of the folder; None where there is none, or not what was written."""
+        try:
+            content = (self._folder / name).read_bytes()
+        except OSError:
+            return None
+        checksum, code = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+        return code if hashlib.sha256(code).digest() == checksum else None
+
+    def _keep(self, name: str, code: bytes) -> None:
+        """Write a file of the folder, if it can be written; other processes see all of it or nothing."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with temporary_folder("", self._folder) as beside:
+                whole = Path(beside) / "code"
+                whole.write_bytes(hashlib.sha256(code).digest() + code)
+                os.replace(whole, self._folder / name)
+        except OSError:  # a read-only or full disk
+            pass

@@ -1,0 +1,131 @@
+"""Compiling kernels in child processes, several at a time: the compiler's memory and settings stay out of this one.
+
+In: kernels and functions of the catalogue. Out: object code, each as soon as it is there. What a child cannot do is
+left out, for the caller to try itself. A child is this module's `serve`: requests and answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from edgeinfer.children import command
+from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
+
+Wanted = Kernel | CompiledFunction
+PROCESSES = 4
+"""At most so many children: each needs some 200 MB."""
+LONGEST = ("attention", "growth")
+"""Modules that take longest come first, then kernels made for an instruction set."""
+CHILD = "edgeinfer.jit.processes"
+
+
+def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
+    """Names and object code, in the order in which they are done.
+
+    The functions of a module share code and go to one child; kernels made for an instruction set are too large for it.
+    """
+    groups: dict[tuple[str, ...], list[Wanted]] = {}
+    for each in wanted:
+        if isinstance(each.load, CodeSource):
+            of = (each.load.module, each.name) if each.load.parameters else (each.load.module,)
+            groups.setdefault(of, []).append(each)
+    waiting: queue.SimpleQueue[list[Wanted]] = queue.SimpleQueue()
+    for _, group in sorted(groups.items(), key=lambda item: (item[0][0] not in LONGEST, len(item[0]) == 1)):
+        waiting.put(group)
+    done: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+    n_children = min(n_processes, PROCESSES, len(groups))
+    children: list[subprocess.Popen[str]] = []
+    threads = [
+        threading.Thread(target=_drive, args=(waiting, children, done.put), daemon=True) for _ in range(n_children)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while n_children:
+            result = done.get()
+            if result is None:
+                n_children -= 1
+            else:
+                yield result
+    finally:  # the caller may have been interrupted
+        with suppress(queue.Empty):
+            while True:
+                waiting.get_nowait()
+        for child in children:
+            child.kill()
+
+
+def _drive(
+    waiting: queue.SimpleQueue[list[Wanted]],
+    children: list[subprocess.Popen[str]],
+    done: Callable[[tuple[str, bytes] | None], None],
+) -> None:
+    """Feed one child, and report what it answers; None at the end."""
+    try:
+        with _child() as child:
+            children.append(child)
+            assert child.stdin
+            assert child.stdout
+            try:
+                while True:
+                    for each in waiting.get_nowait():
+                        child.stdin.write(json.dumps(_request(each)) + "\n")
+                        child.stdin.flush()
+                        done((each.name, base64.b64decode(json.loads(child.stdout.readline())["code"])))
+            finally:
+                child.kill()
+    except (queue.Empty, OSError, ValueError, KeyError):
+        pass
+    finally:
+        done(None)
+
+
+def _child() -> subprocess.Popen[str]:
+    """A Python that finds what this one finds, and optimises each kernel once (see `jit`)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_OPT": "0"}
+    return subprocess.Popen(
+        command(CHILD),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+
+
+def _request(wanted: Wanted) -> dict[str, object]:
+    source = wanted.load
+    assert isinstance(source, CodeSource)
+    return {
+        "name": wanted.name,
+        "source": [source.module, source.name, source.parameters, source.package],
+        "n_arguments": wanted.n_arguments,
+        "returns": wanted.returns,
+    }
+
+
+def serve() -> None:
+    """The child: answer requests until there are no more."""
+    from edgeinfer.jit.machine_code import object_code
+
+    with suppress(OSError):  # Linux: where memory runs short this ends, not the program that waits for it
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for line in sys.stdin:
+        asked = json.loads(line)
+        module, name, parameters, package = asked["source"]
+        source = CodeSource(package, module, name, None if parameters is None else tuple(parameters))
+        code = object_code(CompiledFunction(asked["name"], source, asked["n_arguments"], asked["returns"]))
+        print(json.dumps({"code": base64.b64encode(code).decode()}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,40 @@
+"""AVX-512 VNNI: one vpdpbusd adds 64 products of unsigned weights and signed activations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import llvmlite
+
+from edgeinfer.jit import emit
+from edgeinfer.jit.emit import Builder, Value
+from edgeinfer.jit.targets import Target
+
+LLVM_TAKES_BYTES = tuple(int(part) for part in llvmlite.__version__.split(".")[:2]) >= (0, 47)
+"""From LLVM 22 on vpdpbusd's intrinsics take bytes; before, the same bits as 32-bit integers."""
+
+
+class VnniDot:
+    """The sum stays in one register."""
+
+    def __init__(self, builder: Builder, initial: Value, code_bits: int) -> None:
+        self._sum = initial
+
+    def step(self, builder: Builder, weights: Value, activations: Value) -> None:
+        """Add 64 products."""
+        if not LLVM_TAKES_BYTES:
+            weights, activations = (builder.bitcast(each, emit.I32S) for each in (weights, activations))
+        arguments = [self._sum, weights, activations]
+        self._sum = emit.call(builder, "llvm.x86.avx512.vpdpbusd.512", emit.I32S, arguments)
+
+    def finish(self, builder: Builder) -> Value:
+        """The sums so far."""
+        return self._sum
+
+
+def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
+    """One vpshufb, the table repeated in its four lanes."""
+    return emit.call(builder, "llvm.x86.avx512.pshuf.b.512", emit.BYTES, [emit.byte_table(table, 4), indices])
+
+
+TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup)

@@ -1,0 +1,162 @@
+"""What each stage of a model has to do, as numbers: products, attention, and everything else counted in elements.
+
+In: a ModelSpec and the tensor table of a header. Out: a `StageWork` per stage; equal layers share one shape. Reads no
+weights and knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.graph.cost import AttentionHeads, MatMulCost, share_read
+from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.models.gguf import TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class MatMulWork:
+    """A matrix of `n_rows` times `columns` weights in a quant format. `kind`: its tensor's name without the layer.
+
+    Of `experts` it is the matrices of all, one after the other, and a token has `active` of them.
+    """
+
+    kind: str
+    form: str
+    bytes_per_weight: float
+    n_rows: int
+    columns: int
+    experts: int = 1
+    active: int = 1
+
+    def share_read(self, n_tokens: int) -> float:
+        """The share of the rows that a pass of so many tokens is expected to read."""
+        return share_read(self.experts, self.active, n_tokens)
+
+    @property
+    def share_used(self) -> float:
+        """The share of the rows that a token is multiplied by."""
+        return self.active / self.experts
+
+    @property
+    def n_weights(self) -> int:
+        return self.n_rows * self.columns
+
+    @property
+    def n_bytes(self) -> float:
+        return self.n_weights * self.bytes_per_weight
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """The work of a stage but for its name. `n_elements`: numbers that other ops write for a token.
+
+    `for_outputs`: its products are computed for the tokens whose logits are wanted alone. `shares_kv`: it attends to
+    keys and values that an earlier stage keeps.
+    """
+
+    products: tuple[MatMulWork, ...]
+    attention: AttentionHeads | None
+    n_elements: int
+    n_ops: int
+    for_outputs: bool = False
+    shares_kv: bool = False
+
+    def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
+        """Bytes that a cached token takes in this stage."""
+        if self.attention is None or self.shares_kv:
+            return 0.0
+        return self.attention.kv_bytes_per_token(element_bytes)
+
+    @property
+    def weight_bytes(self) -> float:
+        return sum(product.n_bytes for product in self.products)
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """A stage and its shape. `tensors`: the tensor of each product, in order."""
+
+    name: str
+    shape: StageShape
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWork:
+    """A whole model. `width` numbers go from stage to stage for each token; `n_layers` have attention."""
+
+    name: str
+    stages: tuple[StageWork, ...]
+    width: int
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of all matrices that products read."""
+        return sum(stage.shape.weight_bytes for stage in self.stages)
+
+    @property
+    def n_weights(self) -> int:
+        """Weights of all matrices that products read."""
+        return sum(product.n_weights for stage in self.stages for product in stage.shape.products)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Quant formats of the matrices, those of most bytes first."""
+        n_bytes: dict[str, float] = {}
+        for stage in self.stages:
+            for product in stage.shape.products:
+                n_bytes[product.form] = n_bytes.get(product.form, 0.0) + product.n_bytes
+        return tuple(sorted(n_bytes, key=lambda form: -n_bytes[form]))
+
+    def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
+        """Bytes that a cached token takes in all layers."""
+        return sum(stage.shape.kv_bytes_per_token(element_bytes) for stage in self.stages)
+
+
+def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:
+    """The work of a model. An embedding counts as elements: only the rows of the tokens are read."""
+    shapes: dict[StageShape, StageShape] = {}
+    stages = []
+    for stage in spec.stages:
+        shape = _shape(stage, tensors)
+        found = tuple(each.weight.tensor for op in stage.ops for each in op.cost.products)
+        stages.append(StageWork(stage.name, shapes.setdefault(shape, shape), found))
+    return ModelWork(spec.name, tuple(stages), spec.width)
+
+
+def _shape(stage: Stage, tensors: Mapping[str, TensorInfo]) -> StageShape:
+    costs = [op.cost for op in stage.ops]
+    products = tuple(_product(each, tensors) for cost in costs for each in cost.products)
+    attention = next((cost.attention for cost in costs if cost.attention is not None), None)
+    shares_kv = attention is not None and not any(isinstance(op, StoreKV) for op in stage.ops)
+    for_outputs = any(op.takes_outputs for op in stage.ops)
+    return StageShape(products, attention, _elements(stage), len(stage.ops), for_outputs, shares_kv)
+
+
+def _product(products: MatMulCost, tensors: Mapping[str, TensorInfo]) -> MatMulWork:
+    weight = products.weight
+    info = tensors[weight.tensor]
+    n_weights = 1
+    for side in info.shape:
+        n_weights *= side
+    parts = weight.tensor.removesuffix(".weight").split(".")
+    kind = parts[-1] if parts[0] == "blk" else ".".join(parts)
+    rows = products.experts * weight.n_rows
+    per_weight = info.nbytes / n_weights
+    return MatMulWork(kind, info.type_name, per_weight, rows, weight.columns, products.experts, products.active)
+
+
+def _elements(stage: Stage) -> int:
+    """Numbers that ops write for a token beside products and attention; a product of plain rows reads its source.
+
+    What a norm writes is rounded for the products that follow as it is written.
+    """
+    ready: set[str] = set()
+    count = 0
+    for op in stage.ops:
+        read = {each.source: each.weight.columns for each in op.cost.products if each.source is not None}
+        count += op.cost.n_elements + sum(columns for source, columns in read.items() if source not in ready)
+        ready = ready | op.writes if op.readies_rows else ready - op.writes
+    return count

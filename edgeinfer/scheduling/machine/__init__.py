@@ -1,0 +1,1 @@
+"""Machines as numbers: topology, measured profiles, and profiles of machines that nobody measured."""

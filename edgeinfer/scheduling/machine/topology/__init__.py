@@ -1,0 +1,10 @@
+"""The machine as far as placing work needs it: its cores and their kinds, caches, NUMA nodes, and the memory to be had.
+
+In: the operating system's view. Out: a `Topology`, cut down to what this process may use: its affinity and the cpuset,
+CPU quota and memory limit of its container count. Nothing is measured, and speeds are not known here.
+"""
+
+from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology
+from edgeinfer.scheduling.machine.topology.reading import available_bytes, read_topology, usable_cores
+
+__all__ = ["Core", "CoreKind", "Node", "Topology", "available_bytes", "read_topology", "usable_cores"]

@@ -1,0 +1,135 @@
+"""Cores of a Linux machine, from sysfs and procfs, live or recorded.
+
+In: the root of a machine and the CPUs allowed. Out: a `Topology`. A container may see any part of these files or none:
+a CPU of which nothing is told is a core of its own, a cache of which nothing is told is not shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from edgeinfer.scheduling.machine.topology.caches import Level, read_caches
+from edgeinfer.scheduling.machine.topology.cgroups import read_cpuset, read_quota
+from edgeinfer.scheduling.machine.topology.files import list_of, number_of, numbered
+from edgeinfer.scheduling.machine.topology.kinds import kinds_by_capacity, kinds_by_clock, with_islands
+from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology, group_numbers
+from edgeinfer.scheduling.machine.topology.memory import read_memory
+from edgeinfer.scheduling.machine.topology.nodes import read_nodes
+from edgeinfer.scheduling.machine.topology.status import allowed_cpus, listed_cores
+
+CPUS = "sys/devices/system/cpu"
+Threads = tuple[int, ...]
+"""The hardware threads of a core, increasing."""
+
+
+def read_linux(root: Path, affinity: Iterable[int] | None = None) -> Topology:
+    """The machine below `root`, cut down to the CPUs of `affinity`, or to those recorded as allowed."""
+    folder = root / CPUS
+    online = list_of(folder / "online") or numbered(folder, "cpu") or tuple(listed_cores(root))
+    usable = frozenset(_usable(root, online, affinity))
+    installed = _threads_of_cores(root, sorted(usable.union(online)))
+    level2, level3 = read_caches(folder, [threads[0] for threads in installed])
+    kinds = dict(zip(installed, _kinds(root, installed, level3), strict=True))
+    cores = {kept: threads for threads in installed if (kept := tuple(cpu for cpu in threads if cpu in usable))}
+    whole = read_memory(root)
+    numa = read_nodes(root, sorted(cpus[0] for cpus in cores), whole)
+    return Topology(
+        cores=_cores(folder, cores, kinds, (level2, level3), numa),
+        nodes=numa,
+        n_installed=len(list_of(folder / "present")) or len(online) or len(usable),
+        quota=read_quota(root),
+        smt=any(len(threads) > 1 for threads in installed),
+        l2_bytes=level2.n_bytes,
+        l3_bytes=level3.n_bytes,
+        total_bytes=whole.total_bytes,
+        available_bytes=whole.available_bytes,
+    )
+
+
+def _usable(root: Path, online: Sequence[int], affinity: Iterable[int] | None) -> Iterable[int]:
+    """The CPUs of the affinity; of a recorded machine those allowed that are online, since files name others too.
+
+    An affinity is not cut: some containers show renumbered CPUs in their files, the system call never does.
+    """
+    if affinity is not None and (asked := sorted(affinity)):
+        return asked
+    allowed = allowed_cpus(root) or read_cpuset(root) or online
+    return [cpu for cpu in allowed if cpu in online] or allowed or [0]
+
+
+def _threads_of_cores(root: Path, cpus: Sequence[int]) -> list[Threads]:
+    """`cpus` by physical core: as sysfs lists siblings, else as `/proc/cpuinfo` numbers cores, else one each."""
+    listed: Mapping[int, tuple[str, str] | None] | None = None
+    cores: dict[Hashable, list[int]] = {}
+    for cpu in cpus:
+        folder = root / CPUS / f"cpu{cpu}/topology"
+        siblings = list_of(folder / "core_cpus_list") or list_of(folder / "thread_siblings_list")
+        key: Hashable = siblings
+        if not siblings:
+            listed = listed_cores(root) if listed is None else listed
+            key = listed.get(cpu) or cpu
+        elif cpu not in siblings:
+            key = cpu
+        cores.setdefault(key, []).append(cpu)
+    return [tuple(threads) for threads in cores.values()]
+
+
+def _kinds(root: Path, cores: Sequence[Threads], level3: Level) -> tuple[CoreKind, ...]:
+    """What each core is: as Intel's performance counters are named, else by the first numbers that set cores apart."""
+    performance, efficiency, low_power = (
+        set(list_of(root / f"sys/devices/{name}/cpus")) for name in ("cpu_core", "cpu_atom", "cpu_lowpower")
+    )
+    if performance and (efficiency or low_power):
+        kinds: tuple[CoreKind, ...] = tuple(
+            "low-power" if threads[0] in low_power else "efficiency" if threads[0] in efficiency else "performance"
+            for threads in cores
+        )
+    else:
+        kinds = _kinds_by_numbers(root / CPUS, cores)
+    return with_islands(kinds, [threads[0] in level3.sharers for threads in cores])
+
+
+def _kinds_by_numbers(folder: Path, cores: Sequence[Threads]) -> tuple[CoreKind, ...]:
+    kinds: tuple[CoreKind, ...] = ()
+    for name, kinds_by in (
+        ("cpu_capacity", kinds_by_capacity),
+        ("cpufreq/cpuinfo_max_freq", kinds_by_clock),
+        ("acpi_cppc/highest_perf", kinds_by_clock),
+    ):
+        kinds = kinds_by([number_of(folder / f"cpu{threads[0]}" / name) for threads in cores])
+        if "efficiency" in kinds:
+            break
+    return kinds
+
+
+def _cores(
+    folder: Path,
+    cores: Mapping[Threads, Threads],
+    kinds: Mapping[Threads, CoreKind],
+    levels: tuple[Level, Level],
+    numa: Sequence[Node],
+) -> tuple[Core, ...]:
+    """Cores by number. `cores`: their usable threads, each with all it has, of which the first is looked at."""
+    node_of = {number: node.number for node in numa for number in node.cores}
+    ordered = sorted(cores)
+    firsts = [cores[cpus][0] for cpus in ordered]
+    l2 = group_numbers(levels[0].sharers.get(first, (first,)) for first in firsts)
+    l3 = group_numbers(levels[1].sharers.get(first) for first in firsts)
+    return tuple(
+        Core(
+            cpus=cpus,
+            kind=kinds[cores[cpus]],
+            node=node_of[cpus[0]],
+            package=max(0, number_of(folder / f"cpu{first}/topology/physical_package_id") or 0),
+            l2=l2[place],
+            l3=l3[place],
+            max_hz=_max_hz(folder / f"cpu{first}"),
+        )
+        for place, (cpus, first) in enumerate(zip(ordered, firsts, strict=True))
+    )
+
+
+def _max_hz(folder: Path) -> float | None:
+    kilohertz = number_of(folder / "cpufreq/cpuinfo_max_freq")
+    return kilohertz * 1e3 if kilohertz and kilohertz > 0 else None

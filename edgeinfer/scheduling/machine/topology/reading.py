@@ -1,0 +1,55 @@
+"""Reading the machine this process runs on, or one recorded below a folder.
+
+In: a root folder whose `sys` and `proc` are Linux's; "/" is this machine, whatever its system. Out: a `Topology`. Knows
+which reader belongs to which system, nothing of what they read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgeinfer.scheduling.machine.topology.linux import read_linux
+from edgeinfer.scheduling.machine.topology.machine import Topology
+from edgeinfer.scheduling.machine.topology.memory import read_memory
+
+THIS_MACHINE = Path("/")
+
+
+def read_topology(root: Path = THIS_MACHINE, affinity: Iterable[int] | None = None) -> Topology:
+    """The machine below `root`, cut down to what this process may use.
+
+    `affinity`: the CPUs allowed; by default the calling thread's, or those that a recorded `proc/self/status` names.
+    """
+    if root != THIS_MACHINE or sys.platform == "linux":
+        if affinity is None and root == THIS_MACHINE and sys.platform == "linux":
+            affinity = os.sched_getaffinity(0)
+        return read_linux(root, affinity)
+    # psutil, which these load, takes longer than a Linux machine is read
+    if sys.platform == "darwin":
+        from edgeinfer.scheduling.machine.topology.macos import read_macos
+
+        return read_macos()
+    if sys.platform == "win32":
+        from edgeinfer.scheduling.machine.topology.windows import read_windows
+
+        return read_windows()
+    from edgeinfer.scheduling.machine.topology.counted import count_machine
+
+    return count_machine()
+
+
+def usable_cores(root: Path = THIS_MACHINE) -> tuple[int, ...]:
+    """The CPUs to compute on when nothing was measured: one per physical core, at most the container's quota."""
+    return read_topology(root).workers()
+
+
+def available_bytes(root: Path = THIS_MACHINE) -> int:
+    """Memory that can be taken without swapping, within the container's limit."""
+    if root != THIS_MACHINE or sys.platform == "linux":
+        return read_memory(root).available_bytes
+    from edgeinfer.scheduling.machine.topology.counted import system_memory
+
+    return system_memory().available_bytes

@@ -1,0 +1,1 @@
+"""Which weights stay in memory, and what reading the others costs."""

@@ -1,0 +1,282 @@
+"""Which pieces of a model stay in memory where it does not hold all of them, and how the others are read.
+
+In: the pieces in the order of a pass, how often a pass needs each, the memory for weights, the disk's rates. Out: a
+`Residency`, or why there is none. What saves most reading per byte stays; of equals those that are read lie evenly
+between those that stay, so that disk and cores work all the time. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.cost.memory import enough
+from edgeinfer.scheduling.machine.profile import Disk
+from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, ReadTimes, read_times
+from edgeinfer.size_text import size_text
+
+USUAL_READERS = 4
+"""Reads under way at a time where nobody has measured the disk, and at least."""
+LARGE_BYTES, MOST_LARGE_READERS = 256 << 10, 6
+"""More reads of so many bytes gain nothing, whatever a noisy curve says, and take memory."""
+ENOUGH = 0.95
+"""Share of the disk's best rate that fewer reads at a time must reach to be preferred."""
+SPARE_PIECES = 2
+"""Pieces in the window besides those that are being read: one is computed with, one waits."""
+WINDOW_SHARE = 0.5
+"""Most of the memory for weights that the window takes."""
+LEAST_NEURONS = 0.02
+"""Share of all neurons that there is room for at least."""
+SPLITS = 24
+"""Ways to share memory out between single neurons and the rest that are compared."""
+SPARING = 1.2
+"""Fewer bytes are worth so much more of the predicted time: others use the disk too, and predictions are no better."""
+USUAL = Firing()
+LONGEST_TOKEN_S = 60.0
+"""Nobody waits longer for a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPiece:
+    """A piece of a model: its bytes, and how many times a pass over one token needs it (below 1: some passes do)."""
+
+    nbytes: int
+    uses: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLoads:
+    """Experts of a mixture: how many there are in all layers, bytes of the largest, and how many a token uses."""
+
+    count: int
+    nbytes: int
+    used: int
+    active: int
+    """Of one layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronLoads:
+    """Single neurons.
+
+    nbytes       of all of them
+    least_bytes  of those that there must be room for
+    run_bytes    of the largest piece that is read at first; one must fit into the memory for reading
+    read_bytes   memory that each read takes later
+    count        neurons of all layers
+    n_layers     layers of neurons
+    """
+
+    nbytes: int
+    least_bytes: int
+    run_bytes: int
+    read_bytes: int
+    count: int
+    n_layers: int
+
+    @property
+    def reading_bytes(self) -> int:
+        """Memory that neurons are read into."""
+        return max(self.run_bytes, SMALL_READERS * self.read_bytes)
+
+    def in_memory(self, neuron_bytes: int, firing: Firing, times: ReadTimes) -> FiringNeurons:
+        """All of them, of which so many bytes of memory, that for reading included, hold some."""
+        size = self.nbytes / self.count
+        held = max(0.0, (neuron_bytes - self.reading_bytes) / size)
+        return FiringNeurons(self.count, size, self.n_layers, min(held, self.count), firing, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What stays in memory and how the rest is read.
+
+    pinned          numbers of the pieces that stay
+    window_bytes    memory that the others pass through
+    n_readers       reads under way at a time
+    streamed_bytes  read in a pass over one token; of experts as if all were used alike, of neurons as they fire
+    n_experts       experts that there is room for
+    neuron_bytes    memory for single neurons, and for reading them
+    """
+
+    pinned: frozenset[int]
+    window_bytes: int
+    n_readers: int
+    streamed_bytes: float
+    n_experts: int = 0
+    neuron_bytes: int = 0
+
+
+def residency(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+    """What stays in `budget_bytes` of memory, the window included; `what` names the model in messages.
+
+    Raises DoesNotFit for a budget that has no room for a window, and where a token would take too long.
+    """
+    total = sum(load.nbytes for load in loads)
+    largest = max(load.nbytes for load in loads)
+    if total <= budget_bytes:
+        return Residency(frozenset(range(len(loads))), 0, readers(disk, largest), 0.0)
+    if budget_bytes < 2 * largest:
+        raise DoesNotFit(
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
+            f"{enough(largest)} pass through it two at a time; {enough(2 * largest)} at least would work"
+        )
+    n_readers = readers(disk, largest)
+    staying = sum(load.nbytes for load in loads if load.uses > 1)  # a wider window is worth less than these
+    most = min(int(budget_bytes * WINDOW_SHARE), budget_bytes - staying)
+    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, most))
+    pinned = pinned_loads(loads, budget_bytes - window)
+    streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
+    found = Residency(pinned, window, n_readers, streamed)
+    _check_hope(found, total, disk, what)
+    return found
+
+
+def mixture_residency(
+    loads: Sequence[WeightPiece], experts: ExpertLoads, budget_bytes: int, disk: Disk | None, what: str
+) -> Residency:
+    """The same for a model with experts beside the pieces that every pass needs: those come first.
+
+    Raises as `residency`.
+    """
+    n_readers = readers(disk, experts.nbytes)
+    least = (experts.active + n_readers) * experts.nbytes
+    dense = sum(load.nbytes for load in loads)
+    passing = min(dense, 2 * max(load.nbytes for load in loads))
+    if budget_bytes < least + passing:
+        staying = sum(load.nbytes for load in loads if load.uses > 1)
+        works = max(least + passing, room_for_staying(loads, experts, disk, staying) if staying else 0)
+        raise DoesNotFit(
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: a token uses "
+            f"{experts.active} experts of {enough(experts.nbytes)} a layer, {n_readers} are on their way, and the rest "
+            f"takes {enough(works - least)}; {enough(works)} at least would work"
+        )
+    found = residency(loads, min(dense, budget_bytes - least), disk, what)
+    held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
+    n_experts = min(experts.count, (budget_bytes - held) // experts.nbytes)
+    missing = experts.used * experts.nbytes * (1 - n_experts / experts.count)
+    found = Residency(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
+    _check_hope(found, dense + experts.count * experts.nbytes, disk, what)
+    return found
+
+
+def neuron_residency(
+    loads: Sequence[WeightPiece],
+    neurons: NeuronLoads,
+    budget_bytes: int,
+    disk: Disk | None,
+    what: str,
+    firing: Firing = USUAL,
+) -> Residency:
+    """The same for a model with layers of single neurons beside the pieces that every pass needs.
+
+    Memory is shared out between the two so that a token takes little time, and few bytes. Raises as `residency`.
+    """
+    least = least_for_neurons(neurons)
+    dense = sum(load.nbytes for load in loads)
+    if budget_bytes <= least:
+        raise DoesNotFit(
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: "
+            f"{enough(least)} are for single neurons and for reading them; "
+            f"{enough(least + dense // 2)} at least would work"
+        )
+    times, passing = read_times(disk, SMALL_READERS), 2 * max(load.nbytes for load in loads)
+    staying = {number for number, load in enumerate(loads) if load.uses > 1}
+    found = list[tuple[float, Residency]]()
+    most = min(neurons.nbytes + neurons.reading_bytes, budget_bytes - min(dense, passing))
+    for step in range(SPLITS + 1):
+        asked = least + max(0, most - least) * step // SPLITS
+        try:
+            rest = residency(loads, min(dense, budget_bytes - asked), disk, what)
+        except DoesNotFit:
+            if not found:
+                raise
+            break
+        if found and not staying <= rest.pinned:
+            break
+        split = _with_neurons(loads, rest, neurons, budget_bytes, times, firing)
+        read = neurons.in_memory(split.neuron_bytes, firing, times).reads()
+        seconds = rest.streamed_bytes * times.byte_s + read.seconds
+        found.append((seconds, split))
+    longest = SPARING * min(seconds for seconds, _ in found)
+    return min((split for seconds, split in found if seconds <= longest), key=lambda split: split.streamed_bytes)
+
+
+def _with_neurons(
+    loads: Sequence[WeightPiece], dense: Residency, neurons: NeuronLoads, budget: int, times: ReadTimes, firing: Firing
+) -> Residency:
+    """What stays of the pieces that every pass needs, and neurons in the memory that is left."""
+    held = dense.window_bytes + sum(loads[number].nbytes for number in dense.pinned)
+    n_bytes = min(neurons.nbytes + neurons.reading_bytes, budget - held)
+    read = neurons.in_memory(n_bytes, firing, times).reads().n_bytes
+    return replace(dense, streamed_bytes=dense.streamed_bytes + read, neuron_bytes=n_bytes)
+
+
+def least_for_neurons(neurons: NeuronLoads) -> int:
+    """Memory without which single neurons are not worth reading, that for reading them included."""
+    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + neurons.reading_bytes
+
+
+def room_for_staying(loads: Sequence[WeightPiece], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:
+    """Memory in which pieces that must stay surely do, `staying` bytes of them, however large the window is."""
+    largest = max(load.nbytes for load in loads)
+    window = (readers(disk, largest) + SPARE_PIECES) * largest
+    of_experts = 0 if experts is None else (experts.active + readers(disk, experts.nbytes)) * experts.nbytes
+    return of_experts + min(window + staying, sum(load.nbytes for load in loads))
+
+
+def pinned_loads(loads: Sequence[WeightPiece], room: int) -> frozenset[int]:
+    """Numbers of the pieces that stay in `room` bytes: those with most uses, evenly spread among equals."""
+    pinned: set[int] = set()
+    for uses in sorted({load.uses for load in loads}, reverse=True):
+        equals = [number for number, load in enumerate(loads) if load.uses == uses]
+        n_bytes = sum(loads[number].nbytes for number in equals)
+        if n_bytes <= room:
+            pinned.update(equals)
+            room -= n_bytes
+            continue
+        chosen = _spread([(number, loads[number].nbytes) for number in equals], room)
+        pinned.update(chosen)
+        room -= sum(loads[number].nbytes for number in chosen)
+    return frozenset(pinned)
+
+
+def _spread(pieces: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Pieces (number, bytes) that fit into `room`, as evenly over all of them as their sizes allow."""
+    total = sum(n_bytes for _, n_bytes in pieces)
+    chosen, held, passed = [], 0, 0
+    for number, n_bytes in pieces:
+        passed += n_bytes
+        if held + n_bytes <= room * passed / total:
+            chosen.append(number)
+            held += n_bytes
+    return chosen
+
+
+def readers(disk: Disk | None, request_bytes: int) -> int:
+    """The fewest reads at a time that get nearly the disk's best rate for requests of that size."""
+    if disk is None:
+        return USUAL_READERS
+    rates = {depth: curve(request_bytes) for depth, curve in disk.by_depth.items()}
+    best = max(rates.values())
+    fewest = min(depth for depth, rate in rates.items() if rate >= ENOUGH * best)
+    most = MOST_LARGE_READERS if request_bytes >= LARGE_BYTES else max(rates)
+    return max(USUAL_READERS, min(fewest, most))  # beside cores that compute, fewer leave the disk waiting
+
+
+def fastest(disk: Disk | None) -> float | None:
+    """Bytes per second at best, if known."""
+    return None if disk is None else disk.best_bytes_s
+
+
+def _check_hope(found: Residency, total: int, disk: Disk | None, what: str) -> None:
+    """Raises DoesNotFit where reading alone takes longer for a token than anybody waits."""
+    rate = fastest(disk)
+    if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:
+        return
+    raise DoesNotFit(
+        f"{what} would read {size_text(int(found.streamed_bytes))} of its {size_text(total)} from disk for every "
+        f"token, {found.streamed_bytes / rate:.0f} s at {rate / 1e9:.2g} GB/s; a smaller model or a smaller quant "
+        f"would work, or {size_text(int(found.streamed_bytes - LONGEST_TOKEN_S * rate))} more memory"
+    )

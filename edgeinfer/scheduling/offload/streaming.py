@@ -1,0 +1,153 @@
+"""What a model whose weights do not all stay in memory reads in every pass, and what passes take with it.
+
+In: pieces of a model and their `Residency`, the disk's rates, the seconds of a pass that has all its weights. Out: a
+`StreamedModel`, and passes that wait for the disk. Reading goes on while a pass computes and between passes, so a pass
+takes as long as the slower of the two. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from edgeinfer.graph.cost import share_read
+from edgeinfer.scheduling.cost.spent import Spent
+from edgeinfer.scheduling.machine.profile import Disk
+from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons, NeuronReads
+from edgeinfer.scheduling.offload.residency import USUAL, ExpertLoads, NeuronLoads, Residency, WeightPiece
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, USUAL_BYTE_S, read_times
+from edgeinfer.scheduling.placement.step_time import PassTime
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What a pass reads.
+
+    requests  how many of each size in bytes every pass makes
+    n_flying  under way at once
+    experts   of which a pass wants some, as if all were used alike; `n_held` of them are in memory
+    neurons   of which a pass wants those that fire, which are read when nothing else can be done
+    """
+
+    requests: Mapping[int, float]
+    n_flying: int
+    experts: ExpertLoads | None = None
+    n_held: int = 0
+    neurons: FiringNeurons | None = None
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of a pass over one token."""
+        return sum(size * count for size, count in self._all(1).items()) + self.neuron_reads().n_bytes
+
+    def neuron_reads(self, n_tokens: int = 1) -> NeuronReads:
+        """What a pass reads of single neurons, all of it while it waits."""
+        if self.neurons is None:
+            return NeuronReads(0.0, 0.0, 0.0)
+        return self.neurons.reads(n_tokens)
+
+    def seconds(self, disk: Disk | None, n_tokens: int = 1) -> float:
+        """Seconds that the disk takes for a pass over so many tokens."""
+        return self.ahead_s(disk, n_tokens) + self.neuron_reads(n_tokens).seconds
+
+    def ahead_s(self, disk: Disk | None, n_tokens: int = 1) -> float:
+        """Seconds that the disk, a usual one where nobody measured it, takes for what is read while others compute."""
+        if disk is None:
+            return sum(size * count for size, count in self._all(n_tokens).items()) * USUAL_BYTE_S
+        return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self._all(n_tokens).items())
+
+    def _all(self, n_tokens: int) -> dict[int, float]:
+        found, experts = dict(self.requests), self.experts
+        if experts is not None:
+            share = share_read(experts.count * experts.active // experts.used, experts.active, n_tokens)
+            missing = share * (experts.count - self.n_held)
+            found[experts.nbytes] = found.get(experts.nbytes, 0.0) + missing
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedModel:
+    """A model of which only a part stays in memory.
+
+    total_bytes   of all weights, as they are read
+    pinned_bytes  that stay
+    window_bytes  that the others pass through
+    cache_bytes   for experts, which come and go
+    why           this layout, where the model could be read by neurons and whole
+    """
+
+    residency: Residency
+    total_bytes: int
+    pinned_bytes: int
+    window_bytes: int
+    cache_bytes: int
+    streamed: Streamed
+    why: str = ""
+
+    @property
+    def by_neurons(self) -> bool:
+        """Whether single neurons are read of layers with zeros in their activations."""
+        return self.streamed.neurons is not None
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether everything stays, so that no pass reads anything, whatever it needs."""
+        read, experts, neurons = self.streamed.requests, self.streamed.experts, self.streamed.neurons
+        lacks_experts = experts is not None and self.streamed.n_held < experts.count
+        return not (read or lacks_experts or (neurons is not None and neurons.held < neurons.count))
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for weights."""
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.residency.neuron_bytes
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes that a pass over one token reads."""
+        return round(self.streamed.nbytes)
+
+
+def kept_of(
+    loads: Mapping[int, WeightPiece],
+    found: Residency,
+    experts: ExpertLoads | None = None,
+    neurons: NeuronLoads | None = None,
+    firing: Firing = USUAL,
+    disk: Disk | None = None,
+) -> StreamedModel:
+    """What stays and what is read of these pieces, by their numbers, and of experts or neurons beside them."""
+    read = [load for number, load in loads.items() if number not in found.pinned]
+    requests: dict[int, float] = {}
+    for load in read:
+        requests[load.nbytes] = requests.get(load.nbytes, 0.0) + load.uses
+    largest = max((load.nbytes for load in read), default=1)
+    n_flying = found.n_readers if not read else max(1, min(found.n_readers, found.window_bytes // largest - 1))
+    total = sum(load.nbytes for load in loads.values())
+    pinned = total - sum(load.nbytes for load in read)
+    expert_bytes = 0 if experts is None else experts.nbytes
+    all_neurons = 0 if neurons is None else neurons.nbytes
+    return StreamedModel(
+        found,
+        total + all_neurons + expert_bytes * (0 if experts is None else experts.count),
+        pinned,
+        found.window_bytes,
+        expert_bytes * found.n_experts,
+        Streamed(
+            requests,
+            n_flying,
+            experts,
+            found.n_experts,
+            None if neurons is None else neurons.in_memory(found.neuron_bytes, firing, read_times(disk, SMALL_READERS)),
+        ),
+    )
+
+
+def beside_reading(time: PassTime, disk_s: float, waiting_s: float = 0.0) -> PassTime:
+    """A pass whose weights arrive meanwhile: bound by the disk where that takes longer than computing.
+
+    For `waiting_s` more it waits for what it cannot know before.
+    """
+    found = time if disk_s <= time.seconds else replace(time, spent=Spent(disk=disk_s), seconds=disk_s)
+    if not waiting_s:
+        return found
+    return replace(found, spent=found.spent + Spent(disk=waiting_s), seconds=found.seconds + waiting_s)

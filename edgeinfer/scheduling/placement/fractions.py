@@ -1,0 +1,176 @@
+"""What the groups of a model's stages would take with rows split over devices, for every home.
+
+In: the costs of a pass and what is allowed (streaming, which devices compute, a share of RAM rows read from flash).
+Out: a `SplitOption` (shares of a group, seconds) for a group whose weights may lie in the memories of some
+accelerators. Seconds are those of `step_time` for shares instead of rows: all products of a group are split alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES
+from edgeinfer.scheduling.cost.work import StageShape
+from edgeinfer.scheduling.placement.granules import granule
+from edgeinfer.scheduling.placement.lanes import NOISE, DeviceSeconds, balance
+from edgeinfer.scheduling.placement.step_time import PassCosts, n_computed, product_groups
+
+WORTH_GRANULES = 4
+"""Fewer are not streamed to save memory: rounded to rows they might no longer come for nothing."""
+Shares = tuple[float, ...]
+"""Of a group, by the number of the device in the profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOption:
+    """A group split over devices: shares held where they are computed, streamed there, and read from flash."""
+
+    seconds: float
+    own: Shares
+    streamed: Shares
+    flash: Shares
+
+    @property
+    def ram(self) -> float:
+        """Share of the group that lies in the machine's memory."""
+        return self.own[0] + sum(self.streamed)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What lanes may do: rows streamed, the CPU beside accelerators, accelerators beside each other.
+
+    `without`: numbers of devices that have no lanes but at home. `filled`: lanes take one product of a group after the
+    other, so that all but the home's have a single launch. `flash_last`: rows are left on flash only where all other
+    memory is full. `flash_share`: of the rows that the CPU computes, how many come from disk in every pass.
+    """
+
+    streaming: bool = True
+    cpu_computes: bool = True
+    across: bool = True
+    without: tuple[int, ...] = ()
+    filled: bool = False
+    flash_last: bool = False
+    flash_share: float = 0.0
+
+
+class Fractions:
+    """Lanes and options of a pass, each worked out once."""
+
+    def __init__(self, costs: PassCosts, allowed: Allowed) -> None:
+        self.costs, self.allowed = costs, allowed
+        self.names = [rates.name for rates in costs.profile.devices]
+        disk = costs.profile.disk
+        self.disk_bytes_s = disk.best_bytes_s if disk is not None else 0.0
+        self._lanes: dict[tuple[int, int, int], tuple[DeviceSeconds, ...]] = {}
+        self._options: dict[tuple[int, int, int, int], SplitOption | None] = {}
+        self._least: dict[tuple[int, int], float] = {}
+        self._bytes: dict[int, tuple[float, ...]] = {}
+        self._kept: list[StageShape] = []  # shapes are known by identity, so they must stay
+
+    def group_bytes(self, shape: StageShape) -> tuple[float, ...]:
+        """Bytes of the weights of each group."""
+        if id(shape) not in self._bytes:
+            groups = [shape.products[first:stop] for first, stop in product_groups(shape)]
+            self._bytes[id(shape)] = tuple(sum(product.n_bytes for product in group) for group in groups)
+            self._kept.append(shape)
+        return self._bytes[id(shape)]
+
+    def lanes(self, shape: StageShape, group: int, home: int) -> tuple[DeviceSeconds, ...]:
+        """What each device would take for a group of a stage with that home."""
+        key = (id(shape), group, home)
+        if key not in self._lanes:
+            self._kept.append(shape)
+            self._lanes[key] = tuple(self._lane(shape, group, home, device) for device in range(len(self.names)))
+        return self._lanes[key]
+
+    def option(self, shape: StageShape, group: int, home: int, memories: int) -> SplitOption | None:
+        """The best split with any share in the memories of the accelerators whose bits are set, none in others.
+
+        What can be streamed without making a lane longer is, so no memory is taken in vain. None: no lane may compute.
+        """
+        key = (id(shape), group, home, memories)
+        if key not in self._options:
+            held = [inf if device == 0 or memories >> device & 1 else 0.0 for device in range(len(self.names))]
+            self._options[key] = self.split(shape, group, home, held)
+        return self._options[key]
+
+    def split(self, shape: StageShape, group: int, home: int, held: list[float]) -> SplitOption | None:
+        """The best split with at most these shares held by the devices."""
+        lanes = self.lanes(shape, group, home)
+        balanced = balance(lanes, held)
+        if balanced is None:
+            return None
+        own, streamed = [0.0] * len(lanes), [0.0] * len(lanes)
+        least = self._least_streamed(shape, group)
+        for device, (lane, share) in enumerate(zip(lanes, balanced[1], strict=True)):
+            if share > 0:
+                free = lane.for_nothing(share) if device else 0.0
+                beyond = share - held[device] if share > held[device] + NOISE else 0.0
+                streamed[device] = max(beyond, free if free > least else 0.0)
+                own[device] = share - streamed[device]
+        return self.timed(lanes, self.group_bytes(shape)[group], tuple(own), tuple(streamed), (0.0,) * len(lanes))
+
+    def _least_streamed(self, shape: StageShape, group: int) -> float:
+        """Share of a group below which nothing is streamed to save memory."""
+        key = (id(shape), group)
+        if key not in self._least:
+            first, stop = product_groups(shape)[group]
+            sizes = [each.n_rows for each in shape.products[first:stop]]
+            self._least[key] = max(WORTH_GRANULES * granule(n_rows) / n_rows for n_rows in sizes)
+        return self._least[key]
+
+    def timed(
+        self, lanes: tuple[DeviceSeconds, ...], n_bytes: float, own: Shares, streamed: Shares, flash: Shares
+    ) -> SplitOption:
+        """The option of given shares of a group of so many bytes. Flash rows of an accelerator come over its link."""
+        longest = 0.0
+        n_flash = sum(flash)
+        disk_s = n_flash * n_bytes / self.disk_bytes_s if n_flash > 0 else 0.0
+        for device, lane in enumerate(lanes):
+            held, arriving = own[device], streamed[device] + flash[device]
+            shares = (held, arriving) if device else (held + arriving, 0.0)
+            longest = max(longest, lane.seconds(*shares))
+            if flash[device] > 0:
+                longest = max(longest, lane.fixed_s + (held + arriving) * lane.result_s + disk_s)
+        return SplitOption(longest, own, streamed, flash)
+
+    def stage_s(self, shape: StageShape, home: int, attention: int) -> float:
+        """A stage without its groups."""
+        seconds = self.costs.others_s(shape, self.names[home])
+        if shape.attention is not None:
+            seconds += sum(self.costs.attention(shape.attention, self.names[home], self.names[attention]))
+        return seconds
+
+    def _may_help(self, device: int, home: int) -> bool:
+        allowed = self.allowed
+        if device in allowed.without or (device == 0 and not allowed.cpu_computes):
+            return False
+        return allowed.across or device == 0 or home == 0
+
+    def _lane(self, shape: StageShape, group: int, home: int, device: int) -> DeviceSeconds:
+        allowed, costs = self.allowed, self.costs
+        if device != home and not self._may_help(device, home):
+            return DeviceSeconds(inf, 0.0)
+        first, stop = product_groups(shape)[group]
+        products = shape.products[first:stop]
+        n_tokens, here, there = n_computed(shape, costs.step), self.names[device], self.names[home]
+        compute_s = sum(costs.devices[here].product(product, product.n_rows, n_tokens).total for product in products)
+        n_launches = 1 if allowed.filled and device != home else len(products)
+        fixed_s = n_launches * costs.devices[here].rates.op_s
+        result_s = 0.0
+        if device != home and n_tokens:
+            n_bytes = n_tokens * ACTIVATION_BYTES
+            latency_s = costs.move_s(here, there, 1e-9)
+            result_s = costs.move_s(here, there, sum(product.n_rows for product in products) * n_bytes) - latency_s
+            fixed_s += latency_s + costs.move_s(there, here, products[0].columns * n_bytes)
+        n_bytes_held = self.group_bytes(shape)[group]
+        if device == 0:
+            flash_s = allowed.flash_share * n_bytes_held / self.disk_bytes_s if allowed.flash_share else 0.0
+            return DeviceSeconds(fixed_s, max(compute_s, flash_s), result_s)
+        if not allowed.streaming:
+            return DeviceSeconds(fixed_s, compute_s, result_s)
+        latency_s = costs.stream_s(here, 1e-9)
+        stream_s = costs.stream_s(here, n_bytes_held) - latency_s
+        return DeviceSeconds(fixed_s, compute_s, result_s, stream_s, latency_s)

@@ -1,0 +1,65 @@
+"""Where prompts are read: the placement of decoding, with rows of the machine's memory sent to an accelerator instead.
+
+In: a task and its placement for decoding. Out: a placement for passes of many tokens that leaves every weight and cache
+where it is held. Many tokens make a transfer pay that a single one does not: of the rows that the CPU computes in
+decoding, a share is streamed, by predicted seconds. Chooses no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from edgeinfer.scheduling.cost.seconds import Pass
+from edgeinfer.scheduling.machine.profile import CPU
+from edgeinfer.scheduling.placement.granules import granule
+from edgeinfer.scheduling.placement.machine_plan import PlanningTask
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.step_time import attention_device, step_time
+
+SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
+"""Of the rows in the machine's memory that are tried to be streamed."""
+
+
+def prefill_placement(task: PlanningTask, decode: Placement, step: Pass) -> Placement:
+    """The best predicted for a pass like `step`; the placement of decoding itself where nothing is better."""
+    best, least_s = decode, step_time(task.profile, task.work, decode, step, task.caching.kv).seconds
+    for placement in _candidates(task, decode):
+        seconds = step_time(task.profile, task.work, placement, step, task.caching.kv).seconds
+        if seconds < least_s:
+            best, least_s = placement, seconds
+    return best
+
+
+def _candidates(task: PlanningTask, decode: Placement) -> Iterator[Placement]:
+    for target in (rates.name for rates in task.profile.accelerators if rates.link is not None):
+        for share in SHARES:
+            for moves_home in (False, True):
+                known: dict[int, StagePlacement] = {}
+                for stage in decode.stages:
+                    if id(stage) not in known:
+                        known[id(stage)] = _streamed(stage, target, share, moves_home)
+                yield Placement(tuple(known[id(stage)] for stage in decode.stages))
+
+
+def _streamed(stage: StagePlacement, target: str, share: float, moves_home: bool) -> StagePlacement:
+    """A stage with a share of its rows in the machine's memory streamed to a device, which may become its home."""
+    products = tuple(_split(parts, target, share) for parts in stage.products)
+    home = target if moves_home and stage.home == CPU else stage.home
+    return replace(stage, home=home, products=products, attention=attention_device(stage))
+
+
+def _split(parts: tuple[RowRange, ...], target: str, share: float) -> tuple[RowRange, ...]:
+    """Rows that the CPU has of its own are cut in two, the latter ones streamed."""
+    n_rows = max(part.stop for part in parts)
+    unit = granule(n_rows)
+    found: list[RowRange] = []
+    for part in parts:
+        if part.device != CPU or part.held != "own":
+            found.append(part)
+            continue
+        n_streamed = min(part.n_rows, round(part.n_rows * share / unit) * unit)
+        cut = part.stop - n_streamed
+        found += [replace(part, stop=cut)] if cut > part.start else []
+        found += [RowRange(target, cut, part.stop, "streamed")] if n_streamed else []
+    return tuple(found)

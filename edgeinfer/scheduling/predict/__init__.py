@@ -1,0 +1,1 @@
+"""What a whole model will do: speeds as predicted, and corrected by what steps took."""

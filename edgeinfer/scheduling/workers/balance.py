@@ -1,0 +1,173 @@
+"""Which workers take part in the next step and what share each takes, from what the steps before it took.
+
+In: the kind of the next step (tokens, cached tokens), afterwards its seconds and each worker's busy time, and how many
+workers there may be. Out: an `Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them.
+Prefill, decode and the small passes between learn separately, since they are bound by different things. Knows no
+threads, arrays or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from edgeinfer.scheduling.workers.shares import WHOLE, WorkerSpeeds
+from edgeinfer.scheduling.workers.team_size import TeamSize
+
+FEW_TOKENS = 8
+"""Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
+SOME_TOKENS = 64
+"""Larger passes are prompts: long enough that one tells something. Smaller ones are compared by their exact length."""
+PHASES = MappingProxyType(
+    {"one": (2, 2.0, 16, 16), "few": (2, 2.0, 16, 16), "some": (2, 2.0, 16, 16), "many": (1, 0.5, 64, 4)}
+)
+"""Kinds of steps: how many tell two team sizes apart, how much dearer they must have become in all for an alarm, when
+the first trial is due, and the first after a change."""
+SMALL = ("one", "few")
+"""Kinds that a plan for decoding is about."""
+WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
+"""Steps of each kind whose median says how fast the workers are."""
+WARM_STEPS = 6
+"""Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
+LEAVE = 15
+"""Small passes that nobody need look at while all is quiet: Python costs as much as a layer when its data is cold."""
+DEPTH_STEP = 512
+"""Cached tokens that make a noticeable difference to a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Workers in increasing order and where each one's share begins, in parts of WHOLE; the last cut is WHOLE.
+
+    `pinned`: each on its own core. A single worker is pinned only while it is tried, to get to a good core at once, and
+    where it matters which kind of core it is; else the system knows better which core is idle.
+    """
+
+    workers: tuple[int, ...]
+    cuts: tuple[int, ...]
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SteadySteps:
+    """Steps like the last one that need no decision and no record, for as long as none takes more than `longest_s`."""
+
+    n_steps: int
+    longest_s: float
+
+
+NO_LEAVE = SteadySteps(0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """What is known of one kind of step."""
+
+    team: TeamSize
+    speeds: WorkerSpeeds
+
+
+class Balance:
+    """The assignments of `n_workers`, step after step: `assign`, run the step, `record`."""
+
+    def __init__(
+        self, n_workers: int, decode_shares: Sequence[float] = (), prefill_shares: Sequence[float] = ()
+    ) -> None:
+        """Shares of the workers to begin with, of small and of large passes: 0 for none, () for equal ones."""
+        shares = {name: tuple(decode_shares if name in SMALL else prefill_shares) for name in PHASES}
+        planned = {name: sum(share > 0 for share in found) or n_workers for name, found in shares.items()}
+        sizes = candidate_sizes(n_workers, *planned.values())
+        self._phases = {
+            name: _Phase(
+                TeamSize(sizes, *trials, first_size=planned[name]), WorkerSpeeds(n_workers, WINDOWS[name], shares[name])
+            )
+            for name, trials in PHASES.items()
+        }
+        self._n_workers = self._most_workers = n_workers
+        self._ranks: tuple[int, ...] = ()
+        self._phase = self._phases["one"]
+        self._bucket: Hashable = None
+        self._n_tokens = 1
+        self._n_small = WARM_STEPS  # small passes since the last large one
+        self._assignment = Assignment((0,), (0, WHOLE), False)
+
+    def limit(self, most_workers: int, ranks: tuple[int, ...] = ()) -> None:
+        """From the next step on, no more than so many workers, at least 1, and first those of the lowest ranks.
+
+        `ranks`: of each worker; () where all are equal, so that the fastest come first.
+        """
+        self._most_workers = min(most_workers, self._n_workers)
+        self._ranks = ranks
+        for phase in self._phases.values():
+            phase.team.limit(self._most_workers)
+
+    def assign(self, n_tokens: int, n_cached: int) -> Assignment:
+        """Who should run the next step, of so many tokens after so many cached ones."""
+        if self._n_workers == 1:
+            return self._assignment
+        self._phase = self._phases[_phase_of(n_tokens)]
+        length = n_tokens if n_tokens <= SOME_TOKENS else -(n_tokens - 1).bit_length()
+        self._n_small = self._n_small + 1 if n_tokens <= FEW_TOKENS else 0
+        self._bucket = length, (n_cached // DEPTH_STEP).bit_length(), min(self._n_small, WARM_STEPS)
+        self._n_tokens = n_tokens
+        size, speeds = self._phase.team.size(self._bucket), self._phase.speeds
+        workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size, self._ranks)
+        pinned = size > 1 or size != self._phase.team.settled_size or bool(self._ranks)
+        cuts = speeds.cuts(workers)
+        last = self._assignment
+        if (workers, cuts, pinned) != (last.workers, last.cuts, last.pinned):
+            self._assignment = Assignment(workers, cuts, pinned)
+        return self._assignment
+
+    def record(self, seconds: float, busy: Sequence[float], n_before: int = 0) -> None:
+        """What the step took that was assigned last, and how long each of its workers was busy.
+
+        `n_before`: steps on leave before it.
+        """
+        if self._n_workers == 1:
+            return
+        team, before = self._phase.team, self._phase.team.settled_size
+        assigned = self._assignment
+        team.record(self._bucket, seconds / self._n_tokens, n_before)
+        self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
+        if len(assigned.workers) < before == team.settled_size and team.is_steady:
+            self._phase.speeds.suspect(assigned.workers)
+        if (size := team.settled_size) != before:
+            for phase in self._phases.values():
+                if phase is not self._phase:
+                    phase.team.alert(larger=size > before)
+
+    @property
+    def leave(self) -> SteadySteps:
+        """Whether the next steps may go on as the last one did."""
+        if self._n_tokens > FEW_TOKENS or self.wants_free_cores or self._phase.speeds.is_surprised:
+            return NO_LEAVE
+        longest_s = self._n_tokens * self._phase.team.notable_cost(self._bucket)
+        return SteadySteps(LEAVE, longest_s) if longest_s else NO_LEAVE
+
+    @property
+    def wants_free_cores(self) -> bool:
+        """Whether `note_free_cores` would help: some workers are left out, and should return when they can."""
+        return any(phase.team.settled_size < self._most_workers for phase in self._phases.values())
+
+    def note_free_cores(self, n_free: float) -> None:
+        """How many of the workers' cores were idle of late, the system says."""
+        for phase in self._phases.values():
+            phase.team.note_free(n_free)
+
+
+def candidate_sizes(n_workers: int, *planned: int) -> tuple[int, ...]:
+    """The team sizes worth trying: all up to four; of more the powers of two, all, all but one, and planned ones."""
+    if n_workers <= 4:
+        return tuple(range(1, n_workers + 1))
+    powers = {1 << exponent for exponent in range(n_workers.bit_length())}
+    return tuple(sorted(size for size in powers | {n_workers - 1, n_workers, *planned} if size <= n_workers))
+
+
+def _phase_of(n_tokens: int) -> str:
+    if n_tokens == 1:
+        return "one"
+    if n_tokens <= FEW_TOKENS:
+        return "few"
+    return "some" if n_tokens <= SOME_TOKENS else "many"

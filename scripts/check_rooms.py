@@ -1,0 +1,72 @@
+"""Rooms and names that the import contracts do not check: no circle of imports, and class names that are unique.
+
+Run from the repository root: `python scripts/check_rooms.py`. Imports within functions count, those for type checkers
+alone do not. Prints one line per finding; exits 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+
+PACKAGE = "edgeinfer"
+
+
+def circles(graph: grimp.ImportGraph) -> Iterator[list[str]]:
+    """Groups of modules that import each other, over whatever way: Tarjan's strongly connected components."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    for start in sorted(graph.modules):
+        work = [(start, iter(sorted(graph.find_modules_directly_imported_by(start))))] if start not in index else []
+        for module, _ in work:
+            index[module] = lowest[module] = len(index)
+            stack.append(module)
+        while work:
+            module, imported = work[-1]
+            for other in imported:
+                if other not in index:
+                    index[other] = lowest[other] = len(index)
+                    stack.append(other)
+                    work.append((other, iter(sorted(graph.find_modules_directly_imported_by(other)))))
+                    break
+                if other in stack:
+                    lowest[module] = min(lowest[module], index[other])
+            else:
+                work.pop()
+                if work:
+                    lowest[work[-1][0]] = min(lowest[work[-1][0]], lowest[module])
+                if lowest[module] == index[module]:
+                    group = stack[stack.index(module) :]
+                    del stack[-len(group) :]
+                    if len(group) > 1:
+                        yield sorted(group)
+
+
+def homonyms(root: Path) -> dict[str, list[str]]:
+    """Class names that several modules define, and where; a class within a class has a name of its own with it."""
+    places = defaultdict(list)
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path.relative_to(root).as_posix())
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parent.parent
+    sys.path.insert(0, str(root))
+    graph = grimp.build_graph(PACKAGE, cache_dir=None, exclude_type_checking_imports=True)
+    findings = [f"a circle of imports: {', '.join(group)}" for group in circles(graph)]
+    findings += [f"class {name} is defined in {', '.join(found)}" for name, found in homonyms(root).items()]
+    print("\n".join(findings) if findings else f"rooms: {len(graph.modules)} modules in order")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

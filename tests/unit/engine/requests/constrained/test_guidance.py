@@ -1,0 +1,105 @@
+"""What constraints make of grammars and vocabularies: refused at once, followed to the end, the same on every way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
+from edgeinfer.engine.requests.constrained.guidance import Guidance
+from edgeinfer.engine.requests.constrained.guided_json import MOST_DIGITS
+from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.models.text import Tokenizer
+from tests.conftest import SPECIAL, byte_characters
+from tests.unit.models.text.small_vocabularies import gguf_metadata
+
+NUMBER = "12345678901234567890123456789"
+
+
+def byte_level(words: Sequence[str] = (), *, without: str = "", pre: str = "default") -> Tokenizer:
+    """A byte-level tokenizer with these words, each a character longer than another, lacking some bytes."""
+    tokens = [*SPECIAL, *(character for character in byte_characters() if character not in without), *words]
+    types = [3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL))
+    merges = [f"{word[:-1]} {word[-1]}" for word in words]
+    return Tokenizer.from_metadata(
+        gguf_metadata("gpt2", tokens, types, pre=pre, merges=merges, bos_token_id=0, eos_token_id=2)
+    )
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return byte_level()
+
+
+def constraint(tokenizer: Tokenizer, schema: object) -> Constraint:
+    return Guidance(tokenizer).constraint(Grammar("json", json.dumps(schema)))
+
+
+def follow(constraint: Constraint, tokens: Sequence[int]) -> None:
+    for token in tokens:
+        constraint.accept(token)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("json", '{"$ref": "#"}'),
+        Grammar("grammar", 'root ::= root "a"'),
+        Grammar("json", json.dumps({"type": "object", "properties": {f"k{n}": {} for n in range(5000)}})),
+    ],
+)
+def test_what_shows_in_the_first_step_is_refused_before_it(tokenizer: Tokenizer, grammar: Grammar) -> None:
+    with pytest.raises(BadSetting, match="cannot be followed"):
+        Guidance(tokenizer).constraint(grammar)
+
+
+def test_long_numbers_end_where_they_may(tokenizer: Tokenizer) -> None:
+    """A multiple of 7 of more than 20 digits may come about; then it must not go on with digits."""
+    guided = constraint(tokenizer, {"type": "integer", "multipleOf": 7})
+    follow(guided, tokenizer.encode(str(7 * 10**MOST_DIGITS), add_special=False))
+    digits = [tokenizer.encode(str(digit), add_special=False)[0] for digit in range(10)]
+    assert not guided.mask()[digits].any()
+    assert not any(guided.allows(digit) for digit in digits)
+    assert guided.allows(2)
+    guided = constraint(tokenizer, {"type": "integer", "multipleOf": 7})
+    follow(guided, tokenizer.encode("1" * (MOST_DIGITS + 5), add_special=False))
+    assert guided.mask()[digits].all()
+
+
+def test_what_is_drafted_of_a_number_is_as_short_as_what_is_written(tokenizer: Tokenizer) -> None:
+    written, tokens = constraint(tokenizer, {"type": "number"}), tokenizer.encode("-" + "1" * 30, add_special=False)
+    n = written.n_allowed(tokens)
+    assert n == 1 + MOST_DIGITS
+    follow(written, tokens[:5])
+    assert written.n_allowed(tokens[5:]) == n - 5
+    follow(written, tokens[5:n])
+    assert not written.allows(tokens[n])
+    text = tokenizer.encode('"' + "1" * 30 + '\\"2"', add_special=False)
+    assert constraint(tokenizer, {"type": "string"}).n_allowed(text) == len(text)
+
+
+def test_forced_text_is_cut_into_the_same_tokens_at_once_and_one_by_one() -> None:
+    """Pre-tokenizers cut numbers in threes from where they begin, so what is asked for later is cut otherwise."""
+    tokenizer = byte_level(["12", "45", "78", "123", "789", "01", "012", "90", "901", "23", "234"], pre="llama-bpe")
+    ways = []
+    for most in (100, 1):
+        guided, tokens = constraint(tokenizer, {"const": NUMBER}), []
+        while forced := guided.forced()[:most]:
+            follow(guided, forced)
+            tokens += forced
+        ways.append([tokenizer.piece(token) for token in tokens])
+    assert ways[0] == ways[1]
+    assert b"".join(ways[0]) == f'"{NUMBER}"'.encode()
+
+
+def test_what_a_vocabulary_cannot_write_is_refused() -> None:
+    """No token has the byte F1, with which characters from U+40000 begin."""
+    lacking = byte_level(without="\u00f1")
+    with pytest.raises(BadSetting, match="schema cannot be followed: it wants the byte F1, which no token"):
+        constraint(lacking, {"const": "a\U00040000"})
+    assert constraint(byte_level(), {"const": "a\U00040000"}).forced()
+    later = constraint(lacking, {"enum": ["a\U00040000", "b"]})
+    with pytest.raises(EdgeInferError, match="wants the byte F1"):
+        follow(later, lacking.encode('"a', add_special=False))

@@ -1,0 +1,149 @@
+"""Which answers are in the making: what has entered is found until it is over, and ends where it is not wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.scheduler import scheduler
+from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.ticket import Ticket
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.serving.allotment import PassRoom, Wish, allot
+from edgeinfer.scheduling.serving.pace import Pace
+from edgeinfer.scheduling.serving.priority import AGED_S
+from tests.unit.engine.scheduler.served import Served, request
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Tokenizer:
+    with GGUFFile.open(tiny_model) as file:
+        return Tokenizer.from_metadata(file.metadata)
+
+
+def test_an_answer_is_among_those_that_entered_while_it_begins_and_while_it_is_parked(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tokenizer, n_pages=5)
+    found: list[tuple[Ticket, ...]] = []
+    behind = served.ticket(request(range(3, 133), 60, 1), "background", shares=False)
+    begin, put = behind.answer.begin, served.scheduler.admission.parking.put
+
+    def beginning(*, is_first: bool) -> None:
+        found.append(served.scheduler.admission.tickets)  # as another thread looks meanwhile
+        begin(is_first=is_first)
+
+    def parking(cached: object) -> None:
+        found.append(served.scheduler.admission.tickets)
+        put(cached)
+
+    monkeypatch.setattr(behind.answer, "begin", beginning)
+    monkeypatch.setattr(served.scheduler.admission.parking, "put", parking)
+    served.scheduler.step()
+    watched = served.ticket(request(range(60, 160), 60, 2), driven=False, shares=False)
+    served.scheduler.step()
+    assert found == [(behind,), (behind, watched)]
+    assert behind.n_parked == 1
+    assert served.scheduler.has_driven
+    served.scheduler.close()
+    assert served.scheduler.admission.tickets == ()
+    assert not served.scheduler.has_driven
+
+
+def test_a_stop_ends_answers_that_wait_whoever_is_before_them(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, most_active=1)
+    first, second, third = (served.ticket(request(range(3, 50), 100, seed)) for seed in range(3))
+    served.scheduler.step()
+    third.answer.stop()
+    served.scheduler.step()
+    assert [each.is_over for each in (first, second, third)] == [False, False, True]
+    served.scheduler.stop()
+    served.scheduler.step()
+    assert [each.answer.stats.finish_reason for each in (first, second, third)] == ["cancelled"] * 3
+    assert second.answer.n_generated == 0
+
+
+def test_a_parked_stream_that_nobody_reads_takes_no_room_from_others(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=5)
+    left = request(range(3, 103), 100)
+    idle = served.ticket(left, driven=False)
+    while idle.is_wanted:
+        served.scheduler.step()
+    behind = served.ticket(request(range(60, 200), 100, 3), "background", shares=False)
+    served.run(behind)
+    assert (idle.n_parked, behind.n_parked) == (1, 0)
+    while served.leader.next_piece(idle) is not None:
+        pass
+    assert idle.answer.text == served.alone(left).text
+
+
+def test_nobody_waits_for_a_prefix_that_a_stream_reads_that_nobody_asks(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    served = Served(tokenizer, n_pages=8, parking=Parking(0, lambda: tmp_path / "none"))
+    idle = served.ticket(request(range(3, 103), 100), driven=False)
+    while idle.is_wanted:
+        served.scheduler.step()
+    served.scheduler.admission.parking.put(idle.answer.cached)  # forgotten: there is no place for it
+    wanted = request([*range(3, 103), 150], 10, 5)
+    late = served.ticket(wanted)
+    served.run(late)
+    served.same(late, wanted)
+
+
+def test_an_answer_whose_beginning_is_broken_off_is_over(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tokenizer)
+    wanted = request([7, 8], 20)
+    fine, broken = served.ticket(wanted), served.ticket(request([9], 20))
+
+    def interrupted(*, is_first: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(broken.answer, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        served.scheduler.step()
+    assert broken.is_over
+    served.run(fine)
+    served.same(fine, wanted)
+
+
+def test_a_background_answer_that_has_waited_long_has_its_share_of_passes_for_a_while(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, seen = Served(tokenizer), list[list[bool]]()
+
+    def noting(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
+        seen.append([wish.is_interactive for wish in wishes])
+        return allot(wishes, pace, room)
+
+    monkeypatch.setattr(scheduler, "allot", noting)
+    first, second = (served.ticket(request([7 + n], 20), "background") for n in range(2))
+    first._waits_since_s -= AGED_S
+    served.scheduler.step()
+    served.ticket(request([9], 20))
+    served.scheduler.step()
+    first._stays_until_s -= AGED_S
+    served.scheduler.step()
+    assert seen == [[False, False], [True, False, True], [False, False, True]]
+    assert not second.is_over
+
+
+def test_no_more_wait_for_a_prefix_than_could_begin(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, looked = Served(tokenizer, n_pages=40, most_active=4), list[object]()
+    best = served.scheduler.admission.prefixes.best
+
+    def noting(cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
+        looked.append(cached)
+        return best(cached, prompt)
+
+    monkeypatch.setattr(served.scheduler.admission.prefixes, "best", noting)
+    wanted = [request([*range(3, 103), 150 + n], 4, n) for n in range(20)]
+    entered = [served.ticket(each) for each in wanted]
+    served.scheduler.step()
+    assert len(looked) == 1 + 4  # the one that begins, and as many as there may be
+    served.run(*entered)
+    for ticket, each in zip(entered, wanted, strict=True):
+        served.same(ticket, each)
+    assert all(ticket.answer.stats.n_cached >= 96 for ticket in entered[1:])

@@ -1,0 +1,379 @@
+"""The scheduler: each answer is what it is alone, whoever it shares passes and memory with."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.engine.scheduler import prefixes
+from edgeinfer.engine.scheduler import ticket as tickets
+from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.leading import Leader
+from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.ticket import Ticket
+from edgeinfer.errors import EdgeInferError, EngineClosed
+from edgeinfer.graph.step import Step
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.text import Tokenizer
+from tests.unit.engine.scheduler.served import Served, request
+
+SYSTEM = range(3, 103)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Tokenizer:
+    with GGUFFile.open(tiny_model) as file:
+        return Tokenizer.from_metadata(file.metadata)
+
+
+def test_prompts_are_read_while_others_go_on(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    wanted = [request(range(3, 3 + n), 20, n) for n in (1, 90, 40, 200)]
+    entered = [served.ticket(each) for each in wanted]
+    served.run(*entered)
+    for ticket, each in zip(entered, wanted, strict=True):
+        served.same(ticket, each)
+    assert max(served.lane.sizes) <= 32
+
+
+def test_somebody_who_comes_takes_memory_from_background_answers_and_they_go_on(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=8)
+    behind = [request(range(3, 73), 100, seed) for seed in range(2)]
+    entered = [served.ticket(each, "background") for each in behind]
+    for _ in range(12):
+        served.scheduler.step()
+    watched = request(range(100, 200), 30)
+    ticket = served.ticket(watched)
+    served.run(ticket)
+    served.same(ticket, watched)
+    assert served.scheduler.admission.parking.counts.in_ram > 0
+    assert not any(each.is_over for each in entered)
+    served.run(*entered)
+    for other, each in zip(entered, behind, strict=True):
+        served.same(other, each)
+    counts = served.scheduler.admission.parking.counts
+    assert (counts.back, counts.forgotten, served.scheduler.admission.parking.ram_bytes) == (counts.in_ram, 0, 0)
+    assert sum(each.n_parked for each in entered) == counts.in_ram
+
+
+@pytest.mark.parametrize("place", ["ram", "disk", "nowhere"])
+def test_a_parked_answer_is_the_same_wherever_it_waited(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    parking = Parking(1 << 30 if place == "ram" else 0, lambda: tmp_path)
+    if place == "nowhere":
+
+        def full(**_: object) -> None:
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    served = Served(tokenizer, n_pages=5, parking=parking)
+    first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
+    behind = served.ticket(first, "background", shares=False)
+    for _ in range(9):
+        served.scheduler.step()
+    watched = served.ticket(second, shares=False)
+    served.run(watched)
+    assert behind.n_parked == 1
+    assert list(tmp_path.iterdir()) == []  # files have no name
+    served.run(behind)
+    served.same(behind, first)
+    served.same(watched, second)
+    counts = parking.counts
+    assert (counts.in_ram, counts.on_disk, counts.forgotten) == {"ram": (1, 0, 0), "disk": (0, 1, 0)}.get(
+        place, (0, 0, 1)
+    )
+    n_read = sum(served.lane.sizes)
+    assert (n_read > 130 + 59 + 100 + 59) == (place == "nowhere")  # what is forgotten is read again
+    assert served.pool.executor.n_free_pages == 5
+
+
+def test_a_parked_file_that_cannot_be_read_back_costs_time_and_no_token(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    parking = Parking(0, lambda: tmp_path)
+    served = Served(tokenizer, n_pages=5, parking=parking)
+    first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
+    behind = served.ticket(first, "background", shares=False)
+    for _ in range(9):
+        served.scheduler.step()
+    watched = served.ticket(second, shares=False)
+    while not behind.n_parked:
+        served.scheduler.step()
+    (kept,) = parking._parked.values()
+    kept.file.truncate(10)
+    served.run(watched, behind)
+    served.same(behind, first)
+    assert parking.counts.forgotten == 1
+
+
+def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    wanted = [request([*SYSTEM, 150 + n, 160 + n], 10, n) for n in range(4)]
+    entered = [served.ticket(each) for each in wanted]
+    served.run(*entered)
+    for ticket, each in zip(entered, wanted, strict=True):
+        served.same(ticket, each)
+    assert [ticket.answer.stats.n_cached for ticket in entered] == [0, 96, 96, 96]  # what is left is too little to wait
+    assert sum(served.lane.sizes) == 102 + 9 + 3 * (6 + 9)
+
+
+def test_what_was_read_of_answers_that_are_over_is_kept_while_there_is_room(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    first = request(SYSTEM, 20)
+    ticket = served.ticket(first)
+    served.run(ticket)
+    turn = request([*SYSTEM, *ticket.answer.tokens, 150, 151], 20)
+    again = served.ticket(turn)
+    served.run(again)
+    served.same(again, turn)
+    assert again.answer.stats.n_cached == 119  # its last token had not been read
+    assert len(served.scheduler.admission.prefixes.kept) == 1  # one that begins as the other replaces it
+    other = request([*SYSTEM[:50], 200, 201], 20)
+    branch = served.ticket(other)
+    served.run(branch)
+    served.same(branch, other)
+    assert branch.answer.stats.n_cached == 50
+    assert len(served.scheduler.admission.prefixes.kept) == 2
+    large = request(range(20, 220), 56)
+    served.run(*[served.ticket(large, shares=False) for _ in range(6)])
+    assert len(served.scheduler.admission.prefixes.kept) < 2
+    served.scheduler.close()
+    assert served.pool.executor.n_free_pages == 24
+
+
+def test_no_more_is_kept_than_so_many(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "MOST_KEPT", 3)
+    served = Served(tokenizer, n_pages=40)
+    for n in range(6):
+        served.run(served.ticket(request(range(3 + 20 * n, 23 + 20 * n), 4)))
+    assert len(served.scheduler.admission.prefixes.kept) == 3
+
+
+def test_streams_that_nobody_asks_get_a_few_pieces_ahead_and_give_way(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=8)
+    left = request(range(3, 103), 100)
+    idle = served.ticket(left, driven=False)
+    busy = served.ticket(request(range(40, 60), 200), driven=True)
+    for _ in range(120):
+        served.scheduler.step()
+    assert len(idle._pieces) == tickets.AHEAD
+    served.run(busy)
+    more = [request(range(60 + n, 200), 50, n) for n in range(2)]
+    entered = [served.ticket(each, "background", shares=False) for each in more]
+    served.run(*entered)
+    assert idle.n_parked
+    pieces = []
+    while (piece := served.leader.next_piece(idle)) is not None:
+        pieces.append(piece)
+    assert "".join(pieces) == served.alone(left).text
+
+
+def test_leaving_forgets_what_nobody_has_seen(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    wanted = request(range(3, 40), 50)
+    ticket = served.ticket(wanted)
+    while ticket.answer.n_generated < 20:
+        served.scheduler.step()
+    seen = "".join(served.leader.next_piece(ticket) or "" for _ in range(5))
+    served.scheduler.leave(ticket)
+    assert ticket.is_over
+    assert ticket.answer.text == seen
+    assert served.alone(wanted).text.startswith(seen)
+    waiting = served.ticket(request([5], 5))
+    served.scheduler.leave(waiting)  # it has not begun
+    assert waiting.is_over
+    assert waiting.answer.stats.finish_reason == "cancelled"
+
+
+def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    wanted = request(range(3, 40), 50)
+
+    def begun() -> Generation:
+        generation = Generation(served.pool.open(), tokenizer, wanted, leader=served.leader)
+        pieces = generation.pieces()
+        shown = next(pieces)
+        assert served.scheduler.admission.active
+        del pieces  # its finalizer runs here
+        assert generation.text == shown
+        return generation
+
+    begun()
+    assert served.scheduler.admission.tickets == ()  # nobody held the lock
+    with served.pool.lock:  # as a finalizer in the middle of a pass
+        left = begun()
+        assert len(served.scheduler.admission.active) == 1
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with served.pool.lock:
+            holds.set()
+            ends.wait(10)
+
+    pieces = Generation(served.pool.open(), tokenizer, wanted, leader=served.leader).pieces()
+    next(pieces)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait(10)
+    pieces.close()  # another thread makes a pass
+    ends.set()
+    thread.join()
+    other = served.ticket(request([5], 3))
+    served.run(other)
+    assert served.scheduler.admission.tickets == ()
+    assert left.stats is not None
+
+
+def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_over_with_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tokenizer)
+    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), leader=served.leader).pieces()
+    next(pieces)
+    last = served.ticket(request([7], 1))
+    real = served.lane.run
+
+    def run(step: Step) -> np.ndarray:
+        dropping = threading.Thread(target=pieces.close)
+        dropping.start()
+        dropping.join(10)
+        return real(step)
+
+    monkeypatch.setattr(served.lane, "run", run)
+    served.scheduler.step()
+    assert last.is_over
+    assert served.scheduler.admission.tickets == ()
+    assert not any(member.runs for member in served.pool.members)
+
+
+def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tokenizer)
+    good, bad = request([7, 8], 20), request([9], 20)
+    fine, broken = served.ticket(good), served.ticket(bad)
+
+    def show(token: int) -> str:
+        raise EdgeInferError("no such token")
+
+    monkeypatch.setattr(broken.answer, "show", show)
+    served.run(fine, broken)
+    served.same(fine, good)
+    with pytest.raises(EdgeInferError, match="no such token"):
+        served.leader.next_piece(broken)
+
+
+def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tokenizer)
+    entered = served.under_way()
+    real = served.lane.run
+
+    def interrupted(step: Step) -> np.ndarray:
+        served.lane.run = real  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    served.lane.run = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        served.scheduler.step()
+    served.run(*entered)
+    for ticket, each in entered.items():
+        served.same(ticket, each)
+
+
+def test_a_failed_pass_fails_all_that_took_part(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    entered = [served.ticket(request([7 + n], 20)) for n in range(2)]
+    served.scheduler.step()
+
+    def broken(step: Step) -> np.ndarray:
+        raise EdgeInferError("the device is gone")
+
+    served.lane.run = broken  # type: ignore[method-assign]
+    served.run(*entered)
+    for ticket in entered:
+        ticket.take_all()
+        with pytest.raises(EdgeInferError, match="the device is gone"):
+            served.leader.next_piece(ticket)
+
+
+def test_threads_lead_for_each_other(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=40)
+    wanted = [request(range(3 + n, 40 + n), 60, n) for n in range(6)]
+    found: dict[int, Generation] = {}
+
+    def stream(number: int) -> None:
+        generation = Generation(served.pool.open(), tokenizer, wanted[number], leader=served.leader)
+        found[number] = generation
+        list(generation.pieces())
+
+    threads = [threading.Thread(target=stream, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for number, each in enumerate(wanted):
+        assert found[number].text == served.alone(each).text
+    assert len(served.lane.sizes) < 0.7 * 6 * 60  # most passes were shared
+
+
+def told(generation: Generation, left: list[int], over: threading.Event) -> None:
+    """Count the answers that are over; all of them are once none is left."""
+    if generation._ticket.is_over:
+        left[0] -= 1
+        if not left[0]:
+            over.set()
+
+
+def test_the_engines_thread_leads_where_nobody_waits_and_sleeps_when_there_is_nothing(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer)
+    wanted = [request([7 + n], 30, n) for n in range(3)]
+    for _ in range(2):
+        over, left = threading.Event(), [3]
+        made: list[Ticket] = []
+        for each in wanted:
+            generation = Generation(served.pool.reserve(), tokenizer, each, leader=served.leader, shares_prefix=True)
+
+            made.append(generation.drive(partial(told, generation, left, over)))
+        assert over.wait(30)
+        for ticket, each in zip(made, wanted, strict=True):
+            served.same(ticket, each)
+    n_passes = served.scheduler.counts.passes
+    thread = served.leader._thread
+    assert thread is not None
+    assert thread.is_alive()
+    assert not served.leader._demand.is_set()
+    assert served.scheduler.counts.passes == n_passes
+    served.leader.close()
+    assert not thread.is_alive()
+
+
+def test_closing_ends_what_is_in_the_making_and_what_waits(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, most_active=1)
+    entered = [served.ticket(request([7 + n], 60), driven=False) for n in range(3)]
+    for _ in range(4):
+        served.scheduler.step()
+    served.leader.close()
+    assert all(ticket.is_over for ticket in entered)
+    assert {ticket.answer.stats.finish_reason for ticket in entered} == {"cancelled"}
+    served.pool.close()
+    late = served.ticket(request([7], 5))
+    with pytest.raises(EngineClosed):
+        Leader(served.scheduler).next_piece(late)
+
+
+def test_a_bug_in_the_engines_thread_reaches_who_waits(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tokenizer)
+
+    def broken() -> bool:
+        raise RuntimeError("unheard of")
+
+    monkeypatch.setattr(served.scheduler, "step", broken)
+    over = threading.Event()
+    generation = Generation(served.pool.reserve(), tokenizer, request([5], 5), leader=served.leader)
+    ticket = generation.drive(over.set)
+    assert over.wait(30)
+    with pytest.raises(RuntimeError, match="unheard of"):
+        served.leader.next_piece(ticket)
+    served.leader.close()
