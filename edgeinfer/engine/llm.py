@@ -112,7 +112,7 @@ class LLM(TextReader):
     @property
     def policy(self) -> PowerPolicy:
         """What may be used of the machine just now, in the mode it was loaded with."""
-        return self._pool.executor.regime.policy
+        return self._pool.executor.power_limiter.policy
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.approximation import approximate_on
 from edgeinfer.engine.facts import Facts
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.offload.residency import Holding, room_for, stored
 from edgeinfer.engine.opening import open_evaluator
@@ -323,7 +323,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
     loops = None if drafts_later or speculation.spec == "off" else Loops()
     executor: SequenceEvaluator | None = None
     try:
-        regime = Regime.of_machine(wanted.mode, kinds)
+        power_limiter = PowerLimiter.of_machine(wanted.mode, kinds)
         with ThreadPoolExecutor(1) as beside:
             texts = None
             if is_own(wanted.device) and subject.spec is not None:
@@ -333,10 +333,10 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             if wanted.isolate:
                 from edgeinfer.engine.run.isolation.isolated import Isolated
 
-                places = wanted.mode, kinds, regime, wanted.progress, wanted.schedule, subject.approx
+                places = wanted.mode, kinds, power_limiter, wanted.progress, wanted.schedule, subject.approx
                 executor = Isolated.open(wanted.device, subject.file, limits, options, *places, rows=subject.rows)
             else:
-                arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule, wanted.sharing)
+                arguments = (subject, limits, options, wanted.progress, power_limiter, wanted.schedule, wanted.sharing)
                 executor = open_evaluator(wanted.device, *arguments)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
         drafts, draft_notices = drafts_for(

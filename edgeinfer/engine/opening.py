@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from edgeinfer.backends.base import DeviceOptions, Limits, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.multi.opening import open_model
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing, Subject, is_own
@@ -35,7 +35,7 @@ def open_executor(
     device: str,
     options: DeviceOptions | None = None,
     progress: Progress = no_progress,
-    regime: Regime | None = None,
+    power_limiter: PowerLimiter | None = None,
     schedule: str = AUTO_SCHEDULE,
 ) -> Executor:
     """Open devices by name and compile the model for them. Raises as `multi.opening.open_model`."""
@@ -46,7 +46,7 @@ def open_executor(
         limits,
         fingerprint,
         options,
-        regime=regime,
+        power_limiter=power_limiter,
         notices=opened.notices,
         inputs=spec.inputs,
     )
@@ -58,7 +58,7 @@ def open_evaluator(
     limits: Limits,
     options: DeviceOptions,
     progress: Progress = no_progress,
-    regime: Regime | None = None,
+    power_limiter: PowerLimiter | None = None,
     schedule: str = AUTO_SCHEDULE,
     sharing: SequenceSharing | None = None,
 ) -> SequenceEvaluator:
@@ -69,7 +69,7 @@ def open_evaluator(
     """
     kind = subject.program or (None if is_own(device) else kind_of(device))
     if isinstance(kind, EvaluatorKind):
-        return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
+        return ForeignExecutor.open(kind, device, subject, limits, options, progress, power_limiter)
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
     spec, file = subject.spec, subject.gguf
@@ -77,16 +77,16 @@ def open_evaluator(
 
     def rescue() -> SequenceEvaluator:
         require_fit(memory_need(AUTO_DEVICE, spec, file.tensors, limits), available_bytes())
-        return open_executor(*model, AUTO_DEVICE, options, progress, regime)
+        return open_executor(*model, AUTO_DEVICE, options, progress, power_limiter)
 
     if schedule in BATCH_SCHEDULES or ("," in device and sharing is not None and schedule == AUTO_SCHEDULE):
         from edgeinfer.engine.multi.overlap.opening import open_batch
 
         vram_bytes = None if sharing is None else sharing.vram_bytes
-        shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, regime)
+        shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, power_limiter)
         if shared.capabilities.overlapping is not None:
             return RescuedBatches(shared, rescue)
         executor = shared
     else:
-        executor = open_executor(*model, device, options, progress, regime, schedule)
+        executor = open_executor(*model, device, options, progress, power_limiter, schedule)
     return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)

@@ -1,7 +1,7 @@
-"""The regime: what the governor allows just now, kept up to date, and rests that keep computing to its part of time.
+"""The power limiter applies what the governor allows now: a limit of workers, and rests for a share of the time.
 
-In: sensors, looked at between passes, and when passes began and ended. Out: a `Policy` for whoever decides about crews
-and drafts, and rests. One for all models on a device. Knows no models, tokens or kernels.
+In: sensors, read between passes, and when passes began and ended. Out: a `PowerPolicy` for those that split work and
+draft, and rests. One for all models on a device. Knows no models, tokens or kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stopping(Protocol):
     def is_set(self) -> bool: ...
 
 
-class Regime:
+class PowerLimiter:
     """What a governor allows, pass after pass. `clock` gives seconds, `sleep` takes them.
 
     `rest` and `joules` may be called by several threads, the others by one at a time.
@@ -51,12 +51,12 @@ class Regime:
         self._rested_s = clock()
 
     @classmethod
-    def of_machine(cls, mode: Mode, kinds: Sequence[CoreKind]) -> Regime:
+    def of_machine(cls, mode: Mode, kinds: Sequence[CoreKind]) -> PowerLimiter:
         """A mode on this machine, with workers on cores of these kinds."""
         return cls(Governor(mode, kinds), Sensors(), EnergyCounter.open())
 
     @classmethod
-    def free(cls, n_workers: int) -> Regime:
+    def free(cls, n_workers: int) -> PowerLimiter:
         """No limits, and nobody looks: for measurements and tests."""
         kinds: list[CoreKind] = ["performance"] * n_workers
         return cls(Governor("max", kinds), Sensors(Condition), EnergyCounter())

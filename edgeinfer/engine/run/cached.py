@@ -15,7 +15,7 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.fair_lock import FairLock
 from edgeinfer.engine.run.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
@@ -170,7 +170,8 @@ class CachedSequence:
     def most_drafted(self) -> tuple[int, int]:
         """Most tokens of a draft, its root included, and the most that may follow one another after the root.
 
-        Nothing is drafted where that could take the memory of other sequences, and no more than the regime allows.
+        Nothing is drafted where that could take the memory of other sequences, and no more than the power limiter
+        allows.
         """
         if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
             return 1, 0
@@ -185,12 +186,12 @@ class CachedSequence:
     @property
     def _most_in_a_draft(self) -> int:
         limits = self.pool.executor.limits
-        return min(limits.max_tokens, limits.max_outputs, self.regime.policy.most_drafted)
+        return min(limits.max_tokens, limits.max_outputs, self.power_limiter.policy.most_drafted)
 
     @property
-    def regime(self) -> Regime:
+    def power_limiter(self) -> PowerLimiter:
         """What may be used of the machine."""
-        return self.pool.executor.regime
+        return self.pool.executor.power_limiter
 
     @property
     def lock(self) -> FairLock:

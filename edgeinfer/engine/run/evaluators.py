@@ -14,7 +14,7 @@ from typing import Protocol
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.backends.stored import WeightReads
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.limits import memory_need, unknown_need
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
@@ -31,7 +31,7 @@ from edgeinfer.steps import Progress, no_progress
 class SequenceEvaluator(Protocol):
     """One model, ready to evaluate; one call at a time (callers hold a lock). Close it."""
 
-    regime: Regime
+    power_limiter: PowerLimiter
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:

@@ -15,7 +15,7 @@ from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_sequences
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.offload.firing import keep_seen
 from edgeinfer.engine.offload.pressure import Pressure
@@ -47,11 +47,11 @@ class Executor(Observed):
         options: DeviceOptions | None = None,
         *,
         is_guest: bool = False,
-        regime: Regime | None = None,
+        power_limiter: PowerLimiter | None = None,
         notices: tuple[str, ...] = (),
         inputs: Inputs = IDS_ONLY,
     ) -> None:
-        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
+        """`is_guest`: the device is another executor's. `power_limiter`: what may be used; None: everything."""
         self.notices, self._inputs = notices, inputs
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
@@ -61,7 +61,7 @@ class Executor(Observed):
         self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows)
         options = options or DeviceOptions()
         self._n_workers = 1 if has.workers is None else has.workers.n_workers
-        self.regime = Regime.free(self._n_workers) if regime is None else regime
+        self.power_limiter = PowerLimiter.free(self._n_workers) if power_limiter is None else power_limiter
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
         showing = None if has.buffers is None else self
@@ -73,7 +73,7 @@ class Executor(Observed):
         """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
         lane = compiled(self._device, spec, file, limits, progress)
         own = self._device, lane, limits, fingerprint, self._options
-        return Executor(*own, is_guest=True, regime=self.regime, inputs=spec.inputs)
+        return Executor(*own, is_guest=True, power_limiter=self.power_limiter, inputs=spec.inputs)
 
     def __enter__(self) -> Executor:
         return self
@@ -105,7 +105,7 @@ class Executor(Observed):
     @property
     def n_workers(self) -> int:
         """Workers that may share a step just now, 1 where there is no team."""
-        return min(self._n_workers, self.regime.policy.most_workers)
+        return min(self._n_workers, self.power_limiter.policy.most_workers)
 
     @property
     def limits(self) -> Limits:
@@ -144,15 +144,15 @@ class Executor(Observed):
         self._inputs.check(batch, self._limits.n_context)
         if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
-        self.regime.look()
+        self.power_limiter.look()
         if self._pressure is not None:
             self._pressure.look()
         placement = self._place(lane, batch)
         if self._adaptation is None:
             if isinstance(lane, SharedLane):
-                lane.use(self.regime.policy.most_workers)
+                lane.use(self.power_limiter.policy.most_workers)
             return lane.run(placement.step)
-        self._adaptation.limit(self.regime.policy)
+        self._adaptation.limit(self.power_limiter.policy)
         self._adaptation.before(batch)
         logits = lane.run(placement.step)
         self._adaptation.after()

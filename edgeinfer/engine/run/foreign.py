@@ -16,7 +16,7 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.inputs import IDS_ONLY
@@ -46,7 +46,7 @@ class ForeignExecutor:
         kind: EvaluatorKind,
         options: DeviceOptions,
         fingerprint: str,
-        regime: Regime | None = None,
+        power_limiter: PowerLimiter | None = None,
     ) -> None:
         self._evaluator: Evaluator | None = evaluator
         self._kind, self._options = kind, options
@@ -56,7 +56,7 @@ class ForeignExecutor:
         self.batch_invariant = evaluator.batch_invariant
         self.n_vocab, self.n_context_trained = evaluator.n_vocab, evaluator.n_context_trained
         self.notices = evaluator.notices
-        self.regime = Regime.free(evaluator.n_workers) if regime is None else regime
+        self.power_limiter = PowerLimiter.free(evaluator.n_workers) if power_limiter is None else power_limiter
         self._cache = KVCache(self.limits.n_pages, self.limits.n_context)
 
     @classmethod
@@ -68,19 +68,19 @@ class ForeignExecutor:
         limits: Limits,
         options: DeviceOptions,
         progress: Progress = no_progress,
-        regime: Regime | None = None,
+        power_limiter: PowerLimiter | None = None,
     ) -> ForeignExecutor:
         """Open a model's file with a program. Raises DeviceUnavailable, UnsupportedModel, DoesNotFit."""
         if subject.rows:
             raise UnsupportedModel(f"{device} takes token ids alone, no rows of numbers; --device cpu takes both")
         options = replace(options, target=device.partition(":")[2])
-        return cls._of(kind, options, subject.file.path, subject.fingerprint, limits, progress, regime)
+        return cls._of(kind, options, subject.file.path, subject.fingerprint, limits, progress, power_limiter)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> ForeignExecutor:
         """Another model, with the same program; close it too. Raises as `open`."""
-        return self._of(self._kind, self._options, file.path, fingerprint, limits, progress, self.regime)
+        return self._of(self._kind, self._options, file.path, fingerprint, limits, progress, self.power_limiter)
 
     @classmethod
     def _of(
@@ -91,10 +91,10 @@ class ForeignExecutor:
         fingerprint: str,
         limits: Limits,
         progress: Progress,
-        regime: Regime | None,
+        power_limiter: PowerLimiter | None,
     ) -> ForeignExecutor:
         limits = replace(limits, max_tokens=PASS_TOKENS)
-        return cls(kind.open(path, limits, options, progress), kind, options, fingerprint, regime)
+        return cls(kind.open(path, limits, options, progress), kind, options, fingerprint, power_limiter)
 
     def __enter__(self) -> ForeignExecutor:
         return self
@@ -115,7 +115,7 @@ class ForeignExecutor:
     @property
     def n_workers(self) -> int:
         """Workers of a pass of one token just now."""
-        return min(self._open().n_workers, self.regime.policy.most_workers)
+        return min(self._open().n_workers, self.power_limiter.policy.most_workers)
 
     @property
     def resident_bytes(self) -> int:
@@ -174,8 +174,8 @@ class ForeignExecutor:
         if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
         self._cache.place(batch)
-        self.regime.look()
-        evaluator.use(self.regime.policy.most_workers)
+        self.power_limiter.look()
+        evaluator.use(self.power_limiter.policy.most_workers)
         return evaluator.evaluate(batch)
 
     def commit(self, sequence: int, path: Int32s) -> None:

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.engine.kv.saved_state import seal, unseal
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
@@ -57,7 +57,7 @@ class Rescued:
         self._lost: DeviceFailed | MemoryError | None = None
         """What the device died of, while there is no memory for another."""
         self._next, self._told = 0, list[str]()
-        self.regime: Regime = evaluator.regime
+        self.power_limiter: PowerLimiter = evaluator.power_limiter
 
     def close(self) -> None:
         """Give everything back; may be called twice."""
@@ -203,7 +203,7 @@ class Rescued:
         except EdgeInferError as other:
             raise DeviceFailed(f"{failed.device} failed ({why}), and nothing else can go on: {other}") from reason
         self._lost = None
-        self.regime = self._inner.regime
+        self.power_limiter = self._inner.power_limiter
         self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({why})")
         for known in self._known.values():
             known.number = None

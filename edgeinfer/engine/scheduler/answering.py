@@ -70,7 +70,7 @@ class Answer:
         request.check(cached.n_context)
         self.cached = cached
         self.stop_asked = StopFlag()
-        self._regime = cached.regime
+        self._power_limiter = cached.power_limiter
         self.request = request
         self._speculator, self._opens = speculator, opens
         self._own: ClosingSpeculator | None = None
@@ -80,7 +80,7 @@ class Answer:
         shows_control = request.tools is not None and request.tools.is_written_by_token(tokenizer)
         self._decoder = StreamDecoder(tokenizer, show_control=shows_control, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
-        self._joules = self._regime.joules if counts_energy else _unknown
+        self._joules = self._power_limiter.joules if counts_energy else _unknown
         self._meter, self._read_before = GenerationMeter(), 0
         self._history = list(request.prompt)
         self._mixed = request.mixed
@@ -370,7 +370,7 @@ class Answer:
             steps=meter.steps,
             accepted_per_step=meter.accepted_per_step,
             seed=self._sampler.seed,
-            policy=self._regime.policy.reason,
+            policy=self._power_limiter.policy.reason,
             joules=meter.joules,
             weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
             draft=None if self._speculator is None else self._speculator.report(),

@@ -101,8 +101,8 @@ class Scheduler:
 
     def step(self) -> bool:
         """One pass for all answers that take part in it, and let those begin that can; whether there was anything."""
-        pool, regime = self.pool, self.pool.executor.regime
-        regime.rest(self._stopped)
+        pool, power_limiter = self.pool, self.pool.executor.power_limiter
+        power_limiter.rest(self._stopped)
         started = time.perf_counter()
         with pool.lock:
             try:
@@ -116,7 +116,7 @@ class Scheduler:
             if has_work:
                 n_before = self.counts.n_evaluated
                 self._take(self._given(works))
-                regime.worked(started)
+                power_limiter.worked(started)
                 if not self._advances:
                     self.pace.observe(self.counts.n_evaluated - n_before, time.perf_counter() - started)
             took_part = tuple(self.admission.active)

@@ -17,7 +17,7 @@ import numpy as np
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi.overlap.choosing import Choosing
 from edgeinfer.engine.multi.overlap.flights import Flight
 from edgeinfer.engine.multi.overlap.homes import Home, Homes
@@ -53,15 +53,15 @@ class OverlapExecutor:
         fingerprint: str,
         choosing: Choosing,
         options: DeviceOptions | None = None,
-        regime: Regime | None = None,
+        power_limiter: PowerLimiter | None = None,
         notices: tuple[str, ...] = (),
         spare_pages: int = 0,
     ) -> None:
-        """`options`: of the CPU. `regime`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
+        """`options`: of the CPU. `power_limiter`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
         self.limits = replace(pair.offloaded, n_pages=pair.resident.n_pages + pair.offloaded.n_pages)
         self.device, self.notices = pair.name, notices
         self.n_workers = 1 if options is None else options.n_workers or 1
-        self.regime = Regime.free(self.n_workers) if regime is None else regime
+        self.power_limiter = PowerLimiter.free(self.n_workers) if power_limiter is None else power_limiter
         self._options, self._fingerprint, self._choosing = options, fingerprint, choosing
         self._pair: Pair | None = pair
         n_context, memory = self.limits.n_context, pair.accelerator.memory
@@ -96,7 +96,9 @@ class OverlapExecutor:
         """Another model, on the CPU alone, in turns with this one's attention; close it too. Raises DoesNotFit."""
         device = self._open().host_device
         lane = compiled(device, spec, file, limits, progress)
-        return Executor(device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
+        return Executor(
+            device, lane, limits, fingerprint, self._options, is_guest=True, power_limiter=self.power_limiter
+        )
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
@@ -248,8 +250,8 @@ class OverlapExecutor:
         """Before each pass: what was not committed is forgotten, and the CPU uses what it may."""
         pair = self._open()
         self._traffic.discard_pending()
-        self.regime.look()
-        pair.host.use(self.regime.policy.most_workers)
+        self.power_limiter.look()
+        pair.host.use(self.power_limiter.policy.most_workers)
         return pair
 
     def _start(self, pieces: Sequence[BatchPiece]) -> list[Flight]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Limits, kind_of, open_device
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO
 from edgeinfer.engine.multi.opening import FORMATS, open_model, own_memory
 from edgeinfer.engine.multi.overlap.choosing import Choosing
@@ -46,7 +46,7 @@ def open_overlap(
     progress: Progress = no_progress,
     *,
     resident_pages: int | None = None,
-    regime: Regime | None = None,
+    power_limiter: PowerLimiter | None = None,
 ) -> OverlapExecutor:
     """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
 
@@ -57,7 +57,7 @@ def open_overlap(
     options = options or DeviceOptions()
     _refuse_whole(spec, device)
     situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
-    return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
+    return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, power_limiter)
 
 
 def open_batch(
@@ -69,7 +69,7 @@ def open_batch(
     schedule: str,
     progress: Progress,
     vram_bytes: int | None,
-    regime: Regime | None,
+    power_limiter: PowerLimiter | None,
 ) -> OverlapExecutor | Executor:
     """`open_overlap`, but for AUTO one of the devices alone where that is predicted to make more tokens.
 
@@ -84,8 +84,10 @@ def open_batch(
         if expectation.prefers_one:
             found = open_model(expectation.best_alone, spec, file, limits, options, AUTO, progress)
             told = (*found.notices, expectation.refusal(name))
-            return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
-    return _open(situation, None, spec, file, limits, options, schedule, progress, regime)
+            return Executor(
+                found.device, found.lane, limits, fingerprint(file), options, power_limiter=power_limiter, notices=told
+            )
+    return _open(situation, None, spec, file, limits, options, schedule, progress, power_limiter)
 
 
 def _open(
@@ -97,7 +99,7 @@ def _open(
     options: DeviceOptions,
     schedule: str,
     progress: Progress,
-    regime: Regime | None,
+    power_limiter: PowerLimiter | None,
 ) -> OverlapExecutor:
     """Open both devices, with as many pages each as there is room for."""
     limits = replace(limits, windows=None)  # each home of sequences keeps everything
@@ -113,7 +115,7 @@ def _open(
     n_spare = SPARE_PAGES if pair.resident.n_pages else 0
     told = situation.expectation(pair.resident.n_pages - n_spare, limits).notice(situation.name, schedule)
     host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
-    return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
+    return OverlapExecutor(pair, fingerprint(file), choosing, host, power_limiter, (told,), n_spare)
 
 
 def accelerator_of(device: str) -> str:

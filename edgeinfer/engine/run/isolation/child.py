@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.capabilities import ModelProgram
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
@@ -207,8 +207,8 @@ def _open(opening: RemoteOpening, connection: Connection) -> Server:
         send_reply(connection, RemoteReply(progress=(what, done, total)))
 
     subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx, rows=opening.rows)
-    regime = Regime.of_machine(opening.mode, opening.kinds)
-    how = opening.limits, opening.options, tell, regime, opening.schedule
+    power_limiter = PowerLimiter.of_machine(opening.mode, opening.kinds)
+    how = opening.limits, opening.options, tell, power_limiter, opening.schedule
     evaluator = open_evaluator(opening.device, subject, *how)
     subject.file.release()
     program = evaluator.capabilities.program

@@ -19,7 +19,7 @@ from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.read_text import ReadText
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteOpening, inputs_of
 from edgeinfer.engine.run.isolation.process import Child, ChildDied
@@ -42,10 +42,10 @@ T = TypeVar("T")
 class Isolated:
     """One model on one device in a child process. Close it, or use `with`."""
 
-    def __init__(self, opening: RemoteOpening, regime: Regime, progress: Progress = no_progress) -> None:
+    def __init__(self, opening: RemoteOpening, power_limiter: PowerLimiter, progress: Progress = no_progress) -> None:
         """Raises what opening the model raises, and DeviceFailed where the process dies of it."""
         self._opening = opening
-        self.regime = regime
+        self.power_limiter = power_limiter
         self._lock = threading.RLock()
         self._sequences: dict[int, KnownSequence] = {}
         self._next = 0
@@ -77,18 +77,18 @@ class Isolated:
         options: DeviceOptions,
         mode: Mode,
         kinds: tuple[CoreKind, ...],
-        regime: Regime,
+        power_limiter: PowerLimiter,
         progress: Progress = no_progress,
         schedule: str = "auto",
         approx: float | None = None,
         *,
         rows: bool = False,
     ) -> Isolated:
-        """A model's file on a device, by its name. `regime` of this process, `mode` and `kinds` for the other's."""
+        """A model's file on a device, by its name. `power_limiter`: of this process; `mode`, `kinds`: of the other."""
         opening = RemoteOpening(
             file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx, rows
         )
-        return cls(opening, regime, progress)
+        return cls(opening, power_limiter, progress)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -97,7 +97,7 @@ class Isolated:
         opening = replace(
             self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None, rows=False
         )
-        return Isolated(opening, self.regime, progress)
+        return Isolated(opening, self.power_limiter, progress)
 
     def __enter__(self) -> Isolated:
         return self
@@ -204,7 +204,7 @@ class Isolated:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
         self._inputs.check(batch, self.limits.n_context)
         self._pending = None
-        self.regime.look()
+        self.power_limiter.look()
         logits = self._with_child(lambda child: self._evaluate(child, batch), self._flag)
         self._pending = batch
         return logits

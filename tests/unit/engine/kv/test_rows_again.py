@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.isolation.isolated import Isolated
@@ -96,7 +96,7 @@ def test_a_saved_state_keeps_what_must_be_read_again(direct: Executor, golden: R
 def test_another_process_reads_rows_again(direct: Executor, golden: RowGolden) -> None:
     expected = journey(direct, golden)
     with open_subject(golden.model, "reference", LIMITS.n_context, rows=True).file as file:
-        how = LIMITS, DeviceOptions(n_workers=1), "max", ("performance",), Regime.free(1)
+        how = LIMITS, DeviceOptions(n_workers=1), "max", ("performance",), PowerLimiter.free(1)
         with Isolated.open("reference", file, *how, rows=True) as apart:  # type: ignore[arg-type]
             assert close(journey(apart, golden, lambda: crash(apart)), expected)
             assert len(apart.take_notices()) == 1

@@ -1,4 +1,4 @@
-"""The regime: policies that follow the machine, and rests that keep computing to its part of the time."""
+"""The power limiter: policies that follow the machine, and rests that keep computing to its part of the time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.power import EnergyCounter, Sensors
-from edgeinfer.engine.measure.power_limiter import LEAST_REST_S, NAP_S, Regime
+from edgeinfer.engine.measure.power_limiter import LEAST_REST_S, NAP_S, PowerLimiter
 from edgeinfer.scheduling.workers.governor import Condition, Governor
 from edgeinfer.settings import Mode
 from tests.unit.engine.measure.test_power import count, powercap
 
 
 class World:
-    """A machine and its time, for a regime."""
+    """A machine and its time, for a power limiter."""
 
     def __init__(self, mode: Mode, energy: EnergyCounter | None = None) -> None:
         self.now_s = 10.0
@@ -28,7 +28,7 @@ class World:
         self.naps: list[float] = []
         sensors = Sensors(lambda: replace(self.condition), self.clock)
         governor = Governor(mode, ("performance",) * 4)
-        self.regime = Regime(governor, sensors, energy or EnergyCounter(), self.clock, self.sleep)
+        self.power_limiter = PowerLimiter(governor, sensors, energy or EnergyCounter(), self.clock, self.sleep)
         self.stopped = threading.Event()
 
     def clock(self) -> float:
@@ -41,10 +41,10 @@ class World:
 
     def work(self, seconds: float) -> None:
         """A pass, after the rest that is due."""
-        self.regime.rest(self.stopped)
+        self.power_limiter.rest(self.stopped)
         started_s = self.now_s
         self.now_s += seconds
-        self.regime.worked(started_s)
+        self.power_limiter.worked(started_s)
 
 
 @pytest.mark.parametrize("pass_s", [0.001, 0.03, 0.7])
@@ -54,7 +54,7 @@ def test_computing_takes_its_part_of_the_time(pass_s: float) -> None:
     for _ in range(n_passes):
         world.work(pass_s)
     spent_s = world.now_s - 10.0
-    assert n_passes * pass_s / spent_s == pytest.approx(world.regime.policy.duty, rel=0.03)
+    assert n_passes * pass_s / spent_s == pytest.approx(world.power_limiter.policy.duty, rel=0.03)
     assert min(sum(world.naps), LEAST_REST_S) == LEAST_REST_S
 
 
@@ -73,11 +73,11 @@ def test_rests_of_several_answers_add_up() -> None:
     """Two that take turns: the second one begins when the first has ended, without a rest, and both are made up for."""
     world = World("quiet")
     for _ in range(200):
-        world.regime.rest(world.stopped)
+        world.power_limiter.rest(world.stopped)
         for _ in range(2):
             started_s = world.now_s
             world.now_s += 0.1
-            world.regime.worked(started_s)
+            world.power_limiter.worked(started_s)
     assert 200 * 0.2 / (world.now_s - 10) == pytest.approx(0.6, rel=0.03)
 
 
@@ -103,17 +103,17 @@ def test_a_stop_ends_a_rest_and_full_time_has_none() -> None:
 
 def test_policies_follow_the_machine_and_stay_the_same_object_otherwise() -> None:
     world = World("balanced")
-    first = world.regime.policy
+    first = world.power_limiter.policy
     world.condition = Condition(plugged_in=True, temperature_c=50)
     world.now_s += 5
-    world.regime.look()
-    assert world.regime.policy is first
+    world.power_limiter.look()
+    assert world.power_limiter.policy is first
     world.condition = Condition(plugged_in=False, battery_percent=10)
-    world.regime.look()
-    assert world.regime.policy is first  # it is not time yet
+    world.power_limiter.look()
+    assert world.power_limiter.policy is first  # it is not time yet
     world.now_s += 5
-    world.regime.look()
-    assert world.regime.policy.most_workers == 2
+    world.power_limiter.look()
+    assert world.power_limiter.policy.most_workers == 2
 
 
 def test_energy_is_read_often_enough_to_see_it_begin_anew(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_energy_is_read_often_enough_to_see_it_begin_anew(tmp_path: Path) -> Non
     for number in range(2, 40):
         count(root, "intel-rapl:0", number * 1_000_000 % 10_000_000)
         world.now_s += 3
-        world.regime.look()
-    assert world.regime.joules() == pytest.approx(38)
+        world.power_limiter.look()
+    assert world.power_limiter.joules() == pytest.approx(38)
 
 
 MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn and"}]

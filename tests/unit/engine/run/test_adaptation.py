@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Timing
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.measure.power import EnergyCounter, Sensors
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run import adaptation
 from edgeinfer.engine.run.adaptation import Adaptation
 from edgeinfer.engine.run.executor import Executor
@@ -178,10 +178,10 @@ def test_a_policy_that_limits_nothing_else_disturbs_nobody(monkeypatch: pytest.M
 
 def test_an_executor_keeps_its_crew_to_the_policy() -> None:
     lane = StaffedLane(Machine((1.0,) * 4))
-    regime = Regime(
+    power_limiter = PowerLimiter(
         Governor("battery", ("performance",) * 2 + ("efficiency",) * 2), Sensors(Condition), EnergyCounter()
     )
-    with Executor(SlotDevice(), lane, LIMITS, "model", regime=regime) as executor:
+    with Executor(SlotDevice(), lane, LIMITS, "model", power_limiter=power_limiter) as executor:
         assert executor.n_workers == 2
         decode(executor, 100)
     assert {crew.workers for crew in lane.crews if len(crew.workers) == 2} == {(2, 3)}

@@ -22,7 +22,7 @@ import edgeinfer
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.measure.power_limiter import Regime
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
@@ -43,7 +43,7 @@ CRASHES = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT] if sys.platform != "w
 
 def isolated(path: Path, device: str = "reference", limits: Limits = LIMITS) -> Isolated:
     with open_subject(path, device, limits.n_context).file as file:
-        return Isolated.open(device, file, limits, OPTIONS, "max", ("performance",), Regime.free(1))
+        return Isolated.open(device, file, limits, OPTIONS, "max", ("performance",), PowerLimiter.free(1))
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ os._exit(3)
 def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
     options = replace(OPTIONS, cores=(4096,))
     with open_subject(tiny_model, "cpu", 64).file as file, pytest.raises(EdgeInferError, match="cannot be used here"):
-        Isolated.open("cpu", file, LIMITS, options, "max", ("performance",), Regime.free(1))
+        Isolated.open("cpu", file, LIMITS, options, "max", ("performance",), PowerLimiter.free(1))
 
 
 def test_a_process_that_dies_at_once_is_a_failure_in_words(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
