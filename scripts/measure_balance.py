@@ -3,8 +3,8 @@
 Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle,plan] [--threads 2] [--gen 128] [--rounds 3]`.
 Prints one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes calls of worker
 1 take r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is
-here); `idle` compares with a fixed team; `plan` begins with the shares of a profile that rates the last worker wrong by
-two. All runs evaluate the same tokens, and their logits are compared byte by byte.
+here); `idle` compares with a fixed worker pool; `plan` begins with the shares of a profile that rates the last worker
+wrong by two. All runs evaluate the same tokens, and their logits are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Crew, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch
@@ -71,14 +71,14 @@ class Run:
 
 
 class Bench:
-    """One compiled model that runs with any crew; `slow_down` reaches its team."""
+    """One compiled model that runs with any work split; `slow_down` reaches its worker pool."""
 
     def __init__(self, model: Model, n_threads: int, n_gen: int) -> None:
         device = CpuDevice(DeviceOptions(n_threads))
         self._limits = limits_for(N_PROMPT + n_gen)
-        self.team = Team(n_threads, device.cores, device.library)
+        self.worker_pool = WorkerPool(n_threads, device.cores, device.library)
         self.lane = CpuLane(
-            model.spec, model.file, self._limits, self.team, device.library, device.isa, lambda *_: None
+            model.spec, model.file, self._limits, self.worker_pool, device.library, device.isa, lambda *_: None
         )
         self._device = device
         self.n_gen = n_gen
@@ -99,14 +99,14 @@ class Bench:
     @property
     def shares(self) -> str:
         """What share of the last step each worker had."""
-        cuts = self.lane.crew.cuts
+        cuts = self.lane.work_split.cuts
         return "/".join(f"{(stop - start) / cuts[-1]:.2f}" for start, stop in itertools.pairwise(cuts))
 
-    def run(self, crew: Crew | None, n_prompt: int = N_PROMPT) -> Run:
-        """A prompt and `n_gen` tokens with a fixed crew, or adapting."""
-        executor = self.adaptive if crew is None else self._fixed
-        if crew is not None:
-            self.lane.crew = crew
+    def run(self, work_split: WorkSplit | None, n_prompt: int = N_PROMPT) -> Run:
+        """A prompt and `n_gen` tokens with a fixed work split, or adapting."""
+        executor = self.adaptive if work_split is None else self._fixed
+        if work_split is not None:
+            self.lane.work_split = work_split
         sequence, digest = executor.create(), hashlib.sha256()
         seconds, sizes, most = [], [], self._limits.max_tokens
         chunks = [(place, min(n_prompt, place + most)) for place in range(0, n_prompt, most)]
@@ -118,7 +118,7 @@ class Bench:
             logits = executor.evaluate(batch)
             executor.commit(sequence, order)
             seconds.append(time.perf_counter() - started)
-            sizes.append(len(self.lane.crew.workers))
+            sizes.append(len(self.lane.work_split.workers))
             if stop == n_prompt:
                 self.prompt_shares = self.shares
             digest.update(logits.tobytes())
@@ -127,12 +127,12 @@ class Bench:
         return Run(sum(seconds[:n_chunks]), seconds[n_chunks:], digest.hexdigest(), sizes[n_chunks:])
 
 
-def even(bench: Bench) -> Crew:
-    return Crew.even(bench.n_threads)
+def even(bench: Bench) -> WorkSplit:
+    return WorkSplit.even(bench.n_threads)
 
 
-def alone() -> Crew:
-    return Crew((0,), Crew.even(1).cuts, pinned=False)
+def alone() -> WorkSplit:
+    return WorkSplit((0,), WorkSplit.even(1).cuts, pinned=False)
 
 
 def rates(runs: list[Run]) -> tuple[float, float]:
@@ -156,9 +156,9 @@ def measure_slow(bench: Bench, rounds: int) -> None:
         plain, split, adapted = [], [], []
         bench.restart()
         for _ in range(rounds + 1):
-            bench.team.slow_down(1, 1.0)
+            bench.worker_pool.slow_down(1, 1.0)
             plain.append(bench.run(even(bench)))
-            bench.team.slow_down(1, slowness)
+            bench.worker_pool.slow_down(1, slowness)
             split.append(bench.run(even(bench)))
             adapted.append(bench.run(None))
             shares = f"{bench.prompt_shares} {bench.shares}"
@@ -172,7 +172,7 @@ def measure_slow(bench: Bench, rounds: int) -> None:
                 f"{slowness:4.1f} {phase:>8} {fixed:8.1f} {ours:8.1f} {ideal:8.1f} {ours / ideal:8.2f} "
                 f"{ours / fixed:7.2f}  {shares if phase == 'decode' else ''}"
             )
-    bench.team.slow_down(1, 1.0)
+    bench.worker_pool.slow_down(1, 1.0)
     print(same_bits(everything))
 
 
@@ -189,22 +189,22 @@ def spinning(core: int) -> Iterator[None]:
 
 
 def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
-    """One core taken: adaptive against each fixed team, and what happens when the load comes and goes."""
+    """One core taken: adaptive against each fixed worker pool, and what happens when the load comes and goes."""
     print("\nbusy core: a process spins on one core (tok/s)")
     print(f"{'core':>5} {'team':>12} {'prefill':>8} {'decode':>8}")
     everything = []
     for name, rate in peer_rates(bench, model).items():
         print(f"{'none':>5} {name:>12} {'':>8} {rate}")
-    for core in bench.team.cores[: bench.n_threads]:
+    for core in bench.worker_pool.cores[: bench.n_threads]:
         bench.restart()
         bench.run(None)
         with spinning(core):
             bench.run(None)
-            crews = {"adaptive": None, "all": even(bench), "one": alone()}
-            runs: dict[str, list[Run]] = {name: [] for name in crews}
+            work_splits = {"adaptive": None, "all": even(bench), "one": alone()}
+            runs: dict[str, list[Run]] = {name: [] for name in work_splits}
             for _ in range(rounds):
-                for name, crew in crews.items():
-                    runs[name].append(bench.run(crew))
+                for name, work_split in work_splits.items():
+                    runs[name].append(bench.run(work_split))
             peers = {
                 f"llama.cpp, {threads}": peer_rate(model, threads, bench.n_gen) for threads in (bench.n_threads, 1)
             }
@@ -214,13 +214,13 @@ def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
             everything += its_runs
         for name, rate in peers.items():
             print(f"{core:5} {name:>12} {'':>8} {rate}")
-    for core in bench.team.cores[: bench.n_threads]:
+    for core in bench.worker_pool.cores[: bench.n_threads]:
         everything += measure_change(bench, core)
     print(same_bits(everything))
 
 
 def measure_change(bench: Bench, core: int) -> list[Run]:
-    """The load comes and goes while tokens are decoded: how many tokens until the team has followed."""
+    """The load comes and goes while tokens are decoded: how many tokens until the worker pool has followed."""
     bench.restart()
     before = bench.run(None)
     print(f"core {core}: idle", trace(before))
@@ -234,7 +234,7 @@ def measure_change(bench: Bench, core: int) -> list[Run]:
 
 
 def trace(run: Run) -> str:
-    """Team sizes, token by token, as runs."""
+    """Worker pool sizes, token by token, as runs."""
     parts: list[tuple[int, int]] = []
     for size in run.sizes:
         if parts and parts[-1][0] == size:
@@ -245,7 +245,7 @@ def trace(run: Run) -> str:
 
 
 def first(run: Run, size: int) -> int | str:
-    """Tokens before the team had a size and kept it for eight."""
+    """Tokens before the worker pool had a size and kept it for eight."""
     for place in range(len(run.sizes) - 7):
         if set(run.sizes[place : place + 8]) == {size}:
             return place
@@ -277,7 +277,7 @@ def measure_idle(bench: Bench, rounds: int) -> None:
     bench.restart()
     pairs = []
     for number in range(rounds + 1):
-        runs = [bench.run(crew) for crew in ((even(bench), None) if number % 2 else (None, even(bench)))]
+        runs = [bench.run(work_split) for work_split in ((even(bench), None) if number % 2 else (None, even(bench)))]
         pairs.append(runs if number % 2 else runs[::-1])
     for phase, which in (("prefill", 0), ("decode", 1)):
         fixed, ours = ([rates([run])[which] for run in runs] for runs in zip(*pairs[1:], strict=True))
@@ -288,7 +288,7 @@ def measure_idle(bench: Bench, rounds: int) -> None:
         )
     ours = [pair[1] for pair in pairs]
     print("tokens by a smaller team", sum(size < bench.n_threads for run in ours for size in run.sizes), end=" ")
-    print("of", sum(len(run.sizes) for run in ours), "cuts", bench.lane.crew.cuts)
+    print("of", sum(len(run.sizes) for run in ours), "cuts", bench.lane.work_split.cuts)
     print(same_bits([run for pair in pairs for run in pair]))
 
 

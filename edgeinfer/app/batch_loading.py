@@ -32,18 +32,18 @@ class BatchSettings:
 
 
 def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
-    """Choose the model and load it, once or on several teams of cores. Raises EdgeInferError."""
+    """Choose the model and load it, once or on several worker pools of cores. Raises EdgeInferError."""
     _check_schedule(settings)
     return open_chosen(settings, lambda path: _opened(settings, path, wanted))
 
 
 def _opened(settings: Settings, path: Path, wanted: BatchSettings) -> Replicas:
-    """The model at a path, once or on several teams of cores."""
+    """The model at a path, once or on several worker pools of cores."""
     from edgeinfer.engine.scheduler.replicas import Replicas
 
-    teams = _teams(settings, path, wanted)
-    each = -(-wanted.parallel // max(1, len(teams)))
-    return Replicas.open(lambda cores: _loaded(settings, path, each, cores, wanted.vram_bytes), teams)
+    worker_pools = _worker_pools(settings, path, wanted)
+    each = -(-wanted.parallel // max(1, len(worker_pools)))
+    return Replicas.open(lambda cores: _loaded(settings, path, each, cores, wanted.vram_bytes), worker_pools)
 
 
 def _check_schedule(settings: Settings) -> None:
@@ -55,11 +55,11 @@ def _check_schedule(settings: Settings) -> None:
         raise UnknownKey(f"no schedule is called {settings.machine.schedule!r}; edgeinfer has: {', '.join(names)}")
 
 
-def _teams(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
+def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
     """The cores of each replica; () for one model that is loaded as any other."""
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.engine.run.limits import context_of
-    from edgeinfer.engine.scheduler.replicas import even_teams, planned_teams
+    from edgeinfer.engine.scheduler.replicas import even_worker_pools, planned_worker_pools
     from edgeinfer.models.load import open_model
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -79,7 +79,7 @@ def _teams(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores
         cores = machine.cores or read_topology().workers()
         if machine.threads is not None and machine.threads < n_replicas:
             raise BadSetting(f"{n_replicas} replicas need at least as many threads; --threads allows {machine.threads}")
-        return even_teams(cores[: machine.threads], n_replicas)
+        return even_worker_pools(cores[: machine.threads], n_replicas)
     profile = kept_profile()
     if profile is None or len(profile.cpu.nodes) < 2:
         return ()
@@ -88,7 +88,9 @@ def _teams(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores
             work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
     except UnsupportedModel:  # another program may run it, as a whole
         return ()
-    return planned_teams(profile, work, wanted.parallel, context_of(trained, settings.generation.ctx), machine.kv)
+    return planned_worker_pools(
+        profile, work, wanted.parallel, context_of(trained, settings.generation.ctx), machine.kv
+    )
 
 
 def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:

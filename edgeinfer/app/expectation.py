@@ -69,7 +69,7 @@ def note_experience(llm: LLM, stats: Stats) -> None:
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The profile, and seconds of reading the prompt and of making the answer one token at a time."""
     from edgeinfer.app.machine_profile import kept_profile
-    from edgeinfer.engine.run.staffing import teams_of
+    from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.machine.profile import CPU
     from edgeinfer.scheduling.predict.predict import Predictor
 
@@ -81,7 +81,7 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     if profile is None or (llm.streamed is not None and profile.disk is None):
         return None
     known = [core.number for core in profile.cpu.cores]
-    decoding, reading = teams_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
+    decoding, reading = worker_pools_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
     streamed, disk = llm.streamed, profile.disk
     disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.ahead_s(disk, n_tokens)
     waiting_s = None if streamed is None else lambda n_tokens: streamed.neuron_reads(n_tokens).seconds

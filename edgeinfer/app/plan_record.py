@@ -115,18 +115,20 @@ def _kept(kept: StreamedModel | None) -> dict[str, Value]:
 
 
 def _cores(planned: Planned) -> dict[str, Value]:
-    """Cores by kind of pass, and the teams of replicas where a replica on each node was asked about."""
+    """Cores by kind of pass, and the worker pools of replicas where a replica on each node was asked about."""
     plans = planned.cores
-    teams = None if planned.nodes is None else [_team(team) for team in planned.nodes.teams]
+    worker_pools = (
+        None if planned.nodes is None else [_worker_pool(worker_pool) for worker_pool in planned.nodes.worker_pools]
+    )
     return {
-        "decode": None if plans is None else _team(plans.decode),
-        "prefill": None if plans is None else _team(plans.prefill),
-        "replicas": teams,
+        "decode": None if plans is None else _worker_pool(plans.decode),
+        "prefill": None if plans is None else _worker_pool(plans.prefill),
+        "replicas": worker_pools,
         "duty": planned.duty,
     }
 
 
-def _team(plan: CorePlan) -> dict[str, Value]:
+def _worker_pool(plan: CorePlan) -> dict[str, Value]:
     return {"cores": list(plan.cores), "shares": list(plan.shares), "seconds": plan.seconds}
 
 

@@ -92,9 +92,9 @@ def core_lines(planned: Planned) -> Iterator[str]:
     if planned.duty < 1:
         yield f"quiet     computes {100 * planned.duty:.0f} % of the time"
     if planned.nodes is not None:
-        teams = planned.nodes.teams
-        how = "one team over all nodes" if len(teams) == 1 else f"{len(teams)} replicas, one on each node"
-        yield f"nodes     {how}: cores {'; '.join(_cores(team) for team in teams)}"
+        worker_pools = planned.nodes.worker_pools
+        how = "one worker pool over all nodes" if len(worker_pools) == 1 else f"{len(worker_pools)} replicas, one on each node"
+        yield f"nodes     {how}: cores {'; '.join(_cores(worker_pool) for worker_pool in worker_pools)}"
 
 
 def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from edgeinfer.engine.measure.experience import Adjustment
 from edgeinfer.engine.multi.choosing import N_DECODED, N_PROMPT
-from edgeinfer.engine.run.staffing import CorePlans, core_plans, teams_of
+from edgeinfer.engine.run.staffing import CorePlans, core_plans, worker_pools_of
 from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_NAMES
@@ -168,7 +168,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: 
     machine = profile if cores is None else with_cores(profile, cores)
     decoding = reading = machine
     if not machine.accelerators or wanted.schedule == "cpu":
-        decoding, reading = teams_of(profile, work, wanted.kv, cores)
+        decoding, reading = worker_pools_of(profile, work, wanted.kv, cores)
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
     step = Pass(1, n_prompt, 1, wanted.n_sequences)
@@ -236,7 +236,7 @@ def _taking_part(profile: Profile, wanted: PlanRequest) -> tuple[tuple[int, ...]
 
 
 def _nodes(profile: Profile, work: ModelWork, wanted: PlanRequest, step: Pass) -> NodePlan | None:
-    """One team or a replica on each node, where throughput is the goal and the CPU is all there is."""
+    """One worker pool or a replica on each node, where throughput is the goal and the CPU is all there is."""
     if wanted.goal != "throughput" or profile.accelerators:
         return None
     return replica_plan(profile.cpu, work, step, wanted.n_context, wanted.kv)

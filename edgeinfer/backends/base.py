@@ -69,7 +69,7 @@ WHOLE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkSplit:
     """Which workers take part in a step and how much of it each takes; the results never depend on it.
 
     workers  their numbers, increasing
@@ -82,14 +82,14 @@ class Crew:
     pinned: bool = True
 
     @classmethod
-    def even(cls, size: int) -> Crew:
+    def even(cls, size: int) -> WorkSplit:
         """The first `size` workers with equal shares."""
         return cls(tuple(range(size)), tuple(WHOLE * worker // size for worker in range(size + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the last step took: `seconds` from its start to its end, and what each worker of its crew was `busy`.
+    """What the last step took: `seconds` from its start to its end, and what each worker of its work split was `busy`.
 
     `busy` is in a unit of its own, the same for all, and counts the work that the cuts share out.
     """
@@ -213,11 +213,11 @@ class PartsDevice(FragmentDevice, Protocol):
 class DeviceOptions:
     """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.
 
-    `target`: which of the processors that a runtime offers, in lower case ("gpu" of "openvino:gpu"), or "".
-    `adapts`: whether the crew of each step follows measured times; else all workers take equal shares. `pins`: whether
-    each worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`:
-    what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`:
-    NUMA nodes of the cores; with several, small pages go each to the node that uses it first.
+    `target`: which of the processors that a runtime offers, in lower case ("gpu" of "openvino:gpu"), or "". `adapts`:
+    whether the work split of each step follows measured times; else all workers take equal shares. `pins`: whether each
+    worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`: what
+    each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`: NUMA
+    nodes of the cores; with several, small pages go each to the node that uses it first.
     """
 
     n_workers: int | None = None

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgeinfer.backends.base import (
-    Crew,
     FragmentDevice,
     Joined,
     OpSeconds,
     PartsDevice,
     Peaked,
     Timing,
+    WorkSplit,
 )
 from edgeinfer.backends.host import HostDevice
 from edgeinfer.backends.memories import StateMemory, WindowMemory
@@ -28,8 +28,8 @@ from edgeinfer.graph.step import Floats, Step
 class Workers(Protocol):
     """Workers over which the steps of a lane are shared out."""
 
-    crew: Crew
-    """The crew of the steps to come."""
+    work_split: WorkSplit
+    """The work split of the steps to come."""
 
     @property
     def n_workers(self) -> int: ...

@@ -18,7 +18,7 @@ Code = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Code that a tape calls with (address of one argument record, worker, crew), and the record's dtype."""
+    """Code that a tape calls with (address of one argument record, worker, work split), and the record's dtype."""
 
     name: str
     load: Callable[[], Code]

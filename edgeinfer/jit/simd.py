@@ -300,10 +300,10 @@ def pause(builder):
 
 
 @operation(types.void, ADDRESS, ADDRESS, INT, INT)
-def call_kernel(builder, function, arguments, worker, crew):
-    """Call the kernel at an address: (argument record, worker, crew)."""
+def call_kernel(builder, function, arguments, worker, work_split):
+    """Call the kernel at an address: (argument record, worker, work split)."""
     kind = ir.FunctionType(emit.VOID, [emit.I64] * 3).as_pointer()
-    builder.call(builder.inttoptr(function, kind), [arguments, worker, crew])
+    builder.call(builder.inttoptr(function, kind), [arguments, worker, work_split])
 
 
 @operation(types.void, ADDRESS)

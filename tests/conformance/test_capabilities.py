@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Device, Limits
+from edgeinfer.backends.base import WHOLE, Device, Limits, WorkSplit
 from edgeinfer.backends.capabilities import Buffers, DeviceCapabilities, LaneCapabilities, OpTimes, Workers
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.graph.fragment import whole
@@ -63,11 +63,11 @@ def check_buffers(buffers: Buffers, spec: ModelSpec, logits: NDArray[np.float32]
 
 def check_workers(workers: Workers) -> None:
     """Afterwards the first one works alone."""
-    assert len(workers.crew.workers) == workers.n_workers == 2
+    assert len(workers.work_split.workers) == workers.n_workers == 2
     assert workers.seconds == workers.timing.seconds > 0
     assert len(workers.timing.busy) == 2
     assert len(workers.affinity) in (0, 2)
-    workers.crew = Crew((0,), (0, WHOLE))
+    workers.work_split = WorkSplit((0,), (0, WHOLE))
 
 
 def check_op_times(op_times: OpTimes, spec: ModelSpec, step: Step) -> None:

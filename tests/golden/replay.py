@@ -58,7 +58,7 @@ class RecordingLane:
 
     def __init__(self, lane: CpuLane, replay: Replay, integer_tensors: set[str]) -> None:
         self._lane, self._replay, self._integer_tensors = lane, replay, integer_tensors
-        lane.team_size = 1  # op by op, a team would wait for its workers most of the time
+        lane.worker_pool_size = 1  # op by op, a worker pool would wait for its workers most of the time
 
     @property
     def resident_bytes(self) -> int:

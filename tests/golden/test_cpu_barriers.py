@@ -1,8 +1,8 @@
 """Whether the barriers of a model's tape are enough: workers run in the worst orders, and nothing may change.
 
-Between two barriers any worker may be ahead of any other. Here one thread plays all workers of a team, from barrier to
-barrier, one worker after the other: in order, and in reverse. If two calls without a barrier between them depended on
-each other, one of the orders would give other logits.
+Between two barriers any worker may be ahead of any other. Here one thread plays all workers of a worker pool, from
+barrier to barrier, one worker after the other: in order, and in reverse. If two calls without a barrier between them
+depended on each other, one of the orders would give other logits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Crew, DeviceOptions, Limits
+from edgeinfer.backends.base import DeviceOptions, Limits, WorkSplit
 from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress, no_progress
@@ -36,7 +36,7 @@ SQUARE = "square"
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
-class OrderedTeam(Team):
+class OrderedWorkerPool(WorkerPool):
     """Plays its workers one after the other in `order`.
 
     `ignored` is a barrier that is not kept: how many its tape has and its number there.
@@ -47,12 +47,12 @@ class OrderedTeam(Team):
         self.n_workers = len(order)
         self._order, self._ignored = order, ignored
 
-    def run(self, tape: Tape, team: int | None = None) -> None:
+    def run(self, tape: Tape, worker_pool: int | None = None) -> None:
         entries = tape.entries.tolist()
         stops = [place for place, entry in enumerate(entries) if entry[2]]
         if self._ignored is not None and self._ignored[0] == len(stops):
             del stops[self._ignored[1]]
-        shares = records.crew_record(Crew.even(len(self._order)).cuts)
+        shares = records.work_split_record(WorkSplit.even(len(self._order)).cuts)
         for start, stop in zip([0, *stops[:-1]], stops, strict=True):
             for worker in self._order:
                 for kernel, arguments, *_ in entries[start:stop]:
@@ -60,15 +60,15 @@ class OrderedTeam(Team):
 
 
 class OrderedDevice(CpuDevice):
-    """Compiles lanes whose team is an OrderedTeam."""
+    """Compiles lanes whose worker pool is an OrderedTeam."""
 
     def __init__(self, order: Sequence[int], ignored: tuple[int, int] | None = None) -> None:
         super().__init__(DeviceOptions())
         self._order, self._ignored = order, ignored
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
-        team = OrderedTeam(self, self._order, self._ignored)
-        return CpuLane(spec, file, limits, team, self.library, self.isa, progress)
+        worker_pool = OrderedWorkerPool(self, self._order, self._ignored)
+        return CpuLane(spec, file, limits, worker_pool, self.library, self.isa, progress)
 
 
 def played(device: CpuDevice, golden: Golden) -> bytes:

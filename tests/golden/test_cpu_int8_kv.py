@@ -41,9 +41,9 @@ def family(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-def played(device: CpuDevice, golden: Golden, cuts: list[int], team_size: int = 2) -> Floats:
+def played(device: CpuDevice, golden: Golden, cuts: list[int], worker_pool_size: int = 2) -> Floats:
     with Player(device, golden, kv="int8") as player:
-        player.lane.team_size = team_size  # type: ignore[attr-defined]
+        player.lane.worker_pool_size = worker_pool_size  # type: ignore[attr-defined]
         return np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, cuts)])
 
 
@@ -70,10 +70,10 @@ def test_it_is_another_rounding_than_f16(device: CpuDevice, family: Golden) -> N
         assert 1e-4 < distance(played(device, family, []), player.feed(family.tokens)) < 0.1
 
 
-def test_a_token_has_the_same_bits_in_any_chunk_with_any_team(device: CpuDevice, family: Golden) -> None:
+def test_a_token_has_the_same_bits_in_any_chunk_with_any_worker_pool(device: CpuDevice, family: Golden) -> None:
     whole, one_by_one = played(device, family, [], 1), list(range(1, len(family.tokens)))
-    for cuts, team_size in (([5, 6, 29, 45], 1), ([8, 17, 25, 26, 28, 31, 35], 3), (one_by_one, 2)):
-        assert same_bits(played(device, family, cuts, team_size), whole)
+    for cuts, worker_pool_size in (([5, 6, 29, 45], 1), ([8, 17, 25, 26, 28, 31, 35], 3), (one_by_one, 2)):
+        assert same_bits(played(device, family, cuts, worker_pool_size), whole)
 
 
 @pytest.mark.parametrize("n_cached", [20, 60])

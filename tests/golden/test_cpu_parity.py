@@ -15,7 +15,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.needs import TEAM, kernels_of
+from edgeinfer.backends.cpu.needs import WORKER_POOL, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features
@@ -72,9 +72,9 @@ def family(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-def in_one_pass(device: CpuDevice, golden: Golden, team_size: int = 2) -> Floats:
+def in_one_pass(device: CpuDevice, golden: Golden, worker_pool_size: int = 2) -> Floats:
     with Player(device, golden) as player:
-        player.lane.team_size = team_size  # type: ignore[attr-defined]
+        player.lane.worker_pool_size = worker_pool_size  # type: ignore[attr-defined]
         return player.feed(golden.tokens)
 
 
@@ -102,7 +102,7 @@ def test_the_kernels_of_a_tape_are_known_before_its_memory_is_there(device: CpuD
         calls += lane._lowering.advances()
         called = {each.name for call in calls for each in (call.kernel, call.calls) if each is not None}
         told = {each.name for each in kernels_of(lane._spec, lane._file.tensors, "f16", device.isa)}
-    beside = {each.name for each in (*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots("f16"))}
+    beside = {each.name for each in (*WORKER_POOL, catalogue.PACK_PANELS, catalogue.copy_slots("f16"))}
     assert told - beside == called
 
 
@@ -120,7 +120,7 @@ def test_a_token_has_the_same_bits_in_any_chunk(device: CpuDevice, family: Golde
             player.begin()
             rows = []
             for number, chunk in enumerate(np.split(family.tokens, cuts)):
-                player.lane.team_size = number % 3 + 1  # type: ignore[attr-defined]
+                player.lane.worker_pool_size = number % 3 + 1  # type: ignore[attr-defined]
                 rows.append(player.feed(chunk))
             assert same_bits(np.concatenate(rows), whole)
 

@@ -99,17 +99,17 @@ def test_logits_equal_the_reference_with_the_same_rounding(text: Golden) -> None
     assert distance(logits, expected) < 1e-5
 
 
-def played(device: Device, text: Golden, cuts: list[int], team_size: int = 2) -> bytes:
+def played(device: Device, text: Golden, cuts: list[int], worker_pool_size: int = 2) -> bytes:
     with Player(device, text) as player:
-        player.lane.team_size = team_size  # type: ignore[attr-defined]
+        player.lane.worker_pool_size = worker_pool_size  # type: ignore[attr-defined]
         return np.concatenate([player.feed(chunk) for chunk in np.split(text.tokens, cuts)]).tobytes()
 
 
-def test_a_token_has_the_same_bits_alone_in_any_chunk_and_with_any_team(text: Golden) -> None:
+def test_a_token_has_the_same_bits_alone_in_any_chunk_and_with_any_worker_pool(text: Golden) -> None:
     device = CpuDevice(DeviceOptions(n_workers=3))
     whole = played(device, text, [])
-    for cuts, team_size in (([64], 1), ([1, 4, 12, 21, 37, 70, 102], 3), ([8 * i for i in range(1, 17)], 2)):
-        assert played(device, text, cuts, team_size) == whole
+    for cuts, worker_pool_size in (([64], 1), ([1, 4, 12, 21, 37, 70, 102], 3), ([8 * i for i in range(1, 17)], 2)):
+        assert played(device, text, cuts, worker_pool_size) == whole
     assert played(device, text, list(range(1, len(text.tokens))), 2) == whole
 
 

@@ -210,12 +210,12 @@ def _rated(
 ) -> Forecast:
     """With rates, corrected by what answers took here."""
     from edgeinfer.app.expectation import adjustment_of
-    from edgeinfer.engine.run.staffing import teams_of
+    from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.predict.predict import Predictor
 
     adjustment = adjustment_of(profile, streams=kept is not None)
     planned = replace(planned, adjustment=adjustment)
-    decoding, _ = teams_of(profile, work, kv, None)
+    decoding, _ = worker_pools_of(profile, work, kv, None)
     predictor = Predictor(decoding, work, kv)
     if kept is not None and profile.disk is not None:
         streamed, disk = kept.streamed, profile.disk

@@ -1,4 +1,4 @@
-"""The CPU device: Numba kernels over repacked panels, a team of pinned threads, a tape per model."""
+"""The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, a tape per model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CPU device: opens a team on chosen cores, picks the instruction set, compiles lanes.
+"""The CPU device: opens a worker pool on chosen cores, picks the instruction set, compiles lanes.
 
 In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instruction set: one of `targets.NEEDS`.
 """
@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.needs import FILLING, kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets
@@ -44,7 +44,7 @@ class CpuDevice:
         features = cpu_features()
         _check_conversions(features)
         self.library = kernel_library()
-        self._team: Team | None = None
+        self._worker_pool: WorkerPool | None = None
         self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
 
     @property
@@ -52,12 +52,12 @@ class CpuDevice:
         return DeviceCapabilities(sections=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
-        """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""
-        team = self._prepared(spec, file, limits, progress)
+        """Pack the weights, compile or load the kernels, start the worker pool; the lanes of a device share one."""
+        worker_pool = self._prepared(spec, file, limits, progress)
         try:
-            return _lane_kind(limits)(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
+            return _lane_kind(limits)(spec, file, limits, worker_pool, self.library, self.isa, progress, self._n_nodes)
         except BaseException:
-            team.close()
+            worker_pool.close()
             raise
 
     def compile_sections(
@@ -70,27 +70,29 @@ class CpuDevice:
     ) -> CpuSections:
         """The same for a model in sections, the stages of `spec`, after which others read the buffers `exposed`."""
         sections = sections_of(spec, exposed)
-        team = self._prepared(spec, file, limits, progress, sections)
+        worker_pool = self._prepared(spec, file, limits, progress, sections)
         try:
-            return CpuSections(spec, sections, file, limits, team, self.library, self.isa, progress, self._n_nodes)
+            return CpuSections(
+                spec, sections, file, limits, worker_pool, self.library, self.isa, progress, self._n_nodes
+            )
         except BaseException:
-            team.close()
+            worker_pool.close()
             raise
 
     def _prepared(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
-    ) -> Team:
-        """The team, once the kernels are there."""
+    ) -> WorkerPool:
+        """The worker pool, once the kernels are there."""
         streams = limits.stored is not None and limits.stored.by_neurons
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
         needed += FILLING if limits.stored is not None and spec.has_experts else ()
         self.library.prepare(needed, len(self.cores), progress)
-        shared = self._team
+        shared = self._worker_pool
         if shared is None or shared.closed:
-            self._team = Team(self.n_workers, self._pinned_to, self.library)
+            self._worker_pool = WorkerPool(self.n_workers, self._pinned_to, self.library)
         else:
-            self._team = shared.share()
-        return self._team
+            self._worker_pool = shared.share()
+        return self._worker_pool
 
     def close(self) -> None:
         """Lanes own the threads; nothing is left here."""

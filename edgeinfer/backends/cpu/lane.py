@@ -1,4 +1,4 @@
-"""A whole model on the CPU: packed weights, KV pages, buffers, one tape, a team.
+"""A whole model on the CPU: packed weights, KV pages, buffers, one tape, a worker pool.
 
 In: steps. Out: logits. Embedding rows are read straight from the file (only the rows of the step are touched);
 everything after them runs on the tape without Python.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, Limits, OpSeconds, Timing
+from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
@@ -25,7 +25,7 @@ from edgeinfer.backends.cpu.profile import call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -39,23 +39,23 @@ from edgeinfer.steps import Progress
 
 
 class CpuLane:
-    """A compiled model. `crew` may change between steps; the bits do not."""
+    """A compiled model. `work_split` may change between steps; the bits do not."""
 
     def __init__(
         self,
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        team: Team,
+        worker_pool: WorkerPool,
         library: KernelLibrary,
         isa_name: str,
         progress: Progress,
         n_nodes: int = 1,
         sections: Sections | None = None,
     ) -> None:
-        """`n_nodes`: NUMA nodes that the team's cores belong to. `sections`: None for one of all ops."""
-        self.crew = Crew.even(team.n_workers)
-        self._spec, self._file, self._limits, self._team = spec, file, limits, team
+        """`n_nodes`: NUMA nodes that the worker pool's cores belong to. `sections`: None for one of all ops."""
+        self.work_split = WorkSplit.even(worker_pool.n_workers)
+        self._spec, self._file, self._limits, self._worker_pool = spec, file, limits, worker_pool
         self._closed = False
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
@@ -64,7 +64,9 @@ class CpuLane:
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
-        self._lowering = CpuLowering(spec, file, limits, packed, self._kv.pools, self._step, team.n_workers, sections)
+        self._lowering = CpuLowering(
+            spec, file, limits, packed, self._kv.pools, self._step, worker_pool.n_workers, sections
+        )
         self._packed, self._values = packed, self._lowering.values
         self._embedded = None if embed is None else self._values.buffers[embed.out]
         self._one_logits = self._values.buffers[spec.logits][:1, : spec.output_width]
@@ -80,12 +82,16 @@ class CpuLane:
         self._lowering.states.run = self._advance
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
-        self.reads_ahead = choose_ahead(every_call, team, library)
+        self.reads_ahead = choose_ahead(every_call, worker_pool, library)
         file.release()
 
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> PanelWeights:
         """The model's matrices, packed."""
-        packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
+        packed, heads, worker_pool = (
+            PackedWeights(self._file, isa_name, library),
+            heads_of(self._spec),
+            self._worker_pool,
+        )
         wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
         wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.matrices]
         if self._limits.prepacked is not None:
@@ -93,8 +99,10 @@ class CpuLane:
             from edgeinfer.backends.cpu.bundles.filling import start_from
 
             contents = contents_of(self._spec, self._file.tensors)
-            start_from(packed, self._limits.prepacked, contents, wanted, team.n_workers, progress, team.cores)
-        packed.pack(wanted, team.n_workers, progress, team.cores)
+            start_from(
+                packed, self._limits.prepacked, contents, wanted, worker_pool.n_workers, progress, worker_pool.cores
+            )
+        packed.pack(wanted, worker_pool.n_workers, progress, worker_pool.cores)
         return packed
 
     @property
@@ -109,43 +117,43 @@ class CpuLane:
 
     @property
     def n_workers(self) -> int:
-        return self._team.n_workers
+        return self._worker_pool.n_workers
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
         """The cores that each worker may run on."""
-        return self._team.affinity
+        return self._worker_pool.affinity
 
     @property
-    def team_size(self) -> int:
+    def worker_pool_size(self) -> int:
         """Workers that take part; setting it makes their shares equal."""
-        return len(self.crew.workers)
+        return len(self.work_split.workers)
 
-    @team_size.setter
-    def team_size(self, size: int) -> None:
-        self.crew = Crew.even(size)
+    @worker_pool_size.setter
+    def worker_pool_size(self, size: int) -> None:
+        self.work_split = WorkSplit.even(size)
 
     @property
     def seconds(self) -> float:
-        """What the last step took on the team."""
-        return self._team.seconds
+        """What the last step took on the worker pool."""
+        return self._worker_pool.seconds
 
     @property
     def timing(self) -> Timing:
-        """What the last step took on the team."""
-        return self._team.timing
+        """What the last step took on the worker pool."""
+        return self._worker_pool.timing
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
         self._start(step)
-        self._team.run(self._alone_tape if len(step.batch.tokens) == 1 else self._tape, self.crew)
+        self._worker_pool.run(self._alone_tape if len(step.batch.tokens) == 1 else self._tape, self.work_split)
         return self._logits(step)
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
         self._start(step)
         for op, calls in self._calls:
-            self._team.run(Tape(calls, self._library), self.crew)
+            self._worker_pool.run(Tape(calls, self._library), self.work_split)
             seen(op)
         return self._logits(step)
 
@@ -154,7 +162,7 @@ class CpuLane:
         self._start(step)
         alone = len(step.batch.tokens) == 1
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
-        return op_times(calls, self._team.profile(tape, self.crew))
+        return op_times(calls, self._worker_pool.profile(tape, self.work_split))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or these stages of it over what the buffers hold, and time its calls. For measurements."""
@@ -165,11 +173,11 @@ class CpuLane:
             names = (stage.name for stage in self._spec.stages for _ in stage.ops)
             calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
             tape = Tape([call for _, its_calls in calls for call in its_calls], self._library)
-        return call_times(calls, self._team.profile(tape, self.crew))
+        return call_times(calls, self._worker_pool.profile(tape, self.work_split))
 
     def overhead(self) -> Overhead:
         """What a launch, a call and a barrier take that compute nothing."""
-        return overhead(self._team, self._library, self.crew)
+        return overhead(self._worker_pool, self._library, self.work_split)
 
     def value(self, name: str) -> Floats:
         """What a buffer holds now: float32[T or O, width]."""
@@ -187,7 +195,7 @@ class CpuLane:
         """Take over a step, and write the rows of its tokens."""
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
-        self._team.settle()
+        self._worker_pool.settle()
         self._step.fill(step)
         if self.states is not None:
             self.states.fill(step)
@@ -206,8 +214,8 @@ class CpuLane:
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         assert self._advance_tape is not None
-        self._team.settle()
-        self._team.run(self._advance_tape, self.crew)
+        self._worker_pool.settle()
+        self._worker_pool.run(self._advance_tape, self.work_split)
 
     @property
     def activations(self) -> tuple[int, int]:
@@ -244,11 +252,11 @@ class CpuLane:
         self._kv.write(pages, contents)
 
     def close(self) -> None:
-        """Leave the team and drop the memory. Safe to call twice."""
+        """Leave the worker pool and drop the memory. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
-        self._team.close()
+        self._worker_pool.close()
         self._kv.close()
         self._calls.clear()
         self._alone_calls.clear()

@@ -25,7 +25,7 @@ from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.settings import KVKind
 
-TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
+WORKER_POOL = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
 FILLING = (
     catalogue.FILL_SLOTS,
     catalogue.WANT_SLOTS,
@@ -84,7 +84,7 @@ def kernels_of(
     """
     choice = KernelChoice(spec, tensors, sections)
     found: list[Kernel | CompiledFunction] = [
-        *TEAM,
+        *WORKER_POOL,
         catalogue.PACK_PANELS,
         catalogue.copy_slots(kv),
         catalogue.FIND_PEAKS,
@@ -116,5 +116,5 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
         else:
             tiles = catalogue.product_tiles(panel, isa_name)
             found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
-    found += [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
+    found += [*WORKER_POOL, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
     return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1, 1))]

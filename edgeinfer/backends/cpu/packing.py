@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew
+from edgeinfer.backends.base import WHOLE, WorkSplit
 from edgeinfer.backends.cpu.bundles.contents import Key
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
@@ -239,7 +239,7 @@ def room(shapes: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
 def shares_of(batch: Batch, n_workers: int) -> list[Share]:
     """What each worker packs: the units that it reads when all workers take equal parts of a product."""
     shares = []
-    for start, stop in itertools.pairwise(Crew.even(n_workers).cuts):
+    for start, stop in itertools.pairwise(WorkSplit.even(n_workers).cuts):
         jobs: list[Job] = []
         unpacked = []
         for matrix in batch:

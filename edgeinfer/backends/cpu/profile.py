@@ -1,6 +1,6 @@
 """Where the time of a step goes: per kind of op and kernel, and what launches, calls and barriers cost by themselves.
 
-In: the seconds that a team recorded per tape entry. Out: sums. Knows nothing of what the ops compute.
+In: the seconds that a worker pool recorded per tape entry. Out: sums. Knows nothing of what the ops compute.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, OpSeconds
+from edgeinfer.backends.base import OpSeconds, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, Overhead
 from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.tape import Call
-from edgeinfer.backends.cpu.team import CallTimes, Team
+from edgeinfer.backends.cpu.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
 from edgeinfer.jit.library import KernelLibrary
 
@@ -52,11 +52,13 @@ def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> 
     ]
 
 
-def overhead(team: Team, library: KernelLibrary, crew: Crew, n_entries: int = 2000, runs: int = 21) -> Overhead:
+def overhead(
+    worker_pool: WorkerPool, library: KernelLibrary, work_split: WorkSplit, n_entries: int = 2000, runs: int = 21
+) -> Overhead:
     """Measured with tapes of calls that do nothing: medians over runs."""
-    empty = _median_s(team, crew, _idle_tape(library, 0, barriers=False), runs)
-    calls = _median_s(team, crew, _idle_tape(library, n_entries, barriers=False), runs)
-    barriers = _median_s(team, crew, _idle_tape(library, n_entries, barriers=True), runs)
+    empty = _median_s(worker_pool, work_split, _idle_tape(library, 0, barriers=False), runs)
+    calls = _median_s(worker_pool, work_split, _idle_tape(library, n_entries, barriers=False), runs)
+    barriers = _median_s(worker_pool, work_split, _idle_tape(library, n_entries, barriers=True), runs)
     return Overhead(empty, (calls - empty) / n_entries, (barriers - calls) / n_entries)
 
 
@@ -72,10 +74,10 @@ def _idle_tape(library: KernelLibrary, count: int, barriers: bool) -> _IdleTape:
     return _IdleTape(entries)
 
 
-def _median_s(team: Team, crew: Crew, tape: _IdleTape, runs: int) -> float:
+def _median_s(worker_pool: WorkerPool, work_split: WorkSplit, tape: _IdleTape, runs: int) -> float:
     seconds = []
     for _ in range(runs):
         started = time.perf_counter()
-        team.run(tape, crew)
+        worker_pool.run(tape, work_split)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)

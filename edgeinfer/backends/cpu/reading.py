@@ -1,7 +1,7 @@
 """Whether kernels should ask for memory ahead of the processor's own prefetching: measured, for processors differ.
 
-In: a team and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The first
-time on a machine the products of the first layers are run both ways by turns; output bits are the same.
+In: a worker pool and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The
+first time on a machine the products of the first layers are run both ways by turns; output bits are the same.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from edgeinfer.backends.base import Crew
+from edgeinfer.backends.base import WorkSplit
 from edgeinfer.backends.cpu.records import PRODUCT
 from edgeinfer.backends.cpu.tape import Call, Tape
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.jit.library import KernelLibrary
 
 ROUNDS = 7
@@ -23,7 +23,7 @@ HARM = 1.1
 """Time with asking ahead, as a share of the time without it, from which on it is not done: the answer is kept."""
 
 
-def choose_ahead(calls: Sequence[Call], team: Team, library: KernelLibrary) -> bool:
+def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
     """Decide whether to ask ahead, and write it into the calls; the step record must say one token and one output.
 
     It is done for a model too small to tell.
@@ -32,9 +32,9 @@ def choose_ahead(calls: Sequence[Call], team: Team, library: KernelLibrary) -> b
     measured = _first_products(asking)
     if sum(map(_weight_bytes, measured)) < MEASURED_BYTES:
         return True
-    name = f"reads_ahead-{team.n_workers}"
+    name = f"reads_ahead-{worker_pool.n_workers}"
     known = library.note(name)
-    pays = _pays(measured, team, library) if known is None else known == "yes"
+    pays = _pays(measured, worker_pool, library) if known is None else known == "yes"
     if known is None:
         library.keep_note(name, "yes" if pays else "no")
     for call in asking:
@@ -42,11 +42,11 @@ def choose_ahead(calls: Sequence[Call], team: Team, library: KernelLibrary) -> b
     return pays
 
 
-def _pays(measured: Sequence[Call], team: Team, library: KernelLibrary) -> bool:
+def _pays(measured: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
     """Whether asking ahead does no harm."""
     tape, ratios = Tape(list(measured), library), []
     for _ in range(ROUNDS):
-        with_it, without = _seconds(tape, measured, team, 1), _seconds(tape, measured, team, 0)
+        with_it, without = _seconds(tape, measured, worker_pool, 1), _seconds(tape, measured, worker_pool, 0)
         ratios.append(with_it / without)
     return statistics.median(ratios) < HARM
 
@@ -65,10 +65,10 @@ def _weight_bytes(call: Call) -> int:
     return int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
 
 
-def _seconds(tape: Tape, calls: Sequence[Call], team: Team, ahead: int) -> float:
+def _seconds(tape: Tape, calls: Sequence[Call], worker_pool: WorkerPool, ahead: int) -> float:
     """Seconds of a run with or without asking ahead."""
     for call in calls:
         call.arguments["ahead"] = ahead
     started = time.perf_counter()
-    team.run(tape, Crew.even(team.n_workers))
+    worker_pool.run(tape, WorkSplit.even(worker_pool.n_workers))
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Records that kernels read: the arguments of each, the team's control block, and numbers that both sides agree on.
+"""Records that kernels read: arguments, the control block of the worker pool, and numbers that both sides agree on.
 
 Python fills them, compiled code reads them by address. In: nothing. Out: dtypes; what a kernel does with its record
 stands in the module named below it. Loads no compiler, so that a program whose kernels are compiled never does.
@@ -339,7 +339,7 @@ CONTROL = np.dtype(
         ("launch_at", "i8"),  # address of `launch`
         ("tape", "i8"),
         ("n_entries", "i8"),
-        ("crew", "i8"),  # address of the crew of this launch
+        ("work_split", "i8"),  # address of the work split of this launch
         ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
         ("meters", "i8"),  # address of one METER per worker, LINE bytes apart
         ("seats", "i8"),  # address of int64[threads]
@@ -356,7 +356,7 @@ CONTROL = np.dtype(
 """`kernels.launch`."""
 
 METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
-"""Ticks of a worker in the last launch: in calls that the crew shares out, and from its start to its last barrier."""
+"""Ticks of a worker in the last launch: in calls that are shared out, and from its start to its last barrier."""
 
 NOTHING = np.dtype([("unused", "i8")])
 """`kernels.launch.nothing`."""
@@ -365,7 +365,7 @@ ENTRY_INTS = 4
 """An entry of a tape: kernel address, argument record, barrier before it, serial."""
 LINE = 128
 """Bytes between the flags of two workers: no two share a cache line."""
-TEAM_LIMIT = 1024
+WORKER_POOL_LIMIT = 1024
 """More than the workers there can be; a seat is launch * TEAM_LIMIT + worker."""
 NOT_SLOWED = 16
 """What `slowness` holds for a worker at its own speed; 32 makes each call take twice as long."""
@@ -383,6 +383,6 @@ CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "s
 """What a product does with a gate and an up row."""
 
 
-def crew_record(cuts: Sequence[int]) -> NDArray[np.int64]:
-    """int64[1 + len(cuts)], as `kernels.crew` reads it: the number of workers, then where each one's share begins."""
+def work_split_record(cuts: Sequence[int]) -> NDArray[np.int64]:
+    """int64[1 + len(cuts)], as `kernels.work_split` reads it: the number of workers, then where each share begins."""
     return np.array([len(cuts) - 1, *cuts], np.int64)

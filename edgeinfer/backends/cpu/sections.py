@@ -14,7 +14,7 @@ from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.layout import PaddedHeads
 from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.jit.library import KernelLibrary
@@ -36,13 +36,13 @@ class CpuSections(CpuLane):
         sections: Sections,
         file: GGUFFile,
         limits: Limits,
-        team: Team,
+        worker_pool: WorkerPool,
         library: KernelLibrary,
         isa_name: str,
         progress: Progress,
         n_nodes: int = 1,
     ) -> None:
-        super().__init__(spec, file, limits, team, library, isa_name, progress, n_nodes, sections)
+        super().__init__(spec, file, limits, worker_pool, library, isa_name, progress, n_nodes, sections)
         bounds = list(zip((0, *sections.stops), sections.stops, strict=False))
         self._section_tapes, self._section_alone_tapes = (
             [Tape([call for _, calls in found[start:stop] for call in calls], library) for start, stop in bounds]
@@ -53,8 +53,8 @@ class CpuSections(CpuLane):
     def use(self, most_workers: int) -> None:
         """Use no more workers from the next step on; their shares are equal."""
         size = min(self.n_workers, most_workers)
-        if size != self.team_size:
-            self.team_size = size
+        if size != self.worker_pool_size:
+            self.worker_pool_size = size
 
     def begin(self, step: Step) -> None:
         """Take over a step and embed its tokens, if that is the CPU's. Raises EngineClosed once closed."""
@@ -64,7 +64,7 @@ class CpuSections(CpuLane):
     def run_section(self, number: int) -> None:
         """Run a section of the step."""
         tapes = self._section_alone_tapes if self._n_tokens == 1 else self._section_tapes
-        self._team.run(tapes[number], self.crew)
+        self._worker_pool.run(tapes[number], self.work_split)
 
     def read(self, name: str) -> Floats:
         """Rows of a buffer as they are now: float32[T or O, width], a view where its heads are not padded."""
@@ -85,7 +85,7 @@ class CpuSections(CpuLane):
                 target[...] = values[:, start:stop]
 
     def close(self) -> None:
-        """Leave the team and drop the memory. Safe to call twice."""
+        """Leave the worker pool and drop the memory. Safe to call twice."""
         self._section_tapes, self._section_alone_tapes = [], []
         super().close()
 

@@ -57,7 +57,7 @@ def states_bytes(spec: ModelSpec, limits: Limits) -> int:
 
 
 class CpuStates:
-    """`run`: has the team do what `record` asks for, a slot that goes on by tokens of the last pass."""
+    """`run`: has the worker pool do what `record` asks for, a slot that goes on by tokens of the last pass."""
 
     def __init__(self, spec: ModelSpec, limits: Limits) -> None:
         self.n_slots = limits.state_slots(spec.states)

@@ -1,4 +1,4 @@
-"""One step as a tape: (kernel address, argument record, barrier) entries run in order by every worker of a team.
+"""One step as a tape: (kernel address, argument record, barrier) entries run in order by every worker of a worker pool.
 
 In: kernel calls with the buffers they read and write. Out: an int64 array that `run_tape` walks without Python. A
 barrier is placed only where a call reads or writes what another worker may still be writing or reading.

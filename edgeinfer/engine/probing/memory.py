@@ -66,7 +66,7 @@ class MemoryProbe:
         for size in self._sizes:
             rate = max(self._readers.read(pattern, size, PASSES) for pattern in self._patterns)
             self._together[size].append(rate)
-        for cores in {*self._groups.values(), *self._node_teams().values()}:
+        for cores in {*self._groups.values(), *self._node_worker_pools().values()}:
             if cores != self._chosen:
                 with MemoryReaders(cores, self._largest // 2, self._library) as readers:
                     rate = max(readers.read(pattern, None, PASSES) for pattern in self._patterns)
@@ -76,14 +76,16 @@ class MemoryProbe:
         """The medians of all rounds."""
         by_size = {size: statistics.median(rates) for size, rates in self._together.items()}
         together = by_size[self._largest]
-        by_team = {team: statistics.median(rates) for team, rates in self._alone.items()}
+        by_worker_pool = {worker_pool: statistics.median(rates) for worker_pool, rates in self._alone.items()}
         known = {core.number: core for core in self._topology.cores}
-        alone = {core: by_team.get(team, together) for core, team in self._groups.items()}
+        alone = {core: by_worker_pool.get(worker_pool, together) for core, worker_pool in self._groups.items()}
         cores = tuple(CoreRates(core, known[core].kind, known[core].node, alone[core], 1.0) for core in self._chosen)
         nodes = tuple(
-            NodeRates(node.number, node.total_bytes, by_team.get(self._node_teams()[node.number], together))
+            NodeRates(
+                node.number, node.total_bytes, by_worker_pool.get(self._node_worker_pools()[node.number], together)
+            )
             for node in self._topology.nodes
-            if node.number in self._node_teams()
+            if node.number in self._node_worker_pools()
         )
         return MemoryRates(_falling(by_size), cores, nodes)
 
@@ -91,7 +93,7 @@ class MemoryProbe:
         """Stop the threads."""
         self._open.close()
 
-    def _node_teams(self) -> dict[int, tuple[int, ...]]:
+    def _node_worker_pools(self) -> dict[int, tuple[int, ...]]:
         """The chosen cores of each node that has some; every core touches what it reads first, so it lies there."""
         found: dict[int, tuple[int, ...]] = {}
         for core in self._topology.cores:
@@ -107,7 +109,7 @@ def _sizes(topology: Topology, largest: int, shares: Sequence[float]) -> tuple[i
 
 
 def _groups(topology: Topology, chosen: Sequence[int], most_of_each: int) -> dict[int, tuple[int, ...]]:
-    """The team of one core that stands for each core."""
+    """The worker pool of one core that stands for each core."""
     found: dict[int, tuple[int, ...]] = {}
     of_group: dict[tuple[str, int], list[int]] = {}
     for core in topology.cores:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, open_device
+from edgeinfer.backends.base import WHOLE, DeviceOptions, WorkSplit, open_device
 from edgeinfer.backends.capabilities import Workers
 from edgeinfer.engine.probing.lane_times import TimedLane
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
@@ -164,13 +164,13 @@ class FormatProbe:
         workers = self._workers
         if workers is None or workers.n_workers == 1:
             return
-        before = workers.crew
+        before = workers.work_split
         for worker in range(workers.n_workers):
-            workers.crew = Crew((worker,), (0, WHOLE))
+            workers.work_split = WorkSplit((worker,), (0, WHOLE))
             for times in self._times.passes(CORE_TOKENS, n_runs=2, n_layers=1):
                 seconds = sum(each.seconds for each in times.products)
                 self._alone[worker] = min(seconds, self._alone.get(worker, math.inf))
-        workers.crew = before
+        workers.work_split = before
 
 
 def bytes_per_weight(form: str) -> float:
@@ -184,7 +184,7 @@ def bytes_per_weight(form: str) -> float:
 def _outside_of(executor: Executor, workers: Workers | None, n_tokens: int) -> list[float]:
     """Seconds of passes that the lane's own workers do not see, with the adapting that goes on in use."""
     sequence = executor.create()
-    crew = None if workers is None else workers.crew
+    work_split = None if workers is None else workers.work_split
     order, spent = np.arange(n_tokens, dtype=np.int32), []
     for run in range(OUTSIDE_RUNS):
         positions = order + np.int32(executor.n_cached(sequence))
@@ -196,8 +196,8 @@ def _outside_of(executor: Executor, workers: Workers | None, n_tokens: int) -> l
         inside = 0.0 if workers is None else workers.seconds
         spent.append(time.perf_counter() - started - inside)
     executor.free(sequence)
-    if workers is not None and crew is not None:
-        workers.crew = crew
+    if workers is not None and work_split is not None:
+        workers.work_split = work_split
     return spent[1:]
 
 

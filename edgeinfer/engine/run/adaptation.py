@@ -1,4 +1,4 @@
-"""Between a lane's workers and the balance: asks it for a crew before each step and tells it what the step took.
+"""Between a lane's workers and the balance: asks it for a work split before each step and tells it what the step took.
 
 In: steps that are about to run, and have run, on a lane with workers, and how many of those may take part. It also asks
 the system which cores are idle while some workers are left out. Knows nothing of what a step computes.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from edgeinfer.backends.base import Crew, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions, WorkSplit
 from edgeinfer.backends.capabilities import Workers
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.workers.balance import Assignment, Balance
@@ -25,20 +25,20 @@ LOOK_S = 0.05
 class _OnLeave:
     """Passes of some length that nobody looks at: how many are to come, and were done without being recorded."""
 
-    crew: Crew
+    work_split: WorkSplit
     n_left: int
     longest_s: float
     n_quiet: int = 0
 
 
 class Adaptation:
-    """Adapts the crew of a lane that was opened with these options, beginning with the shares they give."""
+    """Adapts the work split of a lane that was opened with these options, beginning with the shares they give."""
 
     def __init__(self, lane: Workers, options: DeviceOptions) -> None:
         self._lane = lane
         self._balance = Balance(lane.n_workers, options.decode_shares, options.prefill_shares)
         self._assignment: Assignment | None = None
-        self._crew = lane.crew
+        self._work_split = lane.work_split
         self._cores = options.cores
         self._policy: PowerPolicy | None = None
         self._limits: tuple[int, tuple[int, ...]] = (lane.n_workers, ())
@@ -58,13 +58,13 @@ class Adaptation:
             self._leaves.clear()
 
     def before(self, batch: Batch) -> None:
-        """Set the crew for a batch that is about to run."""
+        """Set the work split for a batch that is about to run."""
         self._batch, self._current = batch, self._leaves.get(len(batch.tokens))
         if self._current is not None and self._current.n_left:
-            self._lane.crew = self._current.crew
+            self._lane.work_split = self._current.work_split
             return
         self._assign(batch)
-        self._lane.crew = self._crew
+        self._lane.work_split = self._work_split
 
     def after(self) -> None:
         """Learn from the batch that has run."""
@@ -79,14 +79,14 @@ class Adaptation:
                 return
             if current.n_left:
                 self._assign(batch)
-                if self._crew != current.crew:  # passes of another length have taught something meanwhile
+                if self._work_split != current.work_split:  # passes of another length have taught something meanwhile
                     self._leaves.clear()
                     return
         timing = self._lane.timing
         self._balance.record(timing.seconds, timing.busy, n_before)
         leave = self._balance.leave
         if leave.n_steps:
-            self._leaves[len(batch.tokens)] = _OnLeave(self._crew, leave.n_steps, leave.longest_s)
+            self._leaves[len(batch.tokens)] = _OnLeave(self._work_split, leave.n_steps, leave.longest_s)
         else:
             self._leaves.clear()
 
@@ -96,7 +96,7 @@ class Adaptation:
         assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
         if assignment is not self._assignment:
             self._assignment = assignment
-            self._crew = Crew(assignment.workers, assignment.cuts, assignment.pinned)
+            self._work_split = WorkSplit(assignment.workers, assignment.cuts, assignment.pinned)
 
     def _look(self) -> None:
         """Tell the balance how many cores were idle since the last look."""

@@ -104,7 +104,7 @@ class Executor(Observed):
 
     @property
     def n_workers(self) -> int:
-        """Workers that may share a step just now, 1 where there is no team."""
+        """Workers that may share a step just now, 1 where there is no worker pool."""
         return min(self._n_workers, self.power_limiter.policy.most_workers)
 
     @property

@@ -95,10 +95,10 @@ class Observed:
         workers = self._of_lane.workers
         if workers is None:
             return None
-        crew, timing = workers.crew, workers.timing
-        shares = tuple((stop - start) / WHOLE for start, stop in pairwise(crew.cuts))
-        busy = timing.busy if len(timing.busy) == len(crew.workers) else ()
-        return LastStep(timing.seconds, crew.workers, shares, busy)
+        work_split, timing = workers.work_split, workers.timing
+        shares = tuple((stop - start) / WHOLE for start, stop in pairwise(work_split.cuts))
+        busy = timing.busy if len(timing.busy) == len(work_split.workers) else ()
+        return LastStep(timing.seconds, work_split.workers, shares, busy)
 
     def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
         """As `StepTimes.time_ops`."""

@@ -54,7 +54,7 @@ def core_plans(
     return CorePlans(core_plan(cpu, work, Pass(1, DEPTH), kv, among), core_plan(cpu, work, Pass(PROMPT), kv, among))
 
 
-def teams_of(
+def worker_pools_of(
     profile: Profile, work: ModelWork, kv: str = "f16", cores: Collection[int] | None = None
 ) -> tuple[Profile, Profile]:
     """The machine as decoding has it, and as prompts do: of these cores (None: all) those that their plans take."""

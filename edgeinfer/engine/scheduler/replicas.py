@@ -1,7 +1,7 @@
 """Replicas of a model, each on cores of its own, that share one queue of prompts.
 
 In: a model's name or path, the cores of each replica. Out: open `LLM`s that answer a batch together. On machines of
-several NUMA nodes a replica on each reads its weights from its own node; `planned_teams` says whether that pays.
+several NUMA nodes a replica on each reads its weights from its own node; `planned_worker_pools` says whether that pays.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Replicas:
         self.llms = tuple(llms)
 
     @classmethod
-    def open(cls, load: Callable[[Cores | None], LLM], teams: Sequence[Cores]) -> Replicas:
-        """Load a model for each team of cores; a single one without cores of its own for no teams."""
+    def open(cls, load: Callable[[Cores | None], LLM], worker_pools: Sequence[Cores]) -> Replicas:
+        """Load a model for each worker pool of cores; a single one without cores of its own for no worker pools."""
         llms: list[LLM] = []
         try:
-            for cores in teams or (None,):
+            for cores in worker_pools or (None,):
                 llms.append(load(cores))
         except BaseException:
             for llm in llms:
@@ -62,7 +62,7 @@ class Replicas:
         return BatchStream([llm.batcher(each) for llm in self.llms], prompts, self.llms[0].prompts, options)
 
 
-def planned_teams(
+def planned_worker_pools(
     profile: Profile | None, work: ModelWork, parallel: int, n_context: int, kv: str = "f16"
 ) -> tuple[Cores, ...]:
     """Cores of each replica, where a replica on each node is predicted to give more tokens; () for one of all cores."""
@@ -70,11 +70,11 @@ def planned_teams(
         return ()
     step = Pass(1, min(DEPTH, n_context - 1), n_sequences=parallel)
     plan = replica_plan(profile.cpu, work, step, n_context, kv)
-    return () if plan is None or plan.n_replicas < 2 else tuple(team.cores for team in plan.teams)
+    return () if plan is None or plan.n_replicas < 2 else tuple(worker_pool.cores for worker_pool in plan.worker_pools)
 
 
-def even_teams(cores: Sequence[int], n_replicas: int) -> tuple[Cores, ...]:
-    """So many teams of neighbouring cores, as even as can be. Raises BadSetting where there are too few cores."""
+def even_worker_pools(cores: Sequence[int], n_replicas: int) -> tuple[Cores, ...]:
+    """Worker pools of neighbouring cores, as even as can be. Raises BadSetting where there are too few cores."""
     if not 1 <= n_replicas <= len(cores):
         raise BadSetting(f"{n_replicas} replicas need at least as many cores; there are {len(cores)}")
     bounds = [len(cores) * number // n_replicas for number in range(n_replicas + 1)]

@@ -1,7 +1,7 @@
 """From what the user wants of speculation to the drafts of a loaded model.
 
 In: an executor, and wishes. Out: `ModelDrafts`, or None where nothing is to be drafted. What passes of several tokens
-cost is measured once for a model, device, team and kind of KV pages, and kept beside the compiled loops.
+cost is measured once for a model, device, worker pool and kind of KV pages, and kept beside the compiled loops.
 """
 
 from __future__ import annotations

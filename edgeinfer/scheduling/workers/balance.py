@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgeinfer.scheduling.workers.shares import WHOLE, WorkerSpeeds
-from edgeinfer.scheduling.workers.team_size import TeamSize
+from edgeinfer.scheduling.workers.worker_pool_size import WorkerPoolSize
 
 FEW_TOKENS = 8
 """Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
@@ -22,7 +22,7 @@ SOME_TOKENS = 64
 PHASES = MappingProxyType(
     {"one": (2, 2.0, 16, 16), "few": (2, 2.0, 16, 16), "some": (2, 2.0, 16, 16), "many": (1, 0.5, 64, 4)}
 )
-"""Kinds of steps: how many tell two team sizes apart, how much dearer they must have become in all for an alarm, when
+"""Kinds of steps: how many tell two sizes apart, how much dearer they must have become in all for an alarm, when
 the first trial is due, and the first after a change."""
 SMALL = ("one", "few")
 """Kinds that a plan for decoding is about."""
@@ -64,7 +64,7 @@ NO_LEAVE = SteadySteps(0, 0.0)
 class _Phase:
     """What is known of one kind of step."""
 
-    team: TeamSize
+    worker_pool: WorkerPoolSize
     speeds: WorkerSpeeds
 
 
@@ -80,7 +80,8 @@ class Balance:
         sizes = candidate_sizes(n_workers, *planned.values())
         self._phases = {
             name: _Phase(
-                TeamSize(sizes, *trials, first_size=planned[name]), WorkerSpeeds(n_workers, WINDOWS[name], shares[name])
+                WorkerPoolSize(sizes, *trials, first_size=planned[name]),
+                WorkerSpeeds(n_workers, WINDOWS[name], shares[name]),
             )
             for name, trials in PHASES.items()
         }
@@ -100,7 +101,7 @@ class Balance:
         self._most_workers = min(most_workers, self._n_workers)
         self._ranks = ranks
         for phase in self._phases.values():
-            phase.team.limit(self._most_workers)
+            phase.worker_pool.limit(self._most_workers)
 
     def assign(self, n_tokens: int, n_cached: int) -> Assignment:
         """Who should run the next step, of so many tokens after so many cached ones."""
@@ -111,9 +112,9 @@ class Balance:
         self._n_small = self._n_small + 1 if n_tokens <= FEW_TOKENS else 0
         self._bucket = length, (n_cached // DEPTH_STEP).bit_length(), min(self._n_small, WARM_STEPS)
         self._n_tokens = n_tokens
-        size, speeds = self._phase.team.size(self._bucket), self._phase.speeds
+        size, speeds = self._phase.worker_pool.size(self._bucket), self._phase.speeds
         workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size, self._ranks)
-        pinned = size > 1 or size != self._phase.team.settled_size or bool(self._ranks)
+        pinned = size > 1 or size != self._phase.worker_pool.settled_size or bool(self._ranks)
         cuts = speeds.cuts(workers)
         last = self._assignment
         if (workers, cuts, pinned) != (last.workers, last.cuts, last.pinned):
@@ -127,38 +128,38 @@ class Balance:
         """
         if self._n_workers == 1:
             return
-        team, before = self._phase.team, self._phase.team.settled_size
+        worker_pool, before = self._phase.worker_pool, self._phase.worker_pool.settled_size
         assigned = self._assignment
-        team.record(self._bucket, seconds / self._n_tokens, n_before)
-        self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
-        if len(assigned.workers) < before == team.settled_size and team.is_steady:
+        worker_pool.record(self._bucket, seconds / self._n_tokens, n_before)
+        self._phase.speeds.record(assigned.workers, assigned.cuts, busy, worker_pool.is_steady)
+        if len(assigned.workers) < before == worker_pool.settled_size and worker_pool.is_steady:
             self._phase.speeds.suspect(assigned.workers)
-        if (size := team.settled_size) != before:
+        if (size := worker_pool.settled_size) != before:
             for phase in self._phases.values():
                 if phase is not self._phase:
-                    phase.team.alert(larger=size > before)
+                    phase.worker_pool.alert(larger=size > before)
 
     @property
     def leave(self) -> SteadySteps:
         """Whether the next steps may go on as the last one did."""
         if self._n_tokens > FEW_TOKENS or self.wants_free_cores or self._phase.speeds.is_surprised:
             return NO_LEAVE
-        longest_s = self._n_tokens * self._phase.team.notable_cost(self._bucket)
+        longest_s = self._n_tokens * self._phase.worker_pool.notable_cost(self._bucket)
         return SteadySteps(LEAVE, longest_s) if longest_s else NO_LEAVE
 
     @property
     def wants_free_cores(self) -> bool:
         """Whether `note_free_cores` would help: some workers are left out, and should return when they can."""
-        return any(phase.team.settled_size < self._most_workers for phase in self._phases.values())
+        return any(phase.worker_pool.settled_size < self._most_workers for phase in self._phases.values())
 
     def note_free_cores(self, n_free: float) -> None:
         """How many of the workers' cores were idle of late, the system says."""
         for phase in self._phases.values():
-            phase.team.note_free(n_free)
+            phase.worker_pool.note_free(n_free)
 
 
 def candidate_sizes(n_workers: int, *planned: int) -> tuple[int, ...]:
-    """The team sizes worth trying: all up to four; of more the powers of two, all, all but one, and planned ones."""
+    """Sizes worth trying: all up to four; of more the powers of two, all, all but one, and planned ones."""
     if n_workers <= 4:
         return tuple(range(1, n_workers + 1))
     powers = {1 << exponent for exponent in range(n_workers.bit_length())}

@@ -1,9 +1,10 @@
 """Which cores of a CPU take part, and how much each gets: for one kind of pass, so prefill and decode have their own.
 
 In: the CPU's rates with its cores and nodes, the work of a model, a pass. Out: a `CorePlan`; for several NUMA nodes one
-team over all of them, or one replica of the model on each. Arithmetic grows with every core, reading only until a
-node's memory is busy, barriers grow with the team: a core that saves less than `WORTH` of the time is left out.
-Rows follow what each core does alone. Weights are taken to lie on the node of the core that reads them. Pins nothing.
+worker pool over all of them, or one replica of the model on each. Arithmetic grows with every core, reading only until
+a node's memory is busy, barriers grow with the worker pool: a core that saves less than `WORTH` of the time is left
+out. Rows follow what each core does alone. Weights are taken to lie on the node of the core that reads them. Pins
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BARRIER_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CorePlan:
-    """Cores of a team, the share of rows of each, and seconds of the pass."""
+    """Cores of a worker pool, the share of rows of each, and seconds of the pass."""
 
     cores: tuple[int, ...]
     shares: tuple[float, ...]
@@ -33,35 +34,37 @@ class CorePlan:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Teams that work side by side, each with a replica of the model and `n_sequences`; tokens a second of all."""
+    """Worker pools side by side, each with a replica of the model and `n_sequences`; tokens a second of all."""
 
-    teams: tuple[CorePlan, ...]
+    worker_pools: tuple[CorePlan, ...]
     n_sequences: int
     tok_s: float
 
     @property
     def n_replicas(self) -> int:
-        return len(self.teams)
+        return len(self.worker_pools)
 
 
 def core_plan(
     cpu: DeviceRates, work: ModelWork, step: Pass, kv: str = "f16", among: Collection[int] | None = None
 ) -> CorePlan:
-    """The smallest team that is within `WORTH` of the fastest, of some of the cores (None: all)."""
+    """The smallest worker pool that is within `WORTH` of the fastest, of some of the cores (None: all)."""
     cores = [core for core in cpu.cores if among is None or core.number in among]
     if not cores:
         raise ValueError(f"{cpu.name} has no cores listed" + ("" if among is None else f" among {sorted(among)}"))
-    teams = {_key(order[:size]): order[:size] for order in _orders(cores) for size in range(1, len(cores) + 1)}
-    timed = [(team_seconds(cpu, work, step, team, kv), team) for team in teams.values()]
+    worker_pools = {_key(order[:size]): order[:size] for order in _orders(cores) for size in range(1, len(cores) + 1)}
+    timed = [
+        (worker_pool_seconds(cpu, work, step, worker_pool, kv), worker_pool) for worker_pool in worker_pools.values()
+    ]
     fastest = min(seconds for seconds, _ in timed)
     near = [each for each in timed if each[0] <= fastest * (1 + WORTH)]
-    seconds, team = min(near, key=lambda each: (len(each[1]), each[0], _key(each[1])))
-    alone = [1 / team_seconds(cpu, work, step, [core], kv) for core in team]
-    return CorePlan(tuple(core.number for core in team), tuple(speed / sum(alone) for speed in alone), seconds)
+    seconds, worker_pool = min(near, key=lambda each: (len(each[1]), each[0], _key(each[1])))
+    alone = [1 / worker_pool_seconds(cpu, work, step, [core], kv) for core in worker_pool]
+    return CorePlan(tuple(core.number for core in worker_pool), tuple(speed / sum(alone) for speed in alone), seconds)
 
 
 def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: float, kv: str = "f16") -> NodePlan:
-    """One team over all nodes, or a replica on each where its memory holds one: whatever gives more tokens a second.
+    """One worker pool over all nodes, or a replica on each whose memory holds one: whatever gives more tokens a second.
 
     `memory_need_bytes`: of a replica with its caches. `step.n_sequences` are shared out to the replicas.
     """
@@ -74,9 +77,9 @@ def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: 
     each = -(-step.n_sequences // len(numbers))
     part = replace(step, n_sequences=each)
     by_node = [[core.number for core in cpu.cores if core.node == number] for number in numbers]
-    teams = tuple(core_plan(cpu, work, part, kv, cores) for cores in by_node)
-    tok_s = step.n_rows / max(team.seconds for team in teams)
-    return NodePlan(teams, each, tok_s) if tok_s > best.tok_s else best
+    worker_pools = tuple(core_plan(cpu, work, part, kv, cores) for cores in by_node)
+    tok_s = step.n_rows / max(worker_pool.seconds for worker_pool in worker_pools)
+    return NodePlan(worker_pools, each, tok_s) if tok_s > best.tok_s else best
 
 
 def replica_plan(cpu: DeviceRates, work: ModelWork, step: Pass, n_context: int, kv: str = "f16") -> NodePlan | None:
@@ -88,11 +91,13 @@ def replica_plan(cpu: DeviceRates, work: ModelWork, step: Pass, n_context: int, 
     return node_plan(cpu, work, step, work.weight_bytes + caches + PROGRAM_BYTES, kv)
 
 
-def team_seconds(cpu: DeviceRates, work: ModelWork, step: Pass, team: Sequence[CoreRates], kv: str = "f16") -> float:
+def worker_pool_seconds(
+    cpu: DeviceRates, work: ModelWork, step: Pass, worker_pool: Sequence[CoreRates], kv: str = "f16"
+) -> float:
     """Seconds of a pass with some of the cores."""
-    speed = sum(core.speed for core in team) / sum(core.speed for core in cpu.cores)
-    read = read_bytes_s(cpu, team) / read_bytes_s(cpu, cpu.cores)
-    rates = replace(cpu, op_s=cpu.op_s * op_factor(cpu, team))
+    speed = sum(core.speed for core in worker_pool) / sum(core.speed for core in cpu.cores)
+    read = read_bytes_s(cpu, worker_pool) / read_bytes_s(cpu, cpu.cores)
+    rates = replace(cpu, op_s=cpu.op_s * op_factor(cpu, worker_pool))
     return DeviceCost(rates, _footprint(work, step, kv), speed, read).model(work, step, kv).total
 
 
@@ -103,27 +108,29 @@ def _footprint(work: ModelWork, step: Pass, kv: str) -> float:
     return work.weight_bytes + cached * step.n_sequences
 
 
-def read_bytes_s(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
-    """What a team reads: of each node what its cores read there alone, up to what its memory gives."""
+def read_bytes_s(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
+    """What a worker pool reads: of each node what its cores read there alone, up to what its memory gives."""
     limits = {node.number: node.read_bytes_s for node in cpu.nodes}
     total = 0.0
-    for number in {core.node for core in team}:
-        alone = sum(core.read_bytes_s for core in team if core.node == number)
+    for number in {core.node for core in worker_pool}:
+        alone = sum(core.read_bytes_s for core in worker_pool if core.node == number)
         total += min(alone, limits.get(number, max(cpu.read.values)))
     return total
 
 
-def op_factor(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
+def op_factor(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
     """What an op takes besides, as a multiple of what it takes with all cores."""
-    waiting = _barrier(cpu, team) / max(_barrier(cpu, cpu.cores), 1.0)
+    waiting = _barrier(cpu, worker_pool) / max(_barrier(cpu, cpu.cores), 1.0)
     return 1 - BARRIER_SHARE + BARRIER_SHARE * min(1.0, waiting)
 
 
-def _barrier(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
+def _barrier(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
     """Grows with every worker, and with how much slower nodes reach each other's memory."""
-    numbers = {core.node for core in team}
+    numbers = {core.node for core in worker_pool}
     nodes = [node for node in cpu.nodes if node.number in numbers]
-    return len(team) * (max((_remoteness(node, numbers) for node in nodes), default=1.0) if len(numbers) > 1 else 1.0)
+    return len(worker_pool) * (
+        max((_remoteness(node, numbers) for node in nodes), default=1.0) if len(numbers) > 1 else 1.0
+    )
 
 
 def _remoteness(node: NodeRates, numbers: set[int]) -> float:
@@ -144,5 +151,5 @@ def _orders(cores: Sequence[CoreRates]) -> list[list[CoreRates]]:
     return [fast, readers, by_node, [core for _, _, core in sorted(turns, key=lambda each: each[:2])]]
 
 
-def _key(team: Sequence[CoreRates]) -> tuple[int, ...]:
-    return tuple(sorted(core.number for core in team))
+def _key(worker_pool: Sequence[CoreRates]) -> tuple[int, ...]:
+    return tuple(sorted(core.number for core in worker_pool))

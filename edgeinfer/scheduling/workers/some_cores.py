@@ -1,7 +1,7 @@
 """A machine of which only some cores take part: the rates that are left.
 
-In: the CPU's rates and a team of its cores. Out: rates like those a probe of these cores alone would give. What comes
-from memory follows what the team reads, arithmetic its speed, barriers its size. Chooses nothing.
+In: the CPU's rates and a worker pool of its cores. Out: rates like those a probe of these cores alone would give. What
+comes from memory follows what the worker pool reads, arithmetic its speed, barriers its size. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from edgeinfer.scheduling.workers.core_plan import op_factor, read_bytes_s
 def with_cores(profile: Profile, cores: Collection[int]) -> Profile:
     """The machine with these of its cores. Those that the profile does not know are as fast as the mean."""
     cpu = profile.cpu
-    team = tuple(core for core in cpu.cores if core.number in cores)
-    if not cpu.cores or len(team) == len(cpu.cores):
+    worker_pool = tuple(core for core in cpu.cores if core.number in cores)
+    if not cpu.cores or len(worker_pool) == len(cpu.cores):
         return profile
-    unknown = len(set(cores)) - len(team)
+    unknown = len(set(cores)) - len(worker_pool)
     total = sum(core.speed for core in cpu.cores)
-    speed = (sum(core.speed for core in team) + unknown * total / len(cpu.cores)) / total
-    read = read_bytes_s(cpu, team or cpu.cores[:1]) / read_bytes_s(cpu, cpu.cores)
-    return replace(profile, devices=(_limited(cpu, min(1.0, speed), min(1.0, read), team), *profile.accelerators))
+    speed = (sum(core.speed for core in worker_pool) + unknown * total / len(cpu.cores)) / total
+    read = read_bytes_s(cpu, worker_pool or cpu.cores[:1]) / read_bytes_s(cpu, cpu.cores)
+    return replace(
+        profile, devices=(_limited(cpu, min(1.0, speed), min(1.0, read), worker_pool), *profile.accelerators)
+    )
 
 
-def _limited(cpu: DeviceRates, speed: float, read: float, team: Sequence[CoreRates]) -> DeviceRates:
+def _limited(cpu: DeviceRates, speed: float, read: float, worker_pool: Sequence[CoreRates]) -> DeviceRates:
     return replace(
         cpu,
         read=_times(cpu.read, read),
         products={form: _product(rates, speed, read) for form, rates in cpu.products.items()},
         attention=tuple(replace(rates, rate=_times(rates.rate, speed)) for rates in cpu.attention),
         element_rate=_times(cpu.element_rate, speed),
-        op_s=cpu.op_s * op_factor(cpu, team),
-        cores=tuple(core for core in cpu.cores if core in team),
+        op_s=cpu.op_s * op_factor(cpu, worker_pool),
+        cores=tuple(core for core in cpu.cores if core in worker_pool),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew
+from edgeinfer.backends.base import WHOLE, WorkSplit
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.source import ByteSource
@@ -79,7 +79,7 @@ def fill(
     threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
     source = bundles.source(direct=False)
     try:
-        cuts = itertools.pairwise(Crew.even(n_workers).cuts)
+        cuts = itertools.pairwise(WorkSplit.even(n_workers).cuts)
         for touched in [thread.submit(_touch, panels, *cut) for thread, cut in zip(threads, cuts, strict=True)]:
             touched.result()
         _read(bundles, source, panels, threads, progress)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.cpu import rounded
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rounding import BLOCKS, round_blocks
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import ROUND_ROWS
 from edgeinfer.backends.cpu.rounded import (
     HALF_LESS_AT,
@@ -89,11 +89,11 @@ def round_row(args, source, record, step):
         record += step
 
 
-def round_rows(pointer, worker, crew):
+def round_rows(pointer, worker, work_split):
     """Round each worker's share of the rows, or all of them into its own copy, to int8 records."""
     args = arguments_at(pointer)
     count = simd.load_int64(args.count)
-    first, stop = share_start(crew, worker, count), share_start(crew, worker + 1, count)
+    first, stop = share_start(work_split, worker, count), share_start(work_split, worker + 1, count)
     if args.out_stride != 0:
         first, stop = 0, count
     out = args.out + worker * args.out_stride

@@ -8,17 +8,17 @@ marked, and writes the columns in order. NumPy twin: np.flatnonzero(values.any(a
 from __future__ import annotations
 
 from edgeinfer.backends.cpu.chosen_records import ACTIVE
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.jit import simd
 
 active_at = simd.record_at(ACTIVE)
 
 
-def mark_active(pointer, worker, crew):
+def mark_active(pointer, worker, work_split):
     """marks[c / 32] bit c % 32 = whether any row's column c is not zero."""
     args = active_at(pointer)
     count, pairs = simd.load_int64(args.count), args.n_vectors // 2
-    for pair in range(share_start(crew, worker, pairs), share_start(crew, worker + 1, pairs)):
+    for pair in range(share_start(work_split, worker, pairs), share_start(work_split, worker + 1, pairs)):
         bits, at = 0, args.source + 128 * pair
         for _ in range(count):
             bits |= simd.nonzero_lanes(simd.load(at)) | simd.nonzero_lanes(simd.load(at + 64)) << 16
@@ -26,7 +26,7 @@ def mark_active(pointer, worker, crew):
         simd.store_int32(args.marks + 4 * pair, bits)
 
 
-def list_active(pointer, worker, crew):
+def list_active(pointer, worker, work_split):
     """neurons int32[n_active] = the marked columns, n_active their number: worker 0 alone."""
     args = active_at(pointer)
     n_found = 0

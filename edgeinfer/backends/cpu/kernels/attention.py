@@ -17,7 +17,6 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeinfer.backends.cpu.kernels import scores, scores_int8
-from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.slots import (
     FIRST,
@@ -43,6 +42,7 @@ from edgeinfer.backends.cpu.kernels.softmax import (
     store_largest_and_sum,
     write_result,
 )
+from edgeinfer.backends.cpu.kernels.work_split import is_mine, share_start
 from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.records import ATTENTION
@@ -258,7 +258,7 @@ def start_head(args, head, total):
 
 
 @inline
-def attend_by_tile(int8, isa, args, step, worker, crew):
+def attend_by_tile(int8, isa, args, step, worker, work_split):
     """Large passes: each task is a tile and a kv head, all its chunks in order."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
@@ -266,7 +266,7 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
     totals = partials + args.tile_rows * stride
     gathered = totals + args.tile_rows * stride
     for task in range(step.n_tiles * args.kv_heads):
-        if not is_mine(crew, worker, task):
+        if not is_mine(work_split, worker, task):
             continue
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
@@ -297,14 +297,14 @@ def split_task(args, step, task):
 
 
 @inline
-def attend_by_chunk(int8, isa, args, step, worker, crew):
+def attend_by_chunk(int8, isa, args, step, worker, work_split):
     """Small passes, first half: each task is a tile, a kv head and a chunk; partials are kept."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
     partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
     gathered = partials + 2 * args.tile_rows * stride
     n_tasks, held = step.n_tiles * args.kv_heads * step.n_chunks, -1
-    for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
+    for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
         tile, kv_head, chunk = split_task(args, step, task)
         if chunk < first_chunk(args, step, tile) or chunk > last_chunk(args, step, tile):
             continue
@@ -326,7 +326,7 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
                 simd.store(kept + index, simd.load(partials + row * stride + index))
 
 
-def join_chunks(pointer, worker, crew):
+def join_chunks(pointer, worker, work_split):
     """Small passes, second half: each task is a token and a head, its chunks' partials joined in order."""
     args = arguments_at(pointer)
     step = step_at(args.step)
@@ -335,7 +335,7 @@ def join_chunks(pointer, worker, crew):
     stride = (16 + args.value_padded) * 4
     total = args.scratch + worker * args.scratch_stride
     n_tasks = step.n_tokens * args.heads
-    for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
+    for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_head(args, head, total)
@@ -349,11 +349,11 @@ def join_chunks(pointer, worker, crew):
 def by_tile(int8: str | None, isa: str) -> Callable[..., None]:
     """The kernel of large passes, for a kind of pages and an instruction set."""
 
-    def attend_tiles(pointer, worker, crew):
+    def attend_tiles(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
         if step.split == 0:
-            attend_by_tile(int8, isa, args, step, worker, crew)
+            attend_by_tile(int8, isa, args, step, worker, work_split)
 
     return attend_tiles
 
@@ -361,10 +361,10 @@ def by_tile(int8: str | None, isa: str) -> Callable[..., None]:
 def by_chunk(int8: str | None, isa: str) -> Callable[..., None]:
     """The first kernel of small passes; `join_chunks` is the second."""
 
-    def attend_chunks(pointer, worker, crew):
+    def attend_chunks(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
         if step.split != 0:
-            attend_by_chunk(int8, isa, args, step, worker, crew)
+            attend_by_chunk(int8, isa, args, step, worker, work_split)
 
     return attend_chunks

@@ -19,8 +19,8 @@ from numba.extending import intrinsic
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.chosen_records import CHOSEN
 from edgeinfer.backends.cpu.kernels.activations import tile_of, tiled_tokens
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.neurons import regions, row_record_bytes
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, IntegerPanel
 from edgeinfer.jit import emit, simd
@@ -157,12 +157,12 @@ def write_chosen(args, panel, n_chosen, token, n_tokens, sums):
 def chosen_product(key: str, isa: str) -> Callable[..., None]:
     """The kernel for an integer panel and an instruction set."""
 
-    def chosen(pointer, worker, crew):
+    def chosen(pointer, worker, work_split):
         args = chosen_at(pointer)
         count, n_chosen = simd.load_int64(args.count), simd.load_int64(args.n_chosen)
         n_records, n_tiled = args.n_records, tiled_tokens(count) * args.tiled
         activations, panels = args.activations + worker * args.activations_stride, (n_chosen + 15) // PANEL_ROWS
-        first, stop = share_start(crew, worker, panels), share_start(crew, worker + 1, panels)
+        first, stop = share_start(work_split, worker, panels), share_start(work_split, worker + 1, panels)
         if first < stop:
             clear(args, count, column_of(args, n_chosen, first), column_of(args, n_chosen, stop))
         elif panels == 0 and worker == 0:

@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 from edgeinfer.backends.cpu.chosen_records import COLUMN_PRODUCT
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.kernels.column_product import neurons_until, write_units
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product_float import LOADS
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
 from edgeinfer.jit import emit, simd
 
@@ -75,10 +75,10 @@ def column_product(key: str) -> Callable[..., None]:
     """The kernel for float columns of that form."""
     unit_bytes = UNIT_ROWS * CODE_BITS[ColumnForm.parse(key).code] // 8
 
-    def columns(pointer, worker, crew):
+    def columns(pointer, worker, work_split):
         args = columns_at(pointer)
         count, n_chosen, stride = simd.load_int64(args.count), simd.load_int64(args.n_chosen), args.activations_stride
-        first, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        first, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
         end = 0
         for block in range(args.n_blocks):
             begin, end = end, neurons_until(args, n_chosen, end, BLOCK * (args.first_block + block + 1))

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.kernels.activations import tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.column_panels import ADDRESSES_BYTES, PANELS_BYTES, add_panels, build_panels
 from edgeinfer.backends.cpu.kernels.column_sums import add_block
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
@@ -66,10 +66,10 @@ def column_product(key: str, isa: str) -> Callable[..., None]:
     """The kernel for integer columns of that form and an instruction set."""
     unit_bytes = UNIT_ROWS * CODE_BITS[ColumnForm.parse(key).code] // 8
 
-    def columns(pointer, worker, crew):
+    def columns(pointer, worker, work_split):
         args = columns_at(pointer)
         count, n_chosen = simd.load_int64(args.count), simd.load_int64(args.n_chosen)
-        first, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        first, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
         activations, n_tiled = args.activations + worker * args.activations_stride, tiled_tokens(count) * args.tiled
         if args.is_first != 0:
             clear_units(args, count, first, stop)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import CONVOLUTION
 from edgeinfer.backends.cpu.states import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
 from edgeinfer.jit import simd
@@ -48,12 +48,12 @@ def copy_row(source, target, start, stop):
 def causal_conv(activation: str | None) -> Callable[..., None]:
     """The kernel, with an activation or None."""
 
-    def causal_conv(pointer, worker, crew):
+    def causal_conv(pointer, worker, work_split):
         """Of all tokens of the pass; then states are saved, and tokens that are not settled kept."""
         args = arguments_at(pointer)
         step = step_at(args.states_step)
         pairs = args.n_vectors // 2
-        start, stop = 2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)
+        start, stop = 2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
         for number in range(step.n_rows):
             row = step.rows + number * ROW_BYTES
             first, last = simd.load_int32(row + FIRST), simd.load_int32(row + STOP)
@@ -105,12 +105,12 @@ def causal_conv(activation: str | None) -> Callable[..., None]:
     return causal_conv
 
 
-def advance(pointer, worker, crew):
+def advance(pointer, worker, work_split):
     """A slot becomes the state of another one, or of itself, after tokens that were kept."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     pairs = args.n_vectors // 2
-    start, stop = 2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)
+    start, stop = 2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
     history, target = args.states + step.source * args.state_bytes, args.states + step.target * args.state_bytes
     for place in range(args.taps - 1):
         at = step.n_nodes + place - (args.taps - 1)  # among the tokens; below 0 in the state, further on than `place`

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import DELTA, MOST_DELTA_WIDTH
 from edgeinfer.backends.cpu.states import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
 from edgeinfer.jit import simd
@@ -72,12 +72,12 @@ def keep_token(args, token, kept):
         simd.store_float(kept + n_bytes + 4 * (args.value_heads + head), strength)
 
 
-def prepare(pointer, worker, crew):
+def prepare(pointer, worker, work_split):
     """Each worker's tokens: unit queries and keys, what is kept of states and how strongly they learn, in place."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     count = simd.load_int64(args.count)
-    start, stop = share_start(crew, worker, count), share_start(crew, worker + 1, count)
+    start, stop = share_start(work_split, worker, count), share_start(work_split, worker + 1, count)
     one, zero = simd.splat(np.float32(1.0)), simd.splat(np.float32(0.0))
     for token in range(start, stop):
         mixed = args.mixed + token * args.stride
@@ -174,7 +174,7 @@ def open_tokens(args, step, settled, stop, head, key_head, column, base, tile):
         at = token
 
 
-def recurrence(pointer, worker, crew):
+def recurrence(pointer, worker, work_split):
     """All tokens of the pass, by sequences and tiles; states are saved where the step says."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
@@ -182,7 +182,7 @@ def recurrence(pointer, worker, crew):
     per_head = args.width // 16
     n_tiles = args.value_heads * per_head
     count = step.n_rows * n_tiles
-    for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for unit in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         number, place = unit // n_tiles, unit % n_tiles
         head, column = place // per_head, place * 16
         key_head, at = key_head_of(args, head), place * args.width * 64
@@ -200,14 +200,14 @@ def recurrence(pointer, worker, crew):
         open_tokens(args, step, settled, stop, head, key_head, column, tile, other)
 
 
-def advance(pointer, worker, crew):
+def advance(pointer, worker, work_split):
     """A slot becomes the state of another one, or of itself, after tokens that were kept."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     tile = simd.stack_space(TILE_BYTES)
     per_head = args.width // 16
     n_tiles = args.value_heads * per_head
-    for place in range(share_start(crew, worker, n_tiles), share_start(crew, worker + 1, n_tiles)):
+    for place in range(share_start(work_split, worker, n_tiles), share_start(work_split, worker + 1, n_tiles)):
         head, at = place // per_head, place * args.width * 64
         copy_tile(args.states + step.source * args.state_bytes + at, tile, args.width)
         for node in range(step.n_nodes):

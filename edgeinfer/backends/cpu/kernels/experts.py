@@ -14,8 +14,8 @@ import numpy as np
 
 from edgeinfer.backends.cpu.chosen_records import EXPERT_HIDDEN, EXPERT_LISTS, EXPERT_PRODUCTS, MOST_EXPERTS, ROUTER
 from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import activated
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.jit import simd
@@ -131,11 +131,11 @@ def route_token(args, scores, out, powers, quality):
         simd.store_float(out + 4 * expert, share)
 
 
-def route(pointer, worker, crew):
+def route(pointer, worker, work_split):
     """The shares of each worker's tokens, or of all of them in its own copy."""
     args = router_at(pointer)
     count, powers, quality = simd.load_int64(args.count), simd.stack_space(POWERS_BYTES), simd.stack_space(POWERS_BYTES)
-    first, stop = share_start(crew, worker, count), share_start(crew, worker + 1, count)
+    first, stop = share_start(work_split, worker, count), share_start(work_split, worker + 1, count)
     if args.own_stride != 0:
         first, stop = 0, count
     for token in range(first, stop):
@@ -211,7 +211,7 @@ def gather_pair(args, token, count, n_tiled, pair, place, n_tokens):
         copy_vectors(target, 64, source, 64, args.float_stride // 64)
 
 
-def group(pointer, worker, crew):
+def group(pointer, worker, work_split):
     """List the pairs, and gather the activations of each worker's share of them; a lone token's stay where they are."""
     args = lists_at(pointer)
     lists, count = args.lists + worker * args.lists_stride, simd.load_int64(args.count)
@@ -219,7 +219,7 @@ def group(pointer, worker, crew):
     if args.records == 0 and args.floats == 0:
         return
     n_tiled = tiled_tokens(count) * args.tiled
-    first, stop = share_start(crew, worker, n_pairs), share_start(crew, worker + 1, n_pairs)
+    first, stop = share_start(work_split, worker, n_pairs), share_start(work_split, worker + 1, n_pairs)
     for busy in range(simd.load_int64(lists)):
         expert = simd.load_int64(lists + 8 + 8 * busy)
         start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)
@@ -240,11 +240,14 @@ def point(args, record, lists, expert):
 
 
 @inline
-def add_biases(args, lists, expert, worker, crew):
+def add_biases(args, lists, expert, worker, work_split):
     """Add an expert's bias, times their shares in it, to the columns of its tokens' rows that are a worker's."""
     start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)
     n_tokens = simd.load_int64(counts_at(lists, args.n_experts) + 8 * expert)
-    first, stop = share_start(crew, worker, args.n_units) * 128, share_start(crew, worker + 1, args.n_units) * 128
+    first, stop = (
+        share_start(work_split, worker, args.n_units) * 128,
+        share_start(work_split, worker + 1, args.n_units) * 128,
+    )
     for pair in range(start, start + n_tokens):
         share = simd.splat(simd.load_float(shares_at(lists, args.n_experts, args.most_pairs) + 4 * pair))
         out = args.out + simd.load_int32(tokens_at(lists, args.n_experts) + 4 * pair) * args.row_stride
@@ -253,7 +256,7 @@ def add_biases(args, lists, expert, worker, crew):
             simd.store(out + at, simd.fma(bias, share, simd.load(out + at)))
 
 
-def multiply(pointer, worker, crew):
+def multiply(pointer, worker, work_split):
     """An integer product for each expert that has tokens; while one is read, the start of the next is asked for."""
     args = products_at(pointer)
     lists, own = args.lists + worker * args.lists_stride, args.products + worker * args.products_stride
@@ -270,12 +273,12 @@ def multiply(pointer, worker, crew):
             record.next = own + (busy + 1) % 2 * PRODUCT_BYTES
             following = product_at(record.next)
             following.weights = simd.load_int64(args.table + 8 * simd.load_int64(lists + 16 + 8 * busy))
-        simd.call_kernel(args.kernel, address, worker, crew)
+        simd.call_kernel(args.kernel, address, worker, work_split)
         if args.bias != 0:
-            add_biases(args, lists, expert, worker, crew)
+            add_biases(args, lists, expert, worker, work_split)
 
 
-def multiply_floats(pointer, worker, crew):
+def multiply_floats(pointer, worker, work_split):
     """The same for float panels."""
     args = products_at(pointer)
     lists, address = args.lists + worker * args.lists_stride, args.products + worker * args.products_stride
@@ -284,9 +287,9 @@ def multiply_floats(pointer, worker, crew):
         expert = simd.load_int64(lists + 8 + 8 * busy)
         record.weights = simd.load_int64(args.table + 8 * expert)
         record.source = point(args, record, lists, expert)
-        simd.call_kernel(args.kernel, address, worker, crew)
+        simd.call_kernel(args.kernel, address, worker, work_split)
         if args.bias != 0:
-            add_biases(args, lists, expert, worker, crew)
+            add_biases(args, lists, expert, worker, work_split)
 
 
 @inline
@@ -323,7 +326,7 @@ def weigh(args, expert, pair, share, row):
         simd.store(row + at, simd.mul(value, factor))
 
 
-def finish_hidden(pointer, worker, crew):
+def finish_hidden(pointer, worker, work_split):
     """Hidden rows times their shares, as the down products read them; each worker's share of them, or all in a copy."""
     args = hidden_at(pointer)
     lists = args.lists + worker * args.lists_stride
@@ -331,7 +334,7 @@ def finish_hidden(pointer, worker, crew):
     n_busy, n_pairs = simd.load_int64(lists), 0
     for busy in range(n_busy):
         n_pairs += simd.load_int64(counts_at(lists, args.n_experts) + 8 * simd.load_int64(lists + 8 + 8 * busy))
-    first, stop = share_start(crew, worker, n_pairs), share_start(crew, worker + 1, n_pairs)
+    first, stop = share_start(work_split, worker, n_pairs), share_start(work_split, worker + 1, n_pairs)
     if args.own_stride != 0:
         first, stop = 0, n_pairs
     if n_busy != 0:  # the pairs of those listed follow each other, perhaps after those of others

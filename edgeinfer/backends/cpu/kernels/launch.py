@@ -1,4 +1,4 @@
-"""The loops of a team: run a tape, wait at barriers, publish and await launches.
+"""The loops of a worker pool: run a tape, wait at barriers, publish and await launches.
 
 Memory: a CONTROL record shared by all threads; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
 before it, serial); per worker LINE bytes for its barrier flag and its METER. Only the caller writes the record, between
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.crew import size
 from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
-from edgeinfer.backends.cpu.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, TEAM_LIMIT
+from edgeinfer.backends.cpu.kernels.work_split import size
+from edgeinfer.backends.cpu.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, WORKER_POOL_LIMIT
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
@@ -21,10 +21,10 @@ control_at = simd.record_at(CONTROL)
 
 
 @inline
-def wait_for_others(control, worker, team, passed):
-    """Barrier: raise the own flag to `passed`, wait for the flags of the team."""
+def wait_for_others(control, worker, worker_pool, passed):
+    """Barrier: raise the own flag to `passed`, wait for the flags of the worker pool."""
     simd.store_release(control.flags + worker * LINE, passed)
-    for other in range(team):
+    for other in range(worker_pool):
         spins = 0
         while simd.load_acquire(control.flags + other * LINE) < passed:
             simd.pause()
@@ -44,9 +44,9 @@ def dawdle(slowness, started):
 
 @inline
 def run_tape(control, thread, worker):
-    """Run the launched tape as one worker of the team."""
-    crew, passed = control.crew, control.barriers
-    team = size(crew)
+    """Run the launched tape as one worker of the worker pool."""
+    work_split, passed = control.work_split, control.barriers
+    worker_pool = size(work_split)
     record = control.record + (worker * control.n_entries) * 16 if control.record != 0 else 0
     slowness = simd.load_int64(control.slowness + 8 * thread) if control.slowness != 0 else NOT_SLOWED
     meter, busy, entered = control.meters + worker * LINE, 0, ticks()
@@ -60,17 +60,17 @@ def run_tape(control, thread, worker):
             if kernel == 0:  # others may read the meter after the last barrier
                 simd.store_int64(meter, busy)
                 simd.store_int64(meter + 8, ticks() - entered)
-            if team > 1:
-                wait_for_others(control, worker, team, passed)
+            if worker_pool > 1:
+                wait_for_others(control, worker, worker_pool, passed)
         if record != 0:
             simd.store_int64(record + 16 * place, ticks() - arrived)
         if kernel == 0:
             continue
         if serial != 0 and record == 0 and slowness == NOT_SLOWED:
-            simd.call_kernel(kernel, arguments, worker, crew)
+            simd.call_kernel(kernel, arguments, worker, work_split)
             continue
         started = ticks()
-        simd.call_kernel(kernel, arguments, worker, crew)
+        simd.call_kernel(kernel, arguments, worker, work_split)
         if slowness != NOT_SLOWED:
             dawdle(slowness, started)
         spent = ticks() - started
@@ -82,32 +82,32 @@ def run_tape(control, thread, worker):
 
 
 @inline
-def publish(control, tape, n_entries, crew, members):
-    """Seat a crew for a tape and tell the threads; returns whether one of them must be woken."""
+def publish(control, tape, n_entries, work_split, members):
+    """Seat the workers of a split for a tape and tell the threads; returns whether one of them must be woken."""
     control.tape = tape
     control.n_entries = n_entries
-    control.crew = crew
+    control.work_split = work_split
     control.stand_in = simd.load_int64(members)
     number = control.launch + 1
-    for worker in range(1, size(crew)):
+    for worker in range(1, size(work_split)):
         thread = simd.load_int64(members + 8 * worker)
-        simd.store_int64(control.seats + 8 * thread, number * TEAM_LIMIT + worker)
+        simd.store_int64(control.seats + 8 * thread, number * WORKER_POOL_LIMIT + worker)
     simd.store_release(control.launch_at, number)
     fence()  # against the one in `doze`: a thread sees its seat, or is seen asleep
     sleepers = 0
-    for worker in range(1, size(crew)):
+    for worker in range(1, size(work_split)):
         sleepers += simd.load_acquire(control.asleep + 8 * simd.load_int64(members + 8 * worker))
     return sleepers != 0
 
 
-def lead(control_address, tape, n_entries, crew, members):
-    """Publish a tape for a crew and run it as worker 0, or first return 1 where one of the crew must be woken.
+def lead(control_address, tape, n_entries, work_split, members):
+    """Publish a tape for a work split and run it as worker 0, or first return 1 where a worker of it must be woken.
 
     `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was
     published, if that was not done yet.
     """
     control = control_at(control_address)
-    if tape != 0 and publish(control, tape, n_entries, crew, members):
+    if tape != 0 and publish(control, tape, n_entries, work_split, members):
         return 1
     if control.finished != control.launch:
         control.barriers = run_tape(control, control.stand_in, np.int64(0))
@@ -131,9 +131,9 @@ def serve(control_address, thread, seen, patience):
             continue
         seen = found
         seat = simd.load_int64(control.seats + 8 * thread)
-        if seat // TEAM_LIMIT != found:  # not in the crew: the record may be the next one's by now
+        if seat // WORKER_POOL_LIMIT != found:  # not of this split: the record may be the next one's by now
             return seen
-        run_tape(control, thread, seat % TEAM_LIMIT)
+        run_tape(control, thread, seat % WORKER_POOL_LIMIT)
         idle_since = ticks()
 
 
@@ -150,5 +150,5 @@ def read_ticks():
     return ticks()
 
 
-def nothing(pointer, worker, crew):
+def nothing(pointer, worker, work_split):
     """A kernel that does nothing, to measure what a call costs."""

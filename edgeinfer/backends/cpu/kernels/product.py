@@ -16,8 +16,8 @@ import numpy as np
 
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
@@ -33,15 +33,15 @@ NEARER = 2048
 
 
 @inline
-def share_of_tokens(crew, worker, first, count):
+def share_of_tokens(work_split, worker, first, count):
     """The tokens from `first` on that are a worker's: whole tiles, and the last worker takes what is left."""
     n_tiles = (count - first + act.TILE - 1) // act.TILE
-    start, stop = share_start(crew, worker, n_tiles), share_start(crew, worker + 1, n_tiles)
+    start, stop = share_start(work_split, worker, n_tiles), share_start(work_split, worker + 1, n_tiles)
     return first + start * act.TILE, min(count, first + stop * act.TILE)
 
 
 @inline
-def bytes_ahead(args, crew, worker, unit, stop):
+def bytes_ahead(args, work_split, worker, unit, stop):
     """Bytes from a unit to what its worker reads soon, most often the next unit, here or in the next product.
 
     0: do not ask.
@@ -53,7 +53,7 @@ def bytes_ahead(args, crew, worker, unit, stop):
     if unit + 1 < stop or args.next == 0:
         return args.unit_bytes
     following = arguments_at(args.next)
-    first = following.weights + share_start(crew, worker, following.n_units) * following.unit_bytes
+    first = following.weights + share_start(work_split, worker, following.n_units) * following.unit_bytes
     return first - args.weights - unit * args.unit_bytes
 
 
@@ -121,22 +121,22 @@ def product(key: str, isa: str) -> Callable[..., None]:
 def wide_product(key: str, isa: str) -> Callable[..., None]:
     """For many registers: one panel times eight tokens, two times four or fewer."""
 
-    def product(pointer, worker, crew):
+    def product(pointer, worker, work_split):
         args = arguments_at(pointer)
         count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
         activations, n_records = args.activations + worker * args.activations_stride, args.n_records
-        own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        own, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
         sums = simd.stack_space(SUMS_BYTES)
         end = tiled_tokens(count) * args.tiled
         if count - end >= act.MANY and args.rows == 0:
             own, stop = 0, args.n_units
-            end, count = share_of_tokens(crew, worker, end, count)
+            end, count = share_of_tokens(work_split, worker, end, count)
         while end < count:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
                 token, x = block, activations + block * token_bytes
-                ahead = bytes_ahead(args, crew, worker, unit, stop)
+                ahead = bytes_ahead(args, work_split, worker, unit, stop)
                 while end - token >= 8:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 8 * 64
@@ -162,19 +162,19 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
 def narrow_product(key: str, isa: str) -> Callable[..., None]:
     """For few registers: one panel times four tokens or fewer, two times one."""
 
-    def product(pointer, worker, crew):
+    def product(pointer, worker, work_split):
         args = arguments_at(pointer)
         count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
         activations, n_records = args.activations + worker * args.activations_stride, args.n_records
         sums = simd.stack_space(SUMS_BYTES)
-        own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        own, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
         end = 0
         while end < count:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
                 token, x = block, activations + block * token_bytes
-                ahead = bytes_ahead(args, crew, worker, unit, stop)
+                ahead = bytes_ahead(args, work_split, worker, unit, stop)
                 while end - token >= 8:
                     for part in range(4):
                         panels, at = first + part // 2 * second, x + part % 2 * 4 * act.RECORD_BYTES

@@ -209,10 +209,10 @@ def product(key: str, isa: str) -> Callable[..., None]:
     record_bytes, record_blocks, unpacked_bytes = panel.record_bytes, 2 * panel.record_pairs, panel.unpacked_bytes
     run_records = MOST_UNPACKED_BLOCKS // record_blocks
 
-    def product_amx(pointer, worker, crew):
+    def product_amx(pointer, worker, work_split):
         args = arguments_at(pointer)
         count, token_bytes = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES
-        end, whole = share_of_tokens(crew, worker, 0, tiled_tokens(count))
+        end, whole = share_of_tokens(work_split, worker, 0, tiled_tokens(count))
         if end == whole:
             return
         products = args.unpacked + worker * args.unpacked_stride

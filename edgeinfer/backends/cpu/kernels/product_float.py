@@ -14,8 +14,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import rounded
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import share_of_tokens, write_plain
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel
 from edgeinfer.backends.cpu.records import FLOAT_PRODUCT
 from edgeinfer.jit import emit, simd
@@ -63,15 +63,15 @@ def multiply(context, element, n_tokens, panels, source, source_stride, n_rounds
 def product(element: str) -> Callable[..., None]:
     """The kernel for panels of that element."""
 
-    def product_float(pointer, worker, crew):
+    def product_float(pointer, worker, work_split):
         args = arguments_at(pointer)
         count, stride, n_rounds = simd.load_int64(args.count), args.source_stride, args.n_rounds
         sums = simd.stack_space(SUMS_BYTES)
-        own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        own, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
         end = 0
         if count >= rounded.MANY and args.rows == 0:
             own, stop = 0, args.n_units
-            end, count = share_of_tokens(crew, worker, 0, count)
+            end, count = share_of_tokens(work_split, worker, 0, count)
         while end < count:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):

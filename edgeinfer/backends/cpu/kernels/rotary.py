@@ -7,7 +7,7 @@ of the ops.
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import JOIN_HEADS, ROPE
 from edgeinfer.backends.cpu.step import STEP
 from edgeinfer.jit import simd
@@ -18,13 +18,13 @@ arguments_at, joining_at = simd.record_at(ROPE), simd.record_at(JOIN_HEADS)
 step_at = simd.record_at(STEP)
 
 
-def rope(pointer, worker, crew):
+def rope(pointer, worker, work_split):
     """Rotate pairs (i, i + half) of every head by the angles of the token's row, by tokens and parts."""
     args = arguments_at(pointer)
     step = step_at(args.step)
     count, half = step.n_tokens * args.parts, args.half
     whole, heads = half // 16 * 16, args.heads // args.parts
-    for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for unit in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         token, part = unit // args.parts, unit % args.parts
         at = simd.load_int32(step.turns + 4 * token) * half * 4
         cosines, sines = args.cosines + at, args.sines + at
@@ -53,11 +53,11 @@ def copy_floats(source, target, count):
         simd.store_float(target + index, simd.load_float(source + index))
 
 
-def join_heads(pointer, worker, crew):
+def join_heads(pointer, worker, work_split):
     """Each head of a token: what the first buffer has of it, then what the second has."""
     args = joining_at(pointer)
     count = simd.load_int64(args.count)
-    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for token in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         first, second = args.first + token * args.first_stride, args.second + token * args.second_stride
         out = args.out + token * args.out_stride
         for head in range(args.heads):

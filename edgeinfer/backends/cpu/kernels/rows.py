@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import COLUMNS, LAYER_NORM, PEAKS, RMS_NORM, TAKE_OUTPUTS
 from edgeinfer.jit import simd
 
@@ -20,11 +20,11 @@ norm_at, columns_at, take_at, peaks_at = (simd.record_at(kind) for kind in (RMS_
 LOWEST = np.float32(-3e38)
 
 
-def rms_norm(pointer, worker, crew):
+def rms_norm(pointer, worker, work_split):
     """out = source / sqrt(mean(source^2) + epsilon) * weight: two sums, even and odd vectors, joined at the end."""
     args = norm_at(pointer)
     count = simd.load_int64(args.count)
-    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for row in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         for group in range(args.groups):
             source = args.source + row * args.source_stride + group * args.group_stride
             out = args.out + row * args.out_stride + group * args.group_stride
@@ -43,11 +43,11 @@ def rms_norm(pointer, worker, crew):
                 simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
 
 
-def layer_norm(pointer, worker, crew):
+def layer_norm(pointer, worker, work_split):
     """out = (source - mean) / sqrt(mean((source - mean)^2) + epsilon) * weight + bias, one chain over vectors each."""
     args = layer_norm_at(pointer)
     count, zero = simd.load_int64(args.count), np.float32(0.0)
-    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for row in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         source, out = args.source + row * args.source_stride, args.out + row * args.out_stride
         total = simd.splat(zero)
         for index in range(args.n_vectors):
@@ -70,11 +70,13 @@ def layer_norm(pointer, worker, crew):
 def gated(activation):
     """The kernel out = activation(source) * other, by columns."""
 
-    def gated(pointer, worker, crew):
+    def gated(pointer, worker, work_split):
         args = columns_at(pointer)
         pairs = args.n_vectors // 2
         for row in range(simd.load_int64(args.count)):
-            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            for index in range(
+                2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
+            ):
                 at = row * args.stride + index * 64
                 gate = simd.activated(activation, simd.load(args.source + at))
                 simd.store(args.out + at, simd.mul(gate, simd.load(args.other + at)))
@@ -85,76 +87,78 @@ def gated(activation):
 def act(activation):
     """The kernel out = activation(source), by columns."""
 
-    def act(pointer, worker, crew):
+    def act(pointer, worker, work_split):
         args = columns_at(pointer)
         pairs = args.n_vectors // 2
         for row in range(simd.load_int64(args.count)):
-            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            for index in range(
+                2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
+            ):
                 at = row * args.stride + index * 64
                 simd.store(args.out + at, simd.activated(activation, simd.load(args.source + at)))
 
     return act
 
 
-def add_rows(pointer, worker, crew):
+def add_rows(pointer, worker, work_split):
     """out += source, by columns."""
     args = columns_at(pointer)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
 
 
-def add_vector(pointer, worker, crew):
+def add_vector(pointer, worker, work_split):
     """out += source, one row for all, by columns."""
     args = columns_at(pointer)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + index * 64)))
 
 
-def soft_cap(pointer, worker, crew):
+def soft_cap(pointer, worker, work_split):
     """out = cap * tanh(source / cap), by columns."""
     args = columns_at(pointer)
     cap = simd.splat(args.cap)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(cap, simd.tanh(simd.div(simd.load(args.source + at), cap))))
 
 
-def scale_rows(pointer, worker, crew):
+def scale_rows(pointer, worker, work_split):
     """out = cap * source, by columns; the record calls the factor `cap`."""
     args = columns_at(pointer)
     factor = simd.splat(args.cap)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(simd.load(args.source + at), factor))
 
 
-def zero_rows(pointer, worker, crew):
+def zero_rows(pointer, worker, work_split):
     """out = 0, by columns."""
     args = columns_at(pointer)
     zero = simd.splat(np.float32(0.0))
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
             simd.store(args.out + row * args.stride + index * 64, zero)
 
 
-def find_peaks(pointer, worker, crew):
+def find_peaks(pointer, worker, work_split):
     """The highest of each lane of a block; a value that is not finite makes the lane's peak NaN, as 0 * it is."""
     args = peaks_at(pointer)
     count, n_blocks = simd.load_int64(args.count), (args.width + PEAK_BLOCK - 1) // PEAK_BLOCK
     zero = simd.splat(np.float32(0.0))
     for row in range(count):
-        for block in range(share_start(crew, worker, n_blocks), share_start(crew, worker + 1, n_blocks)):
+        for block in range(share_start(work_split, worker, n_blocks), share_start(work_split, worker + 1, n_blocks)):
             source, left = args.source + row * args.stride + block * 4 * PEAK_BLOCK, args.width - block * PEAK_BLOCK
             highest, strange = simd.splat(LOWEST), zero
             for index in range(min(PEAK_LOGITS, left // PEAK_LANES)):
@@ -167,12 +171,12 @@ def find_peaks(pointer, worker, crew):
             simd.store(args.out + row * args.out_stride + block * 4 * PEAK_LANES, simd.add(highest, strange))
 
 
-def take_outputs(pointer, worker, crew):
+def take_outputs(pointer, worker, work_split):
     """out[o] = source[outputs[o]], by tokens."""
     args = take_at(pointer)
     count = simd.load_int64(args.count)
     outputs = simd.load_int64(args.outputs)
-    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    for row in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
         source = args.source + simd.load_int32(outputs + 4 * row) * args.stride
         for index in range(args.n_vectors):
             simd.store(args.out + row * args.stride + index * 64, simd.load(source + index * 64))

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.slots import page_in_place
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import BLOCK, LANES
 from edgeinfer.backends.cpu.pages import VECTORS
 from edgeinfer.backends.cpu.records import STORE_KV
@@ -93,7 +93,7 @@ def store_one(int8, args, step, token, head):
 def store(int8: str | None) -> Callable[..., None]:
     """The kernel for pages of float16, or of int8 where `int8` is a text."""
 
-    def store_kv(pointer, worker, crew):
+    def store_kv(pointer, worker, work_split):
         """Write keys and values into the tokens' slots.
 
         By heads: what shares a line is one worker's. Small passes of several sequences by tokens and heads, as
@@ -104,10 +104,10 @@ def store(int8: str | None) -> Callable[..., None]:
         n_tokens, n_heads = step.n_tokens, args.kv_heads
         if step.split != 0 and step.n_tiles > 1:
             n_tasks = n_tokens * n_heads
-            for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
+            for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
                 store_one(int8, args, step, task // n_heads, task % n_heads)
         else:
-            for head in range(share_start(crew, worker, n_heads), share_start(crew, worker + 1, n_heads)):
+            for head in range(share_start(work_split, worker, n_heads), share_start(work_split, worker + 1, n_heads)):
                 for token in range(n_tokens):
                     store_one(int8, args, step, token, head)
 

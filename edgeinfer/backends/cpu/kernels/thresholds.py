@@ -6,7 +6,7 @@ values beyond a row's width are zero, so that they are not among them. NumPy twi
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.records import COUNT_LINE, CUT_COLUMNS
 from edgeinfer.jit import simd
 
@@ -16,11 +16,13 @@ columns_at = simd.record_at(CUT_COLUMNS)
 def gated(activation):
     """The kernel out = cut(activation(source)) * other, by columns."""
 
-    def cut_gated(pointer, worker, crew):
+    def cut_gated(pointer, worker, work_split):
         args = columns_at(pointer)
         pairs, least, n_kept = args.n_vectors // 2, simd.splat(args.threshold), 0
         for row in range(simd.load_int64(args.count)):
-            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            for index in range(
+                2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
+            ):
                 at = row * args.stride + index * 64
                 gate = simd.keep_from(simd.activated(activation, simd.load(args.source + at)), least)
                 n_kept += simd.count_bits(simd.nonzero_lanes(gate))
@@ -34,11 +36,13 @@ def gated(activation):
 def act(activation):
     """The kernel out = cut(activation(source)), by columns."""
 
-    def cut_act(pointer, worker, crew):
+    def cut_act(pointer, worker, work_split):
         args = columns_at(pointer)
         pairs, least, n_kept = args.n_vectors // 2, simd.splat(args.threshold), 0
         for row in range(simd.load_int64(args.count)):
-            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            for index in range(
+                2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
+            ):
                 at = row * args.stride + index * 64
                 value = simd.keep_from(simd.activated(activation, simd.load(args.source + at)), least)
                 n_kept += simd.count_bits(simd.nonzero_lanes(value))

@@ -1,6 +1,7 @@
 """The core's time stamp counter and the full memory fence, for loops that may not call the system.
 
-A tick is a fixed time that only `team` turns into seconds: on x86 the time stamp counter, on ARM the virtual counter.
+A tick is a fixed time that only `worker_pool` turns into seconds: on x86 the time stamp counter, on ARM the virtual
+counter.
 """
 
 from __future__ import annotations

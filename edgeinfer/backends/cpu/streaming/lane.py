@@ -35,7 +35,7 @@ from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import BundleWindow
 from edgeinfer.backends.cpu.tape import Call, Tape
-from edgeinfer.backends.cpu.team import CallTimes, Team
+from edgeinfer.backends.cpu.worker_pool import CallTimes, WorkerPool
 from edgeinfer.backends.stored import Fired, OffloadedWeights, WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -80,7 +80,7 @@ class StreamedLane(CpuLane):
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        team: Team,
+        worker_pool: WorkerPool,
         library: KernelLibrary,
         isa_name: str,
         progress: Progress,
@@ -90,7 +90,7 @@ class StreamedLane(CpuLane):
         """Reading begins at once; whatever prevents the lane ends it again."""
         self._held = ExitStack()
         try:
-            super().__init__(spec, file, limits, team, library, isa_name, progress, n_nodes, sections)
+            super().__init__(spec, file, limits, worker_pool, library, isa_name, progress, n_nodes, sections)
         except BaseException:
             self._held.close()
             raise
@@ -115,7 +115,7 @@ class StreamedLane(CpuLane):
         self._neurons = self._open_neurons(stored)
         if self._neurons is not None:
             self._held.callback(self._neurons.close)
-        self._team.patience_s = PATIENCE_S
+        self._worker_pool.patience_s = PATIENCE_S
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
 
@@ -196,7 +196,7 @@ class StreamedLane(CpuLane):
     def resize_cache(self, n_bytes: int) -> None:
         """Have so much of it from now on, as far as it is possible; between two steps."""
         if self._mixtures is not None:
-            self._team.settle()
+            self._worker_pool.settle()
             self._mixtures.resize(n_bytes)
 
     def pin(self, numbers: frozenset[int]) -> None:
@@ -229,10 +229,10 @@ class StreamedLane(CpuLane):
         alone = len(step.batch.tokens) == 1
         if alone not in self._launches:
             self._launches[alone] = self._cut(self._alone_calls if alone else self._calls)
-        walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.crew.workers)
+        walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.work_split.workers)
         for launch in self._ready(self._launches[alone], walk):
-            self._team.run(launch.tape, self.crew)
-            timing = self._team.timing
+            self._worker_pool.run(launch.tape, self.work_split)
+            timing = self._worker_pool.timing
             seconds += timing.seconds
             busy = [before + spent for before, spent in zip(busy, timing.busy, strict=True)]
         walk.leave()
@@ -241,7 +241,7 @@ class StreamedLane(CpuLane):
 
     @property
     def seconds(self) -> float:
-        """What the last step took on the team, without waiting for weights."""
+        """What the last step took on the worker pool, without waiting for weights."""
         return self._timing.seconds
 
     @property
@@ -255,7 +255,7 @@ class StreamedLane(CpuLane):
         walk = _Walk(self._window)
         for op, calls in self._calls:
             for launch in self._ready(self._cut([(op, calls)]), walk):
-                self._team.run(launch.tape, self.crew)
+                self._worker_pool.run(launch.tape, self.work_split)
             seen(op)
         walk.leave()
         return self._logits(step)
@@ -276,7 +276,10 @@ class StreamedLane(CpuLane):
     def _profiled(self, step: Step, calls: Sequence[tuple[Op, Sequence[Call]]]) -> CallTimes:
         self._start(step)
         launches = self._cut(calls)
-        n_entries, n_workers = 1 + sum(len(launch.tape.entries) - 1 for launch in launches), len(self.crew.workers)
+        n_entries, n_workers = (
+            1 + sum(len(launch.tape.entries) - 1 for launch in launches),
+            len(self.work_split.workers),
+        )
         waiting, busy = np.zeros((n_workers, n_entries)), np.zeros((n_workers, n_entries))
         walk = _Walk(self._window)
         places = dict(
@@ -287,7 +290,7 @@ class StreamedLane(CpuLane):
             )
         )
         for launch in self._ready(launches, walk):
-            times, place = self._team.profile(launch.tape, self.crew), places[id(launch)]
+            times, place = self._worker_pool.profile(launch.tape, self.work_split), places[id(launch)]
             stop = place + len(launch.tape.entries)
             waiting[:, place:stop] += times.waiting
             busy[:, place:stop] += times.busy
@@ -342,7 +345,7 @@ class StreamedLane(CpuLane):
         return [StreamedCalls(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
 
     def close(self) -> None:
-        """Leave the team, stop reading and drop the memory. Safe to call twice."""
+        """Leave the worker pool, stop reading and drop the memory. Safe to call twice."""
         if not self._closed:
             super().close()  # workers may still be busy with a launch that was broken off
             self._held.close()

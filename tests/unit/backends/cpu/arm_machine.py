@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from edgeinfer.backends.base import Crew
+from edgeinfer.backends.base import WorkSplit
 from edgeinfer.backends.cpu import records
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
@@ -46,7 +46,7 @@ class RecordedCall:
     kernel: Kernel
     workers: int
     record_address: int
-    crew_address: int
+    work_split_address: int
     before: list[Segment]
     after: list[Segment]
 
@@ -76,7 +76,7 @@ class Recorder:
         record = np.zeros(1, kernel.arguments)
         for name, value in fields.items():
             record[name] = self.address(value) if isinstance(value, np.ndarray) else value
-        shares = records.crew_record(Crew.even(workers).cuts if cuts is None else cuts)
+        shares = records.work_split_record(WorkSplit.even(workers).cuts if cuts is None else cuts)
         places = self.address(record), self.address(shares)
         before = self._memory()
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
@@ -111,7 +111,7 @@ def compile_for_arm(names: Sequence[str], folder: Path) -> None:
 def replay(call: RecordedCall, name: str, folder: Path) -> list[Segment]:
     """Memory after the call, made under emulation by the compiled kernel of that name."""
     addresses = [segment.address for segment in call.before]
-    head = (call.workers, addresses.index(call.record_address), addresses.index(call.crew_address))
+    head = (call.workers, addresses.index(call.record_address), addresses.index(call.work_split_address))
     return _emulate(folder / f"{name}.o", head, call.before)
 
 

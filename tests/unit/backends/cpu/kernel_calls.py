@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew
+from edgeinfer.backends.base import WorkSplit
 from edgeinfer.backends.cpu import catalogue, records, rounded
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.jit import targets
@@ -35,13 +35,13 @@ def call(
     cuts: Sequence[int] | None = None,
     **fields: Array | float,
 ) -> None:
-    """Run a kernel as each worker of a team, one after the other; arrays are given by their addresses."""
+    """Run a kernel as each worker of a worker pool, one after the other; arrays are given by their addresses."""
     record = np.zeros(1, kernel.arguments)
     assert set(fields) <= set(record.dtype.names or ())
     for name, value in fields.items():
         record[name] = address(value) if isinstance(value, np.ndarray) else value
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
-    shares = records.crew_record(Crew.even(workers).cuts if cuts is None else cuts)
+    shares = records.work_split_record(WorkSplit.even(workers).cuts if cuts is None else cuts)
     for worker in range(workers):
         function(address(record), worker, address(shares))
 

@@ -41,7 +41,7 @@ def test_workers_that_are_not_pinned_may_run_anywhere(tiny_model: Path) -> None:
     lane = compiled(tiny_model, DeviceOptions(2, tuple(sorted(before))[:2], pins=False))
     try:
         assert lane.affinity == ()
-        threads = [thread for thread in lane._team._threads if thread.native_id]
+        threads = [thread for thread in lane._worker_pool._threads if thread.native_id]
         assert all(os.sched_getaffinity(thread.native_id or 0) == before for thread in threads)
     finally:
         lane.close()

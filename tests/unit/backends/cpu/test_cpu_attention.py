@@ -1,4 +1,4 @@
-"""Attention against plain softmax, and bit-equal whatever the pass, the tree, the split and the team."""
+"""Attention against plain softmax, and bit-equal whatever the pass, the tree, the split and the worker pool."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kind(request: pytest.FixtureRequest) -> KVKind:
 
 
 def both_ways(pages: Pages, step: Step) -> np.ndarray:
-    """The result, after asserting that both ways of sharing the work and all teams give the same bits."""
+    """The result, after asserting that both ways of sharing the work and all worker pools give the same bits."""
     result = pages.run(step, split=False)
     for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
         assert same_bits(pages.run(step, split, workers), result)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Crew
+from edgeinfer.backends.base import WorkSplit
 from edgeinfer.backends.capabilities import KernelTime
 from edgeinfer.backends.cpu.profile import op_times, overhead
 from edgeinfer.backends.cpu.tape import Call
-from edgeinfer.backends.cpu.team import CallTimes, Team
+from edgeinfer.backends.cpu.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.library import KernelLibrary
-from tests.unit.backends.cpu.team_kernels import READ, WRITE, Cells
+from tests.unit.backends.cpu.worker_pool_kernels import READ, WRITE, Cells
 
 
 def test_times_are_summed_by_kind_and_waits_belong_to_the_call_before() -> None:
@@ -34,13 +34,13 @@ def test_times_are_summed_by_kind_and_waits_belong_to_the_call_before() -> None:
 
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_overhead_is_measured(library: KernelLibrary, n_workers: int) -> None:
-    team = Team(n_workers, (), library)
+    worker_pool = WorkerPool(n_workers, (), library)
     try:
-        found = overhead(team, library, Crew.even(n_workers), n_entries=200, runs=5)
+        found = overhead(worker_pool, library, WorkSplit.even(n_workers), n_entries=200, runs=5)
         assert 0 < found.launch_s < 10
         assert found.call_s < found.launch_s
         cells = Cells.new()
-        team.run(cells.tape(library))
+        worker_pool.run(cells.tape(library))
         assert cells.right(n_workers)
     finally:
-        team.close()
+        worker_pool.close()

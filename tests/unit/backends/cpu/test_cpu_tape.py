@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.tape import Call, Tape
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
-from tests.unit.backends.cpu.team_kernels import Cells
+from tests.unit.backends.cpu.worker_pool_kernels import Cells
 
-NOTHING = Kernel("nothing", lambda: lambda pointer, worker, crew: None, np.dtype([("unused", "i8")]))
+NOTHING = Kernel("nothing", lambda: lambda pointer, worker, work_split: None, np.dtype([("unused", "i8")]))
 
 
 class Addresses(KernelLibrary):
@@ -102,15 +102,15 @@ def test_a_missing_barrier_shows(library: KernelLibrary) -> None:
     with_barrier, without = cells.tape(library), cells.tape(library)
     assert with_barrier.entries[:, 2].tolist() == [0, 1, 1]
     without.entries[1, 2] = 0
-    team = Team(2, (), library)
+    worker_pool = WorkerPool(2, (), library)
     try:
         outcomes: dict[bool, list[bool]] = {True: [], False: []}
         for _ in range(20):
             for barrier in (True, False):
                 cells.number += 10
-                team.run(with_barrier if barrier else without)
+                worker_pool.run(with_barrier if barrier else without)
                 outcomes[barrier].append(cells.right(2))
     finally:
-        team.close()
+        worker_pool.close()
     assert all(outcomes[True])
     assert not all(outcomes[False])

@@ -1,4 +1,4 @@
-"""The adaptation: a crew before each step, what it took afterwards, idle cores asked for only while workers rest."""
+"""The adaptation: a work split before each step, what it took, idle cores asked for only while workers rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psutil
 import pytest
 
-from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Timing
+from edgeinfer.backends.base import WHOLE, DeviceOptions, Timing, WorkSplit
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.measure.power import EnergyCounter, Sensors
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -29,8 +29,8 @@ class StaffedLane(SlotLane):
         super().__init__(LIMITS.n_pages)
         self.machine = machine
         self.n_workers = len(machine.speeds)
-        self.crew = Crew.even(self.n_workers)
-        self.crews: list[Crew] = []
+        self.work_split = WorkSplit.even(self.n_workers)
+        self.work_splits: list[WorkSplit] = []
         self._timing = Timing(0.0, (0.0,) * self.n_workers)
 
     @property
@@ -50,8 +50,10 @@ class StaffedLane(SlotLane):
         return self._timing
 
     def run(self, step: Step) -> Floats:
-        self.crews.append(self.crew)
-        seconds, busy = self.machine.step(self.crew, len(step.batch.tokens))  # a crew has an assignment's fields
+        self.work_splits.append(self.work_split)
+        seconds, busy = self.machine.step(
+            self.work_split, len(step.batch.tokens)
+        )  # a work split has an assignment's fields
         self._timing = Timing(seconds, tuple(busy))
         return super().run(step)
 
@@ -69,31 +71,31 @@ def test_shares_follow_the_speeds_of_the_workers() -> None:
     lane = StaffedLane(Machine((1.0, 0.5)))
     with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
         decode(executor, 200)
-    assert lane.crews[0] == Crew.even(2)
-    assert lane.crews[-1].cuts[1] / WHOLE == pytest.approx(2 / 3, rel=0.05)
+    assert lane.work_splits[0] == WorkSplit.even(2)
+    assert lane.work_splits[-1].cuts[1] / WHOLE == pytest.approx(2 / 3, rel=0.05)
 
 
 def test_nothing_adapts_when_it_is_switched_off() -> None:
     lane = StaffedLane(Machine((1.0, 0.5), taken={0}))
-    crew = lane.crew = Crew((1,), (0, WHOLE))
+    work_split = lane.work_split = WorkSplit((1,), (0, WHOLE))
     with Executor(SlotDevice(), lane, LIMITS, "model", DeviceOptions(adapts=False)) as executor:
         decode(executor, 50)
-    assert all(used is crew for used in lane.crews)
+    assert all(used is work_split for used in lane.work_splits)
 
 
 def test_a_single_worker_is_not_pinned() -> None:
     lane = StaffedLane(Machine((1.0,)))
     with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
         decode(executor, 3)
-    assert lane.crews == [Crew((0,), (0, WHOLE), pinned=False)] * 3
+    assert lane.work_splits == [WorkSplit((0,), (0, WHOLE), pinned=False)] * 3
 
 
-def test_an_unchanged_crew_is_the_same_object() -> None:
-    """So that a team need not look at it again."""
+def test_an_unchanged_work_split_is_the_same_object() -> None:
+    """So that a worker pool need not look at it again."""
     lane = StaffedLane(Machine((1.0, 1.0)))
     with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
         decode(executor, 10)
-    assert all(crew is lane.crews[1] for crew in lane.crews[1:])
+    assert all(work_split is lane.work_splits[1] for work_split in lane.work_splits[1:])
 
 
 class Clock:
@@ -135,17 +137,17 @@ class Adapting:
         self._record(seconds, busy, n_before)
 
     def steps(self, count: int, n_tokens: int = 1, times: float = 1.0) -> list[int]:
-        """Sizes of the teams of so many steps, which take `times` as long as usual."""
+        """Sizes of the worker pools of so many steps, which take `times` as long as usual."""
         self.n_told, self.n_counted, sizes = 0, 0, []
         for _ in range(count):
             self.adaptation.before(chain(0, self._position, [1] * n_tokens))
-            seconds, busy = self.machine.step(self.lane.crew, n_tokens)
+            seconds, busy = self.machine.step(self.lane.work_split, n_tokens)
             self.lane._timing = Timing(times * seconds, tuple(times * each for each in busy))
-            n_free = int(self.machine.n_free(self.lane.crew))  # a crew has an assignment's fields
+            n_free = int(self.machine.n_free(self.lane.work_split))  # a work split has an assignment's fields
             self._clock.pass_time(times * seconds, set(range(n_free)))
             self.adaptation.after()
             self._position += n_tokens
-            sizes.append(len(self.lane.crew.workers))
+            sizes.append(len(self.lane.work_split.workers))
         return sizes
 
 
@@ -158,8 +160,8 @@ def test_a_policy_counts_from_the_next_step_on_even_in_quiet_times(monkeypatch: 
     assert set(adapting.steps(300)[-20:]) == {4}
     adapting.adaptation.limit(policy_of(3, (1, 0, 0, 0)))
     assert adapting.steps(1) == [3]
-    assert adapting.lane.crew.workers == (1, 2, 3)
-    assert adapting.lane.crew.pinned
+    assert adapting.lane.work_split.workers == (1, 2, 3)
+    assert adapting.lane.work_split.pinned
     adapting.adaptation.limit(policy_of(4))
     assert adapting.steps(1) == [4]
 
@@ -171,12 +173,12 @@ def test_a_policy_that_limits_nothing_else_disturbs_nobody(monkeypatch: pytest.M
     for _ in range(100):
         adapting.adaptation.limit(policy_of(2))  # a new object each time
         adapting.steps(1)
-    assert adapting.lane.crew is not None
+    assert adapting.lane.work_split is not None
     assert set(adapting.steps(100)) == {2}
     assert adapting.n_told <= 12
 
 
-def test_an_executor_keeps_its_crew_to_the_policy() -> None:
+def test_an_executor_keeps_its_work_split_to_the_policy() -> None:
     lane = StaffedLane(Machine((1.0,) * 4))
     power_limiter = PowerLimiter(
         Governor("battery", ("performance",) * 2 + ("efficiency",) * 2), Sensors(Condition), EnergyCounter()
@@ -184,8 +186,8 @@ def test_an_executor_keeps_its_crew_to_the_policy() -> None:
     with Executor(SlotDevice(), lane, LIMITS, "model", power_limiter=power_limiter) as executor:
         assert executor.n_workers == 2
         decode(executor, 100)
-    assert {crew.workers for crew in lane.crews if len(crew.workers) == 2} == {(2, 3)}
-    assert max(len(crew.workers) for crew in lane.crews) == 2
+    assert {work_split.workers for work_split in lane.work_splits if len(work_split.workers) == 2} == {(2, 3)}
+    assert max(len(work_split.workers) for work_split in lane.work_splits) == 2
 
 
 def test_quiet_steps_are_not_looked_at_but_dear_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,11 +243,11 @@ def test_shares_follow_speeds_that_change_in_quiet_times(core: int, monkeypatch:
     adapting.steps(300)
     adapting.machine.speeds = (1.5, 1.0) if core else (1.0, 1.5)
     adapting.steps(96)
-    assert adapting.lane.crew.cuts[1] / WHOLE == pytest.approx(0.6 if core else 0.4, abs=0.03)
+    assert adapting.lane.work_split.cuts[1] / WHOLE == pytest.approx(0.6 if core else 0.4, abs=0.03)
     adapting.steps(300)
     adapting.machine.speeds = (1.0, 1.0)
     adapting.steps(64)
-    assert adapting.lane.crew.cuts[1] / WHOLE == pytest.approx(0.5, abs=0.03)
+    assert adapting.lane.work_split.cuts[1] / WHOLE == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("core", [0, 1])
@@ -260,21 +262,21 @@ def test_a_freed_core_is_noticed(monkeypatch: pytest.MonkeyPatch, core: int) -> 
         for number in range(count):
             batch = chain(0, number, [1])
             adapting.before(batch)
-            seconds, busy = machine.step(lane.crew, 1)
+            seconds, busy = machine.step(lane.work_split, 1)
             lane._timing = Timing(seconds, tuple(busy))
             clock.pass_time(seconds, idle_cores)
             adapting.after()
-            sizes.append(len(lane.crew.workers))
+            sizes.append(len(lane.work_split.workers))
         return sizes
 
     steps(20, {0, 2})
     assert clock.looks == 0  # all workers work: nothing to ask
     machine.taken = {core}
-    steps(200, {0, 2})  # idle, but not the team's
+    steps(200, {0, 2})  # idle, but not the worker pool's
     looks = clock.looks
     assert looks > 3
     assert looks < 30  # not at each step
     assert steps(300, {0, 2}).count(2) < 10
     machine.taken = set()
     assert set(steps(200, {0, 2, 3})[64:]) >= {2}
-    assert len(lane.crew.workers) == 2
+    assert len(lane.work_split.workers) == 2

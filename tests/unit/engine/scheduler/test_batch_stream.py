@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.scheduler.replicas import Replicas, even_teams, planned_teams
+from edgeinfer.engine.scheduler.replicas import Replicas, even_worker_pools, planned_worker_pools
 from edgeinfer.engine.scheduler.stream import Prompt
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.scheduling.machine.catalogue import machine_profile
@@ -152,15 +152,22 @@ def test_what_a_failed_load_opened_is_closed(tiny_model: Path) -> None:
 
 def test_a_replica_on_each_node_where_that_is_predicted_to_give_more() -> None:
     far = replace(machine_profile("xeon-2node"), devices=(two_nodes(2 * GB),))
-    teams = planned_teams(far, WORK, 16, 256)
-    assert [set(team) <= set(range(4 * n, 4 * n + 4)) for n, team in enumerate(teams)] == [True, True]
-    assert planned_teams(far, WORK, 1, 256) == ()
+    worker_pools = planned_worker_pools(far, WORK, 16, 256)
+    assert [set(worker_pool) <= set(range(4 * n, 4 * n + 4)) for n, worker_pool in enumerate(worker_pools)] == [
+        True,
+        True,
+    ]
+    assert planned_worker_pools(far, WORK, 1, 256) == ()
     small = replace(far, devices=(two_nodes(2 * GB, 1000),))
-    assert planned_teams(small, WORK, 16, 256) == ()
-    assert planned_teams(None, WORK, 16, 256) == planned_teams(machine_profile("cloud-2core"), WORK, 16, 256) == ()
+    assert planned_worker_pools(small, WORK, 16, 256) == ()
+    assert (
+        planned_worker_pools(None, WORK, 16, 256)
+        == planned_worker_pools(machine_profile("cloud-2core"), WORK, 16, 256)
+        == ()
+    )
 
 
-def test_even_teams() -> None:
-    assert even_teams([0, 1, 2, 3, 4], 2) == ((0, 1), (2, 3, 4))
+def test_even_worker_pools() -> None:
+    assert even_worker_pools([0, 1, 2, 3, 4], 2) == ((0, 1), (2, 3, 4))
     with pytest.raises(BadSetting, match="3 replicas need at least as many cores; there are 2"):
-        even_teams([0, 1], 3)
+        even_worker_pools([0, 1], 3)

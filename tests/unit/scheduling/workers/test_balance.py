@@ -132,7 +132,7 @@ def test_of_many_cores_only_the_taken_one_is_left_out(core: int) -> None:
     assert play(machine, balance, 200).sizes[64:].count(8) >= 125
 
 
-def test_a_team_that_shares_too_little_bandwidth_shrinks() -> None:
+def test_a_worker_pool_that_shares_too_little_bandwidth_shrinks() -> None:
     machine = Machine((1.0,) * 8, saturating=3)
     machine.barrier_s = 0.0002
     best_s = min(fixed_s(machine, tuple(range(size))) for size in candidate_sizes(8))
@@ -169,7 +169,7 @@ def test_passes_of_changing_length_are_no_alarm() -> None:
     assert sizes.count(1) < 30
 
 
-def test_single_slow_steps_do_not_change_the_team() -> None:
+def test_single_slow_steps_do_not_change_the_worker_pool() -> None:
     machine, balance = Machine((1.0, 1.0)), Balance(2)
     sizes = []
     for number in range(1000):
@@ -203,7 +203,7 @@ def test_a_limit_that_is_lifted_gives_the_workers_back() -> None:
         assert play(machine, balance, 300).sizes.count(expected) >= 280
 
 
-def test_a_team_that_shrank_by_itself_does_not_grow_with_the_limit() -> None:
+def test_a_worker_pool_that_shrank_by_itself_does_not_grow_with_the_limit() -> None:
     machine, balance = Machine((1.0,) * 8, saturating=1), Balance(8)
     machine.barrier_s = 0.001
     play(machine, balance, 1500)

@@ -1,4 +1,4 @@
-"""Core plans: as many cores as pay, for decoding and prefill; one team over nodes or replicas."""
+"""Core plans: as many cores as pay, for decoding and prefill; one worker pool over nodes or replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, DeviceRates, NodeRates, ProductRates
-from edgeinfer.scheduling.workers.core_plan import WORTH, core_plan, node_plan, team_seconds
+from edgeinfer.scheduling.workers.core_plan import WORTH, core_plan, node_plan, worker_pool_seconds
 from tests.unit.scheduling.placement.models import decoder, layer
 from tests.unit.scheduling.profiles import GB, device
 
@@ -47,20 +47,20 @@ def test_shares_follow_what_cores_do_alone():
     assert found.shares == pytest.approx((1 / 3, 1 / 3, 1 / 6, 1 / 6), rel=0.02)
 
 
-def test_dear_barriers_keep_a_team_small():
+def test_dear_barriers_keep_a_worker_pool_small():
     few, many = (core_plan(cpu(*alike(16), op_s=op_s), WORK, DECODE) for op_s in (1e-3, 0.0))
     assert len(few.cores) < len(many.cores)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1), st.floats(1, 40), st.integers(0, 1)), min_size=1, max_size=6))
 @settings(max_examples=40, deadline=None)
-def test_a_plan_is_near_the_best_of_all_teams(drawn):
+def test_a_plan_is_near_the_best_of_all_worker_pools(drawn):
     cores = tuple(CoreRates(n, "any", node, read * GB, speed) for n, (speed, read, node) in enumerate(drawn))
     rates = cpu(*cores, nodes=tuple(NodeRates(n, 1 << 37, 40 * GB, (40 * GB, 20 * GB)) for n in (0, 1)))
     for step in (DECODE, PREFILL):
         found = core_plan(rates, WORK, step)
         subsets = ([core for n, core in enumerate(cores) if bits >> n & 1] for bits in range(1, 1 << len(cores)))
-        best = min(team_seconds(rates, WORK, step, team) for team in subsets)
+        best = min(worker_pool_seconds(rates, WORK, step, worker_pool) for worker_pool in subsets)
         assert found.seconds <= best * (1 + WORTH) * 1.03
         assert sum(found.shares) == pytest.approx(1)
 
@@ -78,9 +78,10 @@ def test_replicas_are_for_many_sequences_and_dear_barriers_between_nodes():
     far = node_plan(two_nodes(2 * GB), WORK, many, WORK.weight_bytes)
     assert far.n_replicas == 2
     assert far.n_sequences == 8
-    assert [set(team.cores) <= {4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3} for n, team in enumerate(far.teams)] == [
-        True
-    ] * 2
+    assert [
+        set(worker_pool.cores) <= {4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3}
+        for n, worker_pool in enumerate(far.worker_pools)
+    ] == [True] * 2
     assert node_plan(two_nodes(2 * GB), WORK, DECODE, WORK.weight_bytes).n_replicas == 1
     assert node_plan(two_nodes(2 * GB, 1000), WORK, many, WORK.weight_bytes).n_replicas == 1
     together = core_plan(two_nodes(2 * GB), WORK, many)

@@ -15,7 +15,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.worker_pool import WorkerPool
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 
@@ -69,7 +69,7 @@ def test_an_interrupted_launch_does_not_spoil_the_next_step(monkeypatch: pytest.
     tokens = golden.tokens[:20]
     with Player(CpuDevice(DeviceOptions(n_workers=2)), golden) as player:
         assert isinstance(player.lane, CpuLane)
-        player.lane._team.patience_s = 0.0
+        player.lane._worker_pool.patience_s = 0.0
         expected = player.look(tokens, CHAIN)
         n_interrupted = 0
 
@@ -79,7 +79,7 @@ def test_an_interrupted_launch_does_not_spoil_the_next_step(monkeypatch: pytest.
         for _ in range(10):
             time.sleep(0.02)  # so that workers fall asleep
             with monkeypatch.context() as patch:
-                patch.setattr(Team, "_rouse", interrupted)
+                patch.setattr(WorkerPool, "_rouse", interrupted)
                 try:
                     player.look(tokens[::-1].copy(), CHAIN)
                 except Interrupted:

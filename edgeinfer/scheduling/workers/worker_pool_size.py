@@ -1,10 +1,10 @@
 """How many workers a kind of step should have, found by trying: one size in use, its neighbours tried now and then.
 
-In: what each step cost, and how large a team may be. Out: the size for the next step. Costs are compared only within a
-bucket of like steps, and a trial only with the steps just before it, so that a growing context does not look like a
-slow machine. When steps grow dear (another program took a core), the neighbours are tried at once: cumulative sums
-(Page, 1954) tell that from noise. No size is given up for one that is a little better before it was tried once more.
-Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
+In: what each step cost, and how large a worker pool may be. Out: the size for the next step. Costs are compared only
+within a bucket of like steps, and a trial only with the steps just before it, so that a growing context does not look
+like a slow machine. When steps grow dear (another program took a core), the neighbours are tried at once: cumulative
+sums (Page, 1954) tell that from noise. No size is given up for one that is a little better before it was tried once
+more. Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LONGEST_WAIT = 2048
 LONGEST_BLIND_WAIT = 48
 """For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
 BLOCKED_SHARE = 1 / 32
-"""Of a step, by which the wait for a larger team shortens while no core is free for it."""
+"""Of a step, by which the wait for a larger worker pool shortens while no core is free for it."""
 MOST_BUCKETS = 1024
 FREE = 0.8
-"""Idle share of the cores that a larger team needs more: from here on they count as free,"""
+"""Idle share of the cores that a larger worker pool needs more: from here on they count as free,"""
 TAKEN = 0.5
 """and below here as taken."""
 
@@ -82,7 +82,7 @@ class _Usual:
     count: int = 1
 
 
-class TeamSize:
+class WorkerPoolSize:
     """Chooses among increasing `sizes`, beginning with `first_size`, or with the largest.
 
     `trial_steps`: how many steps tell two sizes apart. `alarm`: by how many usual steps' cost the last steps must have
@@ -138,7 +138,7 @@ class TeamSize:
         return USUAL * usual.cost if usual and usual.count >= SETTLED and self.is_steady else 0.0
 
     def limit(self, most: int) -> None:
-        """No team of more than `most`, at least 1, from the next step on: the sizes above are cut to it.
+        """No worker pool of more than `most`, at least 1, from the next step on: the sizes above are cut to it.
 
         A size that was given up for a limit returns with a higher one.
         """
@@ -153,7 +153,7 @@ class TeamSize:
         self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
 
     def note_free(self, n_free: float) -> None:
-        """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
+        """How many cores nobody uses now. When they fall free for the next larger worker pool, it is tried at once."""
         self._is_blind = False
         if self._index >= self._top:
             return
@@ -163,7 +163,7 @@ class TeamSize:
             self.alert(larger=True)
 
     def alert(self, larger: bool) -> None:
-        """Something has changed in favour of larger or smaller teams: try the next one soon."""
+        """Something has changed in favour of larger or smaller worker pools: try the next one soon."""
         index = self._index + (1 if larger else -1)
         if 0 <= index <= self._top and not (larger and self._is_blocked):
             self._rivals[index] = _Rival(0, self._wait_after_change)

@@ -1,8 +1,8 @@
 """Who takes which part of a call: the record that every kernel is given beside its worker number.
 
 Memory: int64[2 + size]: the number of workers, then `size + 1` cuts in parts of WHOLE, from 0 to WHOLE. Worker w takes
-items `share_start(crew, w, n)` to `share_start(crew, w + 1, n)` of n, so calls with equal counts give each worker the
-same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds.
+items `share_start(work_split, w, n)` to `share_start(work_split, w + 1, n)` of n, so calls with equal counts give each
+worker the same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from edgeinfer.jit.compiler import inline
 
 
 @inline
-def share_start(crew, worker, count):
+def share_start(work_split, worker, count):
     """First of `count` items of a worker; of worker `size` it is `count`."""
-    return (count * simd.load_int64(crew + 8 + 8 * worker) + 32768) // 65536
+    return (count * simd.load_int64(work_split + 8 + 8 * worker) + 32768) // 65536
 
 
 @inline
-def is_mine(crew, worker, task):
+def is_mine(work_split, worker, task):
     """Whether a task is a worker's, when tasks that grow or shrink along the way are dealt out like cards."""
     turn = ((task & 1) << 5 | (task & 2) << 3 | (task & 4) << 1 | (task & 8) >> 1 | (task & 16) >> 3) + 1
     turn = turn * (WHOLE // 64)  # bits of the task reversed: neighbours go to different workers
-    return simd.load_int64(crew + 8 + 8 * worker) <= turn and turn < simd.load_int64(crew + 16 + 8 * worker)
+    return simd.load_int64(work_split + 8 + 8 * worker) <= turn and turn < simd.load_int64(work_split + 16 + 8 * worker)
 
 
 @inline
-def size(crew):
+def size(work_split):
     """How many workers take part."""
-    return simd.load_int64(crew)
+    return simd.load_int64(work_split)

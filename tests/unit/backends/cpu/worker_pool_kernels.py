@@ -1,4 +1,4 @@
-"""Kernels for tests of tapes and teams: workers that are late on purpose, and readers of what others wrote."""
+"""Kernels for tests of tapes and worker pools: workers that are late on purpose, and readers of what others wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.kernels.crew import share_start, size
+from edgeinfer.backends.cpu.kernels.work_split import share_start, size
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.jit import simd
 from edgeinfer.jit.code import Kernel
@@ -17,7 +17,7 @@ ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late"
 arguments_at = simd.record_at(ARGUMENTS)
 
 
-def write_cell(pointer, worker, crew):
+def write_cell(pointer, worker, work_split):
     """cells[worker] = number + worker, the late worker after some pauses."""
     args = arguments_at(pointer)
     if worker == args.late:
@@ -26,12 +26,12 @@ def write_cell(pointer, worker, crew):
     simd.store_int64(args.cells + 8 * worker, simd.load_int64(args.number) + worker)
 
 
-def read_next_cell(pointer, worker, crew):
-    """seen[worker] = the cell of the worker after this one, less that worker's number; seen[64 + worker] = team."""
+def read_next_cell(pointer, worker, work_split):
+    """seen[worker] = the cell of the worker after this one, less that worker's number; seen[64 + worker] = pool."""
     args = arguments_at(pointer)
-    other = (worker + 1) % size(crew)
+    other = (worker + 1) % size(work_split)
     simd.store_int64(args.seen + 8 * worker, simd.load_int64(args.cells + 8 * other) - other)
-    simd.store_int64(args.seen + 512 + 8 * worker, size(crew))
+    simd.store_int64(args.seen + 512 + 8 * worker, size(work_split))
 
 
 WRITE = Kernel("test-write-cell", lambda: write_cell, ARGUMENTS)
@@ -64,19 +64,22 @@ class Cells:
         ]
         return Tape(calls * rounds, library)
 
-    def right(self, team: int) -> bool:
-        """Whether every worker of a team saw what its neighbour wrote in the last run."""
-        return bool(np.all(self.seen[:team] == self.number[0]) and np.all(self.seen[64 : 64 + team] == team))
+    def right(self, worker_pool: int) -> bool:
+        """Whether every worker of a worker pool saw what its neighbour wrote in the last run."""
+        return bool(
+            np.all(self.seen[:worker_pool] == self.number[0])
+            and np.all(self.seen[64 : 64 + worker_pool] == worker_pool)
+        )
 
 
 ITEMS_ARGUMENTS = np.dtype([("owner", "i8"), ("count", "i8"), ("pauses", "i8")])
 items_at = simd.record_at(ITEMS_ARGUMENTS)
 
 
-def own_items(pointer, worker, crew):
+def own_items(pointer, worker, work_split):
     """owner[item] = worker for the items of the worker's share, with pauses at each."""
     args = items_at(pointer)
-    for item in range(share_start(crew, worker, args.count), share_start(crew, worker + 1, args.count)):
+    for item in range(share_start(work_split, worker, args.count), share_start(work_split, worker + 1, args.count)):
         simd.store_int64(args.owner + 8 * item, worker)
         for _ in range(args.pauses):
             simd.pause()

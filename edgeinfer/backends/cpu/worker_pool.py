@@ -1,7 +1,8 @@
-"""The team: our own pinned worker threads, which spin briefly for the next tape and then sleep.
+"""The worker pool: our own pinned worker threads, which spin briefly for the next tape and then sleep.
 
-In: a tape and a crew. The calling thread takes the place of the crew's first worker, so a step costs no hand-over; it
-is pinned only while it works. Threads hold no interpreter lock while they compute or spin. Knows nothing of kernels.
+In: a tape and a work split. The calling thread takes the place of the work split's first worker, so a step costs no
+hand-over; it is pinned only while it works. Threads hold no interpreter lock while they compute or spin. Knows nothing
+of kernels.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Timing
+from edgeinfer.backends.base import WHOLE, Timing, WorkSplit
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.pinning import Pin, pin, running_on, yield_function
 from edgeinfer.backends.cpu.step import address
@@ -49,16 +50,16 @@ class CallTimes:
 
 
 class _Seating:
-    """A crew as the compiled loops read it."""
+    """A work split as the compiled loops read it."""
 
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
-        self._members = np.array(crew.workers, np.int64)
-        self._shares = records.crew_record(crew.cuts)
+    def __init__(self, work_split: WorkSplit) -> None:
+        self.work_split = work_split
+        self._members = np.array(work_split.workers, np.int64)
+        self._shares = records.work_split_record(work_split.cuts)
         self.addresses = address(self._shares), address(self._members)
 
 
-class Team:
+class WorkerPool:
     """`n_workers` threads, the caller's included, one after the other on `cores`. Close it to stop them."""
 
     def __init__(self, n_workers: int, cores: tuple[int, ...], library: KernelLibrary) -> None:
@@ -80,7 +81,7 @@ class Team:
         self._launched, self._finished, self._stopping = (
             self._control[name] for name in ("launch", "finished", "stopping")
         )
-        self._all = Crew.even(n_workers)
+        self._all = WorkSplit.even(n_workers)
         self._seating = _Seating(self._all)
         self._tape: Entries | None = None  # the last one, kept alive for threads that are still leaving it
         self._tape_at = 0, 0
@@ -108,28 +109,28 @@ class Team:
         control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
         return control
 
-    def share(self) -> Team:
-        """The same team for one more user; the threads stop when all of them have closed it."""
+    def share(self) -> WorkerPool:
+        """The same worker pool for one more user; the threads stop when all of them have closed it."""
         self._n_sharing += 1
         return self
 
-    def run(self, tape: Entries, crew: Crew | None = None) -> None:
-        """Run a tape once with a crew (default: all workers, equal shares).
+    def run(self, tape: Entries, work_split: WorkSplit | None = None) -> None:
+        """Run a tape once with a work split (default: all workers, equal shares).
 
-        Raises EngineClosed after `close()`, BadSetting for a crew there is not. An exception that a signal handler
-        raises meanwhile passes through; the next run is as good as any.
+        Raises EngineClosed after `close()`, BadSetting for a work split there is not. An exception that a signal
+        handler raises meanwhile passes through; the next run is as good as any.
         """
         with self._running:
-            self._run(tape, self._all if crew is None else crew)
+            self._run(tape, self._all if work_split is None else work_split)
 
-    def profile(self, tape: Entries, crew: Crew | None = None) -> CallTimes:
+    def profile(self, tape: Entries, work_split: WorkSplit | None = None) -> CallTimes:
         """Run a tape once and time each of its calls. Slower than `run`: for measurements."""
-        crew = self._all if crew is None else crew
+        work_split = self._all if work_split is None else work_split
         with self._running:
-            self._record = np.zeros((len(crew.workers), len(tape.entries), 2), np.int64)
+            self._record = np.zeros((len(work_split.workers), len(tape.entries), 2), np.int64)
             self._control["record"] = address(self._record)
             try:
-                self._run(tape, crew)
+                self._run(tape, work_split)
             finally:
                 self._finish_interrupted()
                 self._control["record"] = 0
@@ -142,16 +143,16 @@ class Team:
             with self._running:
                 self._finish_interrupted()
 
-    def _run(self, tape: Entries, crew: Crew) -> None:
+    def _run(self, tape: Entries, work_split: WorkSplit) -> None:
         if self.closed:
             raise EngineClosed("the model is closed; load it again")
         self._finish_interrupted()
         if tape is not self._tape:
             self._tape, self._tape_at = tape, (address(tape.entries), len(tape.entries))
-        if crew is not self._seating.crew:
-            self._seating = _Seating(_checked(crew, self.n_workers))
+        if work_split is not self._seating.work_split:
+            self._seating = _Seating(_checked(work_split, self.n_workers))
         try:
-            self._pin_caller(crew)
+            self._pin_caller(work_split)
             started = time.perf_counter()
             if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
                 self._finish_interrupted()
@@ -159,19 +160,19 @@ class Team:
         finally:
             self._pin.release()
 
-    def _pin_caller(self, crew: Crew) -> None:
+    def _pin_caller(self, work_split: WorkSplit) -> None:
         """Take the first worker's core, until it is released. A thread that is there already mostly stays there.
 
         The other cores have their workers; two system calls a step would be a fiftieth of a small model's step.
         """
-        core = self._core_of(crew.workers[0])
-        if not (crew.pinned and core and running_on() == core[0]):
-            self._pin.hold(core if crew.pinned else self.cores)
+        core = self._core_of(work_split.workers[0])
+        if not (work_split.pinned and core and running_on() == core[0]):
+            self._pin.hold(core if work_split.pinned else self.cores)
 
     def _finish_interrupted(self) -> None:
         """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
         if self._finished[0] != self._launched[0]:
-            self._rouse(self._seating.crew.workers[1:])
+            self._rouse(self._seating.work_split.workers[1:])
             self._lead(self._control_at, 0, 0, 0, 0)
 
     def _rouse(self, workers: tuple[int, ...]) -> None:
@@ -182,7 +183,7 @@ class Team:
     @property
     def timing(self) -> Timing:
         """What the last run took."""
-        return Timing(self.seconds, tuple(self._busy[: len(self._seating.crew.workers)].tolist()))
+        return Timing(self.seconds, tuple(self._busy[: len(self._seating.work_split.workers)].tolist()))
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
@@ -219,14 +220,14 @@ class Team:
             seen = self._serve(self._control_at, worker, seen, patience)
             patience = int(self.patience_s / self._clock.seconds_per_tick())
             with self._wake_locks[worker]:
-                while not self.closed and self._doze(self._control_at, worker) // records.TEAM_LIMIT <= seen:
+                while not self.closed and self._doze(self._control_at, worker) // records.WORKER_POOL_LIMIT <= seen:
                     self._wake[worker].wait()
                 self._asleep[worker] = 0
             if self.closed:
                 return
 
     def close(self) -> None:
-        """Stop and join the threads, unless others share the team. Safe to call twice."""
+        """Stop and join the threads, unless others share the worker pool. Safe to call twice."""
         with self._running:
             if self.closed:
                 return
@@ -258,13 +259,19 @@ class _TickClock:
         return (time.perf_counter() - self._started_s) / ticks
 
 
-def _checked(crew: Crew, n_workers: int) -> Crew:
-    """The crew itself. Raises BadSetting when there is none such."""
-    size, workers = len(crew.workers), sorted(set(crew.workers))
-    if not 1 <= size <= n_workers or workers != list(crew.workers) or workers[0] < 0 or workers[-1] >= n_workers:
-        raise BadSetting(f"a team of {crew.workers} was asked for; this model has 1 to {n_workers} workers")
-    if len(crew.cuts) != size + 1 or list(crew.cuts) != sorted(crew.cuts):
-        raise BadSetting(f"{size} workers cannot take shares cut at {crew.cuts}: they need {size + 1}, increasing")
-    if (crew.cuts[0], crew.cuts[-1]) != (0, WHOLE):
-        raise BadSetting(f"shares must begin at 0 and end at {WHOLE}, not {crew.cuts[0]} and {crew.cuts[-1]}")
-    return crew
+def _checked(work_split: WorkSplit, n_workers: int) -> WorkSplit:
+    """The work split itself. Raises BadSetting when there is none such."""
+    size, workers = len(work_split.workers), sorted(set(work_split.workers))
+    if not 1 <= size <= n_workers or workers != list(work_split.workers) or workers[0] < 0 or workers[-1] >= n_workers:
+        raise BadSetting(
+            f"a work split of workers {work_split.workers} was asked for; this model has 1 to {n_workers} workers"
+        )
+    if len(work_split.cuts) != size + 1 or list(work_split.cuts) != sorted(work_split.cuts):
+        raise BadSetting(
+            f"{size} workers cannot take shares cut at {work_split.cuts}: they need {size + 1}, increasing"
+        )
+    if (work_split.cuts[0], work_split.cuts[-1]) != (0, WHOLE):
+        raise BadSetting(
+            f"shares must begin at 0 and end at {WHOLE}, not {work_split.cuts[0]} and {work_split.cuts[-1]}"
+        )
+    return work_split
