@@ -13,16 +13,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
 if TYPE_CHECKING:
-    from edgeinfer.engine.facts import Facts as Facts
-    from edgeinfer.engine.facts import Load as Load
+    from edgeinfer.engine.facts import ModelInfo as ModelInfo
+    from edgeinfer.engine.facts import QueueStats as QueueStats
     from edgeinfer.engine.kv.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.requests.logprobs import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
-    from edgeinfer.engine.scheduler.live import Live as Live
-    from edgeinfer.engine.scheduler.live import Mark as Mark
+    from edgeinfer.engine.scheduler.live import DraftSpan as DraftSpan
+    from edgeinfer.engine.scheduler.live import RequestProgress as RequestProgress
     from edgeinfer.engine.scheduler.stream import BatchStream as BatchStream
     from edgeinfer.engine.scheduler.stream import Prompt as Prompt
     from edgeinfer.engine.session import Session as Session
@@ -65,17 +65,17 @@ __all__ = [
     "DeviceUnavailable",
     "DoesNotFit",
     "DownloadFailed",
+    "DraftSpan",
     "EdgeInferError",
     "EngineClosed",
-    "Facts",
-    "Live",
-    "Load",
-    "Mark",
     "Message",
+    "ModelInfo",
     "ModelNotFound",
     "PackFailed",
     "Prompt",
     "PromptRows",
+    "QueueStats",
+    "RequestProgress",
     "SamplingSettings",
     "Session",
     "SessionsFailed",
@@ -90,6 +90,9 @@ __all__ = [
     "load",
 ]
 
+_FORMER = {"Facts": "ModelInfo", "Live": "RequestProgress", "Load": "QueueStats", "Mark": "DraftSpan"}
+"""Names of version 0.1, which go with the next one."""
+
 
 def _home(name: str) -> str:
     """The module that defines a public name."""
@@ -97,10 +100,10 @@ def _home(name: str) -> str:
         "BatchAnswer": "engine.scheduler.batcher",
         "BatchStream": "engine.scheduler.stream",
         "LLM": "engine.llm",
-        "Facts": "engine.facts",
-        "Live": "engine.scheduler.live",
-        "Load": "engine.facts",
-        "Mark": "engine.scheduler.live",
+        "ModelInfo": "engine.facts",
+        "RequestProgress": "engine.scheduler.live",
+        "QueueStats": "engine.facts",
+        "DraftSpan": "engine.scheduler.live",
         "Message": "models.text",
         "Prompt": "engine.scheduler.stream",
         "PromptRows": "engine.kv.prompt_rows",
@@ -116,6 +119,11 @@ def _home(name: str) -> str:
 
 
 def __getattr__(name: str) -> object:
+    if name in _FORMER:
+        import warnings
+
+        warnings.warn(f"edgeinfer.{name} is called {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+        name = _FORMER[name]
     if name not in __all__:
         raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")
     import importlib

@@ -14,7 +14,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.facts import Facts
+    from edgeinfer.engine.facts import ModelInfo
     from edgeinfer.engine.requests.conversation import Fitted, Messages
 
 NAMED = 3
@@ -35,7 +35,7 @@ class Prompting(Protocol):
     """A loaded model, as far as prompts go."""
 
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> ModelInfo: ...
 
     @property
     def prompts(self) -> PromptMaker: ...

@@ -93,7 +93,11 @@ def core_lines(planned: Planned) -> Iterator[str]:
         yield f"quiet     computes {100 * planned.duty:.0f} % of the time"
     if planned.nodes is not None:
         worker_pools = planned.nodes.worker_pools
-        how = "one worker pool over all nodes" if len(worker_pools) == 1 else f"{len(worker_pools)} replicas, one on each node"
+        how = (
+            "one worker pool over all nodes"
+            if len(worker_pools) == 1
+            else f"{len(worker_pools)} replicas, one on each node"
+        )
         yield f"nodes     {how}: cores {'; '.join(_cores(worker_pool) for worker_pool in worker_pools)}"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.engine.scheduler.live import Live
+from edgeinfer.engine.scheduler.live import RequestProgress
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.settings import KVKind, Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelInfo:
     """What was loaded and where it runs. `notices` is what the user should know about it."""
 
     name: str
@@ -37,7 +37,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class QueueStats:
     """What a model has to do: answers in the making, waiting, and over but kept for others; and done so far.
 
     n_parked, n_forgotten: how often an answer's keys and values were put away, or lost and read again. n_pages of the
@@ -62,4 +62,4 @@ class ActiveRequest:
 
     is_active: bool
     priority: Priority
-    live: Live
+    live: RequestProgress

@@ -14,7 +14,7 @@ from typing import Unpack
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.stored import WeightReads
-from edgeinfer.engine.facts import ActiveRequest, Facts, Load
+from edgeinfer.engine.facts import ActiveRequest, ModelInfo, QueueStats
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
@@ -71,7 +71,7 @@ class LLM(TextReader):
         pool: Pool,
         tokenizer: Tokenizer,
         template: ChatTemplate,
-        facts: Facts,
+        facts: ModelInfo,
         drafts: ModelDrafts | None = None,
         *,
         primes: bool = False,
@@ -157,11 +157,11 @@ class LLM(TextReader):
         return len(self._leader.scheduler.admission.tickets)
 
     @property
-    def load(self) -> Load:
+    def load(self) -> QueueStats:
         """What the answers in the making and those that wait amount to; from any thread."""
         scheduler = self._leader.scheduler
         admission, counts, parks = scheduler.admission, scheduler.counts, scheduler.admission.parking.counts
-        return Load(
+        return QueueStats(
             n_active=len(admission.active),
             n_waiting=len(admission.tickets) - len(admission.active),
             n_kept=len(admission.prefixes.kept),

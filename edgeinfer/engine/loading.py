@@ -15,7 +15,7 @@ from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.approximation import approximate_on
-from edgeinfer.engine.facts import Facts
+from edgeinfer.engine.facts import ModelInfo
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
@@ -349,7 +349,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
     subject.file.release()
     notices += told + executor.notices + draft_notices
     notices += _doubtful(wanted, executor.device, limits.n_context, trained)
-    facts = Facts(
+    facts = ModelInfo(
         name=name,
         path=subject.file.path,
         fingerprint=subject.fingerprint,

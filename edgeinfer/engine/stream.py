@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.engine.requests.logprobs import TokenLogprobs
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.live import Live, Mark
+from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
 from edgeinfer.engine.stats import Stats
 from edgeinfer.models.text.tools import ToolCall, ToolReader
 
@@ -124,12 +124,12 @@ class TextStream:
         return self._generation.logprobs
 
     @property
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[DraftSpan, ...]:
         """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
         return self._generation.marks
 
     @property
-    def live(self) -> Live:
+    def live(self) -> RequestProgress:
         """How far it is, while it is made; from any thread."""
         return self._generation.live
 

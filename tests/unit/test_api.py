@@ -16,13 +16,32 @@ HEAVY = ("numpy", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio"
 
 
 def test_the_public_names_are_these_and_all_resolve() -> None:
-    own = ["Facts", "LLM", "Message", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
-    own += ["BatchAnswer", "BatchStream", "Live", "Load", "Mark", "Prompt", "PromptRows", "TokenLogprobs", "ToolCall"]
+    own = ["LLM", "Message", "ModelInfo", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
+    own += [
+        "BatchAnswer",
+        "BatchStream",
+        "DraftSpan",
+        "Prompt",
+        "QueueStats",
+        "RequestProgress",
+        "PromptRows",
+        "TokenLogprobs",
+        "ToolCall",
+    ]
     tree = [name for name, found in vars(errors).items() if inspect.isclass(found)]
     assert sorted(edgeinfer.__all__) == sorted(own + tree)
     for name in edgeinfer.__all__:
         assert getattr(edgeinfer, name) is not None
     assert set(edgeinfer.__all__) <= set(dir(edgeinfer))
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [("Facts", "ModelInfo"), ("Live", "RequestProgress"), ("Load", "QueueStats"), ("Mark", "DraftSpan")],
+)
+def test_former_names_work_with_a_warning(former: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"edgeinfer.{former} is called {name} now"):
+        assert getattr(edgeinfer, former) is getattr(edgeinfer, name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

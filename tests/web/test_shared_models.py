@@ -18,7 +18,7 @@ from edgeinfer.app.web import engine_host, shared_models, wire
 from edgeinfer.app.web.engine_host import AnswerRelay, EngineHost
 from edgeinfer.app.web.joined import open_joined
 from edgeinfer.app.web.shared_models import SharedModel, SharedModels
-from edgeinfer.engine.scheduler.live import Live
+from edgeinfer.engine.scheduler.live import RequestProgress
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings, load_settings
 
@@ -173,7 +173,7 @@ def test_only_answers_made_alone_are_noted(home: Path, tiny_model: Path, monkeyp
     class Meeting(AnswerRelay):
         """Waits with each piece for another answer's."""
 
-        def piece(self, text: str, live: Live) -> None:
+        def piece(self, text: str, live: RequestProgress) -> None:
             met.wait(30)
             super().piece(text, live)
 

@@ -16,11 +16,11 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
-    from edgeinfer.engine.facts import Facts
+    from edgeinfer.engine.facts import ModelInfo
     from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.live import Live
+    from edgeinfer.engine.scheduler.live import RequestProgress
     from edgeinfer.engine.stats import Stats
 
 Runs = tuple[tuple[int, str | None], ...]
@@ -52,7 +52,7 @@ class AnswerStream(Protocol):
     def marks(self) -> Sequence[Marked]: ...
 
     @property
-    def live(self) -> Live | None: ...
+    def live(self) -> RequestProgress | None: ...
 
     def stop(self) -> None: ...
 
@@ -100,7 +100,7 @@ class EngineModel(Protocol):
     def prompts(self) -> PromptMaker: ...
 
     @property
-    def facts(self) -> Facts: ...
+    def facts(self) -> ModelInfo: ...
 
     def session(self) -> ModelSession: ...
 

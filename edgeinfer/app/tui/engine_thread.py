@@ -19,7 +19,7 @@ from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.scheduler.live import Live
+    from edgeinfer.engine.scheduler.live import RequestProgress
 
 PATIENCE_S = 10.0
 
@@ -38,7 +38,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="edgeinfer-engine", daemon=True)
 
     @property
-    def live(self) -> Live | None:
+    def live(self) -> RequestProgress | None:
         """The numbers of the answer in the making; None where there is none."""
         stream = self._work.stream
         return None if stream is None else stream.live

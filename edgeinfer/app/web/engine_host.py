@@ -38,7 +38,7 @@ from edgeinfer.errors import EdgeInferError, EngineClosed
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import Messages
-    from edgeinfer.engine.scheduler.live import Live
+    from edgeinfer.engine.scheduler.live import RequestProgress
 
 PAUSE_S = 0.01
 LAST_S = 5.0
@@ -199,7 +199,7 @@ class AnswerRelay:
         with suppress(OSError):  # it would end the pass, which others' answers are part of
             self._connection.send(PromptTokensRead(what, done, total))
 
-    def piece(self, text: str, live: Live) -> None:
+    def piece(self, text: str, live: RequestProgress) -> None:
         """There is more text."""
         now = time.monotonic()
         is_due = now - self._told_s >= LIVE_S

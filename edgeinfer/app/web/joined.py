@@ -35,10 +35,10 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
-    from edgeinfer.engine.facts import Facts
+    from edgeinfer.engine.facts import ModelInfo
     from edgeinfer.engine.requests.conversation import Fitted, Messages
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.live import Live, Mark
+    from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
     from edgeinfer.engine.stats import Stats
 
 LOOK_S = 0.1
@@ -84,7 +84,7 @@ class JoinedModel:
         self._asking = CallConnections(address)
         self._sessions: list[JoinedSession] = []
         facts: Any = opened.facts
-        self.facts: Facts = facts
+        self.facts: ModelInfo = facts
         self.prompts = JoinedPrompts(self._ask)
         self.readings = JoinedReadings(self._ask)
 
@@ -242,9 +242,9 @@ class JoinedStream:
         self._lock = threading.Lock()
         self._stopped = False
         self._texts: list[str] = []
-        self.marks: tuple[Mark, ...] = ()
+        self.marks: tuple[DraftSpan, ...] = ()
         self.stats: Stats | None = None
-        self.live: Live | None = None
+        self.live: RequestProgress | None = None
 
     @property
     def text(self) -> str:

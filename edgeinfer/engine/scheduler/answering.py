@@ -22,7 +22,7 @@ from edgeinfer.engine.requests.sampling import Sampler
 from edgeinfer.engine.requests.stops import StopStrings
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.tree import Draft, Walk, trimmed, walk
-from edgeinfer.engine.scheduler.live import Live, Mark, marks_of
+from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress, marks_of
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, ClosingSpeculator, Speculator
 from edgeinfer.engine.stats import FinishReason, GenerationMeter, Stats
@@ -118,7 +118,7 @@ class Answer:
         """The text of the first tokens of the answer; None: of all so far."""
         return "".join(self._shown[:n_tokens])
 
-    def marks_of(self, n_tokens: int | None) -> tuple[Mark, ...]:
+    def marks_of(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
         """Who drafted which part of that text; text that a token completes counts as that token's."""
         pieces = tuple(self._shown[:n_tokens])
         return marks_of(pieces, self._sources[: self.n_generated])
@@ -135,10 +135,10 @@ class Answer:
         del self._told[n_tokens:]
 
     @property
-    def live(self) -> Live:
+    def live(self) -> RequestProgress:
         """How far it is, from any thread."""
         meter, n_prompt = self._meter, len(self.request.prompt)
-        return Live(
+        return RequestProgress(
             n_prompt=n_prompt,
             n_cached=self._n_reused,
             n_read=min(n_prompt, self._n_reused + meter.n_evaluated),

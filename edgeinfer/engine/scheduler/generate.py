@@ -14,7 +14,7 @@ from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.answering import Answer
 from edgeinfer.engine.scheduler.leading import Leader
-from edgeinfer.engine.scheduler.live import Live, Mark
+from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.engine.speculation.speculator import ClosingSpeculator, Speculator
@@ -68,12 +68,12 @@ class Generation:
         return self._answer.text_of(self._ticket.n_seen)
 
     @property
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[DraftSpan, ...]:
         """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
         return self._answer.marks_of(self._ticket.n_seen)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> RequestProgress:
         """How far it is, while it is made; from any thread."""
         return self._answer.live
 

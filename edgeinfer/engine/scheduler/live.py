@@ -12,7 +12,7 @@ from itertools import groupby, zip_longest
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class RequestProgress:
     """An answer in the making in numbers, as `Stats` has them at its end.
 
     n_read of n_prompt tokens of the prompt are read, n_cached of which were so before; n_generated tokens came in
@@ -31,15 +31,15 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DraftSpan:
     """A run of an answer's text: so many characters, and who drafted them; None where nobody did."""
 
     n_characters: int
     source: str | None
 
 
-def marks_of(pieces: Sequence[str], sources: Sequence[str | None]) -> tuple[Mark, ...]:
+def marks_of(pieces: Sequence[str], sources: Sequence[str | None]) -> tuple[DraftSpan, ...]:
     """Runs of pieces of one source; `sources` are those of the first pieces, the others have none."""
     sourced = zip_longest(pieces, sources[: len(pieces)])
     runs = groupby(((piece, source) for piece, source in sourced if piece), key=lambda pair: pair[1])
-    return tuple(Mark(sum(len(piece) for piece, _ in run), source) for source, run in runs)
+    return tuple(DraftSpan(sum(len(piece) for piece, _ in run), source) for source, run in runs)

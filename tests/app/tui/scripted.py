@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.facts import Facts
+from edgeinfer.engine.facts import ModelInfo
 from edgeinfer.engine.requests.conversation import Fitted, Messages, fit
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.scheduler.live import Live
+from edgeinfer.engine.scheduler.live import RequestProgress
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 
-FACTS = Facts(
+FACTS = ModelInfo(
     name="scripted",
     path=Path("scripted.gguf"),
     fingerprint="scripted",
@@ -121,9 +121,9 @@ class ScriptedStream:
         return "".join(self._said)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> RequestProgress:
         n_said = len(self._said)
-        return Live(self._n_prompt, self._n_cached, self._n_prompt, n_said, n_said, 0.1, 100.0, 50.0, 1.0)
+        return RequestProgress(self._n_prompt, self._n_cached, self._n_prompt, n_said, n_said, 0.1, 100.0, 50.0, 1.0)
 
     @property
     def marks(self) -> tuple[Mark, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.live import Mark, marks_of
+from edgeinfer.engine.scheduler.live import DraftSpan, marks_of
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
@@ -32,9 +32,13 @@ class Named(Drafting):
 
 
 def test_runs_of_one_source_are_joined() -> None:
-    assert marks_of(["a", "bc", "", "d", "e"], [None, "x", "y", "x"]) == (Mark(1, None), Mark(3, "x"), Mark(1, None))
+    assert marks_of(["a", "bc", "", "d", "e"], [None, "x", "y", "x"]) == (
+        DraftSpan(1, None),
+        DraftSpan(3, "x"),
+        DraftSpan(1, None),
+    )
     assert marks_of([], ["x"]) == ()
-    assert marks_of(["ab"], ["x", "y"]) == (Mark(2, "x"),)
+    assert marks_of(["ab"], ["x", "y"]) == (DraftSpan(2, "x"),)
 
 
 def test_drafted_tokens_are_marked_with_who_drafted_them(tokenizer: Tokenizer) -> None:
