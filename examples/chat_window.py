@@ -113,7 +113,7 @@ class Chatter(QObject):
         self.asked.emit(question)
 
     def stop(self) -> None:
-        """End the answer in the making; what there is of it stays."""
+        """End the running request; what there is of it stays."""
         self._is_stopped = True
         if self._stream is not None:
             self._stream.stop()
@@ -180,7 +180,7 @@ class ChatWindow(QMainWindow):
         self.setCentralWidget(middle)
 
     def press(self) -> None:
-        """The button: stop the answer in the making, or send what is written."""
+        """The button: stop the running request, or send what is written."""
         if self._answering:
             self.chatter.stop()
         else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """Answers in the making at a time, replicas if a person chose, memory of an accelerator if not all of it."""
+    """Running requests at a time, replicas if a person chose, memory of an accelerator if not all of it."""
 
     parallel: int
     n_replicas: int | None = None

@@ -111,7 +111,7 @@ def system_with_summary(system: str | None, summary: str) -> str:
 
 
 class SummaryStream(Protocol):
-    """An answer in the making."""
+    """A running request."""
 
     @property
     def text(self) -> str: ...

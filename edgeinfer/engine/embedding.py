@@ -2,7 +2,7 @@
 
 In: tokens, a model that shows its hidden states. Out: float32[D], of length 1 if wanted. The final hidden states of
 all tokens are pooled as the model's file says, else their mean is taken (what llama.cpp calls mean pooling; Reimers
-and Gurevych, arXiv 1908.10084). Passes are small, so that answers in the making go on between them.
+and Gurevych, arXiv 1908.10084). Passes are small, so that running requests go on between them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pooling = Literal["mean", "last", "first"]
 _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4: "mean"}
 """Values of `pooling_type` in GGUF files (llama.cpp); 0 says nothing of pooling, and 4 that the model ranks."""
 CHUNK = 64
-"""Tokens of a pass beside answers in the making."""
+"""Tokens of a pass beside running requests."""
 
 
 def _pooling_of(metadata: Metadata, key: str) -> Pooling:
@@ -108,7 +108,7 @@ class Embedder:
 
     @property
     def _most_tokens(self) -> int:
-        """Most tokens of a pass: a whole text where one is read so, else what answers in the making can wait for."""
+        """Most tokens of a pass: a whole text where one is read so, else what running requests can wait for."""
         limits = self._pool.executor.limits
         return limits.n_context if self._reads_whole else min(CHUNK, limits.max_tokens)
 

@@ -38,7 +38,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What a model has to do: answers in the making, waiting, and over but kept for others; and done so far.
+    """What a model has to do: running requests, waiting, and over but kept for others; and done so far.
 
     n_parked, n_forgotten: how often an answer's keys and values were put away, or lost and read again. n_pages of the
     cache, of which n_free_pages hold nothing.

@@ -55,7 +55,7 @@ from edgeinfer.steps import Progress, no_progress
 RECENT = 16
 """Answers whose tokens are known when one is to be continued."""
 PARALLEL = 8
-"""Answers of a batch that are in the making at a time."""
+"""Requests of a batch that run at a time."""
 TIMED_PASSES = 5
 """Passes whose ops are timed, the first of them with cold caches;"""
 TIMED_S = 0.5
@@ -147,18 +147,18 @@ class LLM(TextReader):
 
     @property
     def answers(self) -> tuple[ActiveRequest, ...]:
-        """The answers in the making and those that wait; from any thread."""
+        """The running requests and those that wait; from any thread."""
         tickets = self._leader.scheduler.admission.tickets
         return tuple(ActiveRequest(each.state == "active", each.priority, each.answer.live) for each in tickets)
 
     @property
     def n_entered(self) -> int:
-        """Answers that are in the making, or wait for their turn."""
+        """Requests that are running or waiting."""
         return len(self._leader.scheduler.admission.tickets)
 
     @property
     def load(self) -> QueueStats:
-        """What the answers in the making and those that wait amount to; from any thread."""
+        """What the running requests and those that wait amount to; from any thread."""
         scheduler = self._leader.scheduler
         admission, counts, parks = scheduler.admission, scheduler.counts, scheduler.admission.parking.counts
         return QueueStats(
@@ -192,7 +192,7 @@ class LLM(TextReader):
     def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
         """What each stage takes of a pass of one token after so many, measured now: medians of some passes.
 
-        () where the device does not tell, and while an answer is in the making: nothing waits for this.
+        () where the device does not tell, and while a request is running: nothing waits for this.
         """
         spec, found = self._subject.spec, list[tuple[StageSeconds, ...]]()
         step_times = self._pool.executor.capabilities.step_times
@@ -363,7 +363,7 @@ class LLM(TextReader):
         return self._pool.idle_s if self.policy.idle_work and not measures else 0.0
 
     def stop(self) -> None:
-        """End every answer, in the making or waiting for its turn, within one step; from any thread."""
+        """End every request, running or waiting, within one step; from any thread."""
         self._leader.scheduler.stop()
         self._pool.stop()
 

@@ -140,7 +140,7 @@ class Session:
         self._last = None
 
     def stop(self) -> None:
-        """End the answer in the making within one step; from any thread. What there is of it stays."""
+        """End the running request within one step; from any thread. What there is of it stays."""
         self._cached.stop()
 
     def close(self) -> None:

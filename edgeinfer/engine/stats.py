@@ -25,7 +25,7 @@ class Stats:
     draft: what was drafted, None without speculation. joules: energy that the CPU's packages took from the beginning of
     the prompt to the end of the answer, all of it: what other programs used meanwhile, and waiting, is in it, and
     memory is not; None where the system does not tell. weights_read_bytes: of weights that do not stay in memory, read
-    for all answers in the making. policy: how much of the machine could be used, in words. is_first: nothing was
+    for all running requests. policy: how much of the machine could be used, in words. is_first: nothing was
     answered since the model was loaded, so that memory was touched for the first time. step_s: what a step took besides
     its pass, on average: choosing tokens, drafting, text; None where others took part in passes.
     """

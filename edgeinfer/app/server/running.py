@@ -38,7 +38,7 @@ LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
 """How often it is looked whether the parent has ended, for idleness, for models that nobody uses."""
 LAST_S = 3.0
-"""For answers in the making to end when the server does."""
+"""For running requests to end when the server does."""
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter while another one waits: requests must not keep the engine waiting."""
 

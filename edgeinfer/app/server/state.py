@@ -53,7 +53,7 @@ class State:
             self.metrics.refused.inc()
             raise Refusal(
                 503,
-                f"{self.n_answers} answers are in the making or wait, {most} are the most; try again later",
+                f"{self.n_answers} requests are running or waiting, the most are {most}; try again later",
                 "queue_full",
                 headers={"Retry-After": RETRY_S},
             )

@@ -120,7 +120,7 @@ def _part(mark: str, about: dict[str, object], heading: str, text: str, level: i
 
 
 def _ended(message: KeptMessage) -> str:
-    """An answer in the making is over in the file."""
+    """A running request is over in the file."""
     return "stopped" if message.state == "writing" else message.state
 
 

@@ -12,7 +12,7 @@ Role = Literal["user", "assistant", "summary"]
 """Who said it. A summary stands for everything before it: it begins a branch of its own."""
 
 State = Literal["writing", "whole", "stopped", "cut", "failed"]
-"""An answer in the making, one that ended by itself, was stopped, reached the context's end, or broke off."""
+"""A running request, one that ended by itself, was stopped, reached the context's end, or broke off."""
 
 
 @dataclass(frozen=True, slots=True)

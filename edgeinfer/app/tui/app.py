@@ -104,7 +104,7 @@ class ChatApp(App[int]):
             return True
 
     async def action_quit(self) -> None:
-        """Leave, from any screen; an answer in the making is kept as far as it is."""
+        """Leave, from any screen; a running request is kept as far as it is."""
         await self.chat_screen.action_leave()
 
     def leave_soon(self) -> None:

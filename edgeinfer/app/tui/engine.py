@@ -38,7 +38,7 @@ class Marked(Protocol):
 
 
 class AnswerStream(Protocol):
-    """An answer in the making."""
+    """A running request."""
 
     def __iter__(self) -> Iterator[str]: ...
 

@@ -39,7 +39,7 @@ class EngineThread:
 
     @property
     def live(self) -> RequestProgress | None:
-        """The numbers of the answer in the making; None where there is none."""
+        """The numbers of the running request; None where there is none."""
         stream = self._work.stream
         return None if stream is None else stream.live
 
@@ -61,7 +61,7 @@ class EngineThread:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the answer in the making within a step, and whatever waits to be answered."""
+        """End the running request within a step, and whatever waits to be answered."""
         for job in self._unfinished():
             if isinstance(job, AnswerJob | Summarise):
                 job.stopped.set()

@@ -99,7 +99,7 @@ class EngineWork:
         return None if self._loaded is None else self._loaded.model
 
     def stop(self) -> None:
-        """End the answer in the making within a step."""
+        """End the running request within a step."""
         stream = self.stream
         if stream is not None:
             stream.stop()

@@ -188,7 +188,7 @@ class EngineHost:
 
 
 class AnswerRelay:
-    """What is told of an answer in the making."""
+    """What is told of a running request."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -219,7 +219,7 @@ class JoinedSession:
         return stream
 
     def stop(self) -> None:
-        """End the answer in the making."""
+        """End the running request."""
         if self._stream is not None:
             self._stream.stop()
 

@@ -32,7 +32,7 @@ Loading = Callable[[Path, Settings, OpeningFace], "LLM"]
 
 @dataclass(slots=True, eq=False)
 class SharedAnswer:
-    """An answer in the making, and whether none was made beside it: only then its speed is the model's."""
+    """A running request, and whether none was made beside it: only then its speed is the model's."""
 
     was_alone: bool = True
 

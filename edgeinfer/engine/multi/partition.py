@@ -141,7 +141,7 @@ def rows_of(op: MatMul, first: int, stop: int) -> MatMul:
 
 @dataclass(slots=True)
 class _Draft:
-    """A task in the making. `before`: all tasks that have ended when it starts. `wanted`: what others read of it."""
+    """A task that is being built. `before`: tasks that have ended when it starts. `wanted`: what others read of it."""
 
     device: str
     after: set[int]
@@ -253,7 +253,7 @@ class _Drafting:
             del self._open[device]
 
     def _want(self, maker: int, name: str) -> None:
-        """Somebody else reads what a task leaves in a buffer; rows of it are delivered anyway."""
+        """Another device reads what a task leaves in a buffer; rows of it are delivered anyway."""
         draft = self._drafts[maker]
         if all(part.buffer != name for part in draft.parts):
             draft.wanted[name] = None

@@ -69,7 +69,7 @@ class CachedSequence:
 
     @property
     def runs(self) -> bool:
-        """Whether an answer is in the making."""
+        """Whether a request is running."""
         return self._stop_current is not None
 
     @property
@@ -246,7 +246,7 @@ class CachedSequence:
             return self.tokens, self.pool.executor.save(self.settle())
 
     def restore(self, tokens: Sequence[int], state: bytes) -> None:
-        """Replace what is cached by a saved state, which ends what is in the making. Raises as `Executor.restore`."""
+        """Replace what is cached by a saved state, which ends a running request. Raises as `Executor.restore`."""
         with self.pool.lock:
             self.check_open()
             self.stop()

@@ -102,7 +102,7 @@ class Pool:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since an answer was in the making."""
+        """Seconds since a request was running."""
         if any(member.runs for member in tuple(self._members)):
             return 0.0
         return time.monotonic() - self._rests_since

@@ -1,4 +1,4 @@
-"""Which answers are in the making: they begin when there is room for them, and give it up to those that matter more.
+"""Admission: requests begin when there is room for them, and are preempted by those that matter more.
 
 In: tickets, from any thread. Out: those that are active. Answers begin in order of priority; where memory runs short,
 those begun last of the lowest priority are parked: their keys and values wait elsewhere, and they go on with the same

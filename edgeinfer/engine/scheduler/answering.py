@@ -1,4 +1,4 @@
-"""One answer in the making: which batch it wants next, and what the logits of that batch make of it.
+"""One running request: which batch it wants next, and what the logits of that batch make of it.
 
 In: a sequence that may hold part of the prompt already, a request, logits. Out: batches, pieces of text, stats. It is
 led by whoever evaluates, `batching`'s scheduler, with many others, so it never waits, and evaluates nothing. Knows no

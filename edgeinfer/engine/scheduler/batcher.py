@@ -1,4 +1,4 @@
-"""The batch loop: requests in, finished answers out, up to so many in the making at a time.
+"""The batch loop: requests in, finished answers out, so many running at a time.
 
 In: numbered requests, taken as there is room for them. Out: a `BatchAnswer` for each, as they end. Nothing is drafted.
 Works in the caller's thread, beside whatever else its scheduler has to do.
@@ -55,7 +55,7 @@ class Batcher:
         self.counts = Counts()
 
     def stop(self) -> None:
-        """End within a step, from any thread: answers in the making end as they are, no others begin."""
+        """End within a step, from any thread: running requests end as they are, no others begin."""
         self._stopped = True
         for ticket in tuple(self._members):
             ticket.answer.stop()
@@ -80,7 +80,7 @@ class Batcher:
                 self._scheduler.abandon(ticket)
 
     def leave(self) -> None:
-        """Let go of what is in the making: it is over when this returns."""
+        """End the running requests: they are over when this returns."""
         for ticket in tuple(self._members):
             self._scheduler.leave(ticket)
 

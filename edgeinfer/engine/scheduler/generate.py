@@ -24,7 +24,7 @@ from edgeinfer.scheduling.serving.priority import Priority, checked
 
 
 class Generation:
-    """One answer in the making. Run `pieces()` once, or `drive` it; `stop()` from any thread ends it within a step.
+    """One running request. Run `pieces()` once, or `drive` it; `stop()` from any thread ends it within a step.
 
     `leader`: shared with all answers that may take part in its passes; None: it has its passes alone. `shares_prefix`:
     it begins with what other answers have read, and leaves what it read for others. Raises as `Answer`.

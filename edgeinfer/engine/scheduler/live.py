@@ -13,7 +13,7 @@ from itertools import groupby, zip_longest
 
 @dataclass(frozen=True, slots=True)
 class RequestProgress:
-    """An answer in the making in numbers, as `Stats` has them at its end.
+    """A running request in numbers, as `Stats` has them at its end.
 
     n_read of n_prompt tokens of the prompt are read, n_cached of which were so before; n_generated tokens came in
     `steps` passes. Rates are of all so far, None where nothing was measured.

@@ -1,6 +1,6 @@
 """The scheduler: which answers take part in the next pass, and what becomes of it (continuous batching).
 
-In: tickets, from any thread. Out: text in them. `step` makes one pass for all answers in the making; `leading` says who
+In: tickets, from any thread. Out: text in them. `step` makes one pass for all running requests; `leading` says who
 calls it, `admission` which answers those are. Source of the form: Orca (Yu et al., OSDI 2022).
 """
 
@@ -38,10 +38,10 @@ class Counts:
 
 
 class Scheduler:
-    """All answers in the making on one executor. One thread at a time calls `step`; the rest is for any thread."""
+    """All running requests on one executor. One thread at a time calls `step`; the rest is for any thread."""
 
     def __init__(self, pool: Pool, most_active: int | None = None, parking: Parking | None = None) -> None:
-        """`most_active`: answers in the making at a time; None: as many as a pass has outputs."""
+        """`most_active`: running requests at a time; None: as many as a pass has outputs."""
         self.pool = pool
         self._limits = pool.executor.limits
         self._passes = passes_of(pool.executor)

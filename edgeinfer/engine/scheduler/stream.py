@@ -63,12 +63,12 @@ class BatchStream:
         )
 
     def stop(self) -> None:
-        """End within a step: answers in the making come as they are, no others begin."""
+        """End within a step: running requests come as they are, no others begin."""
         for batcher in self._batchers:
             batcher.stop()
 
     def close(self) -> None:
-        """Stop, and let go of what is in the making."""
+        """Stop, and release the running requests."""
         self.stop()
         with self._lock:
             self._answers.close()

@@ -22,7 +22,7 @@ AHEAD = 16
 
 
 class Waiter:
-    """Somebody who sleeps until there is something new."""
+    """A thread that sleeps until there is something new."""
 
     def __init__(self) -> None:
         self.is_awaited = False

@@ -28,7 +28,7 @@ FEW = 8
 LONGEST_S = 0.03
 """A pass in idle time should take no longer: someone may begin to generate."""
 IDLE_S = 1.0
-"""Without an answer in the making."""
+"""Without a running request."""
 LOOK_S = 0.1
 
 

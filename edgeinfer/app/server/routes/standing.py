@@ -55,7 +55,7 @@ async def props(request: Request) -> Record:
 
 @router.get("/slots", responses=FAILURES)
 async def slots(request: Request) -> list[Record]:
-    """The answers in the making and those that wait, of all open models."""
+    """The running requests and those that wait, of all open models."""
     found: list[Record] = []
     for hosted in state_of(request).hosting.open:
         for each in hosted.llm.answers:

@@ -32,7 +32,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
     """Part of the chat screen."""
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
-        """A question: asked at once, or when the answer in the making is over."""
+        """A question: asked at once, or when the running request is over."""
         if self.edited is not None and self.is_busy():  # what was begun after the edit
             self.composer.put(event.text, event.attachments, EDITING)
             return

@@ -54,7 +54,7 @@ class Branching(AnsweringActions):
         await self.show_branch(at=at)
 
     def leave_answer(self) -> None:
-        """The chat is left: an answer in the making ends here, and is kept as far as it is."""
+        """The chat is left: a running request ends here, and is kept as far as it is."""
         self.edited = None
         if self.writing is None:
             return

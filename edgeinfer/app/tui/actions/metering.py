@@ -28,7 +28,7 @@ class Metering(ChatParts):
         self.show_meters(replace(self.metered, prompt=progress))
 
     def meter_answer(self) -> None:
-        """Numbers of the answer in the making."""
+        """Numbers of the running request."""
         if self.is_metered() or (live := self.engine.live) is None:
             return
         self.show_meters(

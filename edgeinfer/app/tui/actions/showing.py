@@ -120,7 +120,7 @@ class ShowingActions(ChatParts):
         return [*filter(None, [self.opened]), self.opening.line(), MEANWHILE]
 
     def look_at_context(self) -> None:
-        """Count what the context holds, with the draft, unless an answer is in the making."""
+        """Count what the context holds, with the draft, unless a request is running."""
         if self.writing is None and self.desk.model is not None:
             draft = self.composer.draft
             self.count_context(draft.text, draft.attachments)
@@ -145,7 +145,7 @@ class ShowingActions(ChatParts):
         self.app.call_from_thread(show, n_used, n_draft, use.n_context, use.n_dropped_messages, is_too_long=is_too_long)
 
     def is_busy(self) -> bool:
-        """Whether an answer is in the making, which is told."""
+        """Whether a request is running; says so where one is."""
         if self.writing is not None:
             self.tell("an answer is being written; Escape stops it")
         return self.writing is not None

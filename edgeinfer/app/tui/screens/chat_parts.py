@@ -31,7 +31,7 @@ TOGETHER_S = 1.0
 
 @dataclass(slots=True)
 class Writing:
-    """An answer in the making: the order's number, the message it is written to, and the text so far."""
+    """A running request: the order's number, the message it is written to, and the text so far."""
 
     job: int
     message: int
@@ -46,7 +46,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A question that waits until the answer in the making is over."""
+    """A question that waits until the running request is over."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()

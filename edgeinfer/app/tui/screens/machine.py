@@ -34,7 +34,7 @@ LOOK_S = 1.0
 WIDE, HIGH_ENOUGH = 100, 30
 """Columns and rows from which panels stand side by side."""
 TABS = ("plan", "roof", "cores", "memory", "drafts", "energy")
-BUSY = "an answer is in the making, or the model is closed; press r when it is done"
+BUSY = "a request is running, or the model is closed; press r when it is done"
 UNTIMED = "this device does not report how long its operations take"
 
 

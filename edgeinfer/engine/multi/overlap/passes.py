@@ -1,4 +1,4 @@
-"""Passes over flights, as schedules order them: all in step, in two halves, or with whoever is there.
+"""Passes over flights, as schedules order them: all in step, in two halves, or with those that are ready.
 
 In: flights. Out: the same further on, or with their logits. The accelerator is driven by the calling thread, the host's
 attention runs on its own. Chooses nothing.
@@ -46,7 +46,7 @@ class OverlapPasses:
                 self._enter(entering)
 
     def overlapping(self, flights: Sequence[Flight]) -> None:
-        """Once through all layers with whoever is there when its layer comes; nobody is waited for.
+        """Once through all layers with the flights that are ready when a layer comes; none is waited for.
 
         Only if none at all is there it waits for the first. Raises DeviceFailed.
         """

@@ -19,7 +19,7 @@ SLACK_S = 0.5
 
 
 class _Disturbed(Exception):
-    """Somebody wants an answer, or the model was closed."""
+    """A request came, or the model was closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which answers are in the making: what has entered is found until it is over, and ends where it is not wanted."""
+"""Admission: what has entered is found until it is over, and ends where it is not wanted."""
 
 from __future__ import annotations
 
