@@ -37,7 +37,7 @@ def test_it_is_in_the_cache_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     asked: list[str] = []
     library = KernelLibrary(tmp_path)
     monkeypatch.setattr(library, "prepare", lambda wanted, *given: asked.extend(each.name for each in wanted))
-    monkeypatch.setattr(device_module, "KernelLibrary", lambda: library)
+    monkeypatch.setattr(device_module, "kernel_library", lambda: library)
     compile_ahead("f16", STARTER_TYPES).join()
     assert any(name.startswith("attend_by_tile-f16") for name in asked)
     assert len(asked) == len(set(asked))

@@ -82,8 +82,8 @@ def drafted(opened: Device, name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", ["llama-f32", "gemma2-f32"])
 def test_rows_come_and_go(monkeypatch: pytest.MonkeyPatch, name: str, plain: bool) -> None:
     compactions = []
-    compact = lanes.Cache._compact
-    monkeypatch.setattr(lanes.Cache, "_compact", lambda *given: (compactions.append(1), compact(*given)))
+    compact = lanes.OnnxCache._compact
+    monkeypatch.setattr(lanes.OnnxCache, "_compact", lambda *given: (compactions.append(1), compact(*given)))
     if plain:
         monkeypatch.setattr(attention, "HEAD_MULTIPLE", 1 << 20)
     assert distance(drafted(device(), name), drafted(ReferenceDevice(), name)) < 1e-5
@@ -113,13 +113,13 @@ def test_a_full_context_is_written_and_read_again() -> None:
 
 def test_the_caller_goes_on_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     golden = Golden.read("llama-f32")
-    gate, run = threading.Event(), lanes.Session.run
+    gate, run = threading.Event(), lanes.GraphSession.run
 
-    def held_up(session: lanes.Session, options: object = None) -> None:
+    def held_up(session: lanes.GraphSession, options: object = None) -> None:
         assert gate.wait(30)
         run(session)
 
-    monkeypatch.setattr(lanes.Session, "run", held_up)
+    monkeypatch.setattr(lanes.GraphSession, "run", held_up)
     with open_model(golden.model, 128) as model:
         lane = device().compile_fragment(part(model.spec, model.spec.ops(), (), ("logits",)), model.file, LIMITS)
         before = time.perf_counter()
@@ -140,9 +140,9 @@ def test_the_caller_goes_on_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -
 def test_a_whole_model_that_stalls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a driver may hang: nobody waits for its step any longer."""
     golden = Golden.read("llama-f32")
-    gate, run = threading.Event(), lanes.Session.run
+    gate, run = threading.Event(), lanes.GraphSession.run
 
-    def held_up(session: lanes.Session, options: object = None) -> None:
+    def held_up(session: lanes.GraphSession, options: object = None) -> None:
         assert gate.wait(30)
         run(session)
 
@@ -151,7 +151,7 @@ def test_a_whole_model_that_stalls_is_left_alone(monkeypatch: pytest.MonkeyPatch
         lane = lanes.OnnxLane(device().compile_fragment(fragment, model.file, LIMITS), "logits", apart=True)
         expected = lane.run(chain(golden.tokens[:4], 0))[:, golden.columns]
         assert distance(expected, golden.logits[:4]) < 1e-5
-        monkeypatch.setattr(lanes.Session, "run", held_up)
+        monkeypatch.setattr(lanes.GraphSession, "run", held_up)
         monkeypatch.setattr(lane._part, "patience_s", 0.05)
         with pytest.raises(DeviceFailed, match="did not finish a step"):
             lane.run(chain(golden.tokens[4:8], 4))
@@ -165,10 +165,10 @@ def test_a_whole_model_that_stalls_is_left_alone(monkeypatch: pytest.MonkeyPatch
 
 def test_a_whole_model_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """By ONNX Runtime itself, which is told to stop; the lane goes on, and no thread is left of it."""
-    golden, run = Golden.read("llama-f32"), lanes.Session.run
+    golden, run = Golden.read("llama-f32"), lanes.GraphSession.run
     before = threading.active_count()
 
-    def slow(session: lanes.Session, options: lanes.onnxruntime.RunOptions) -> None:
+    def slow(session: lanes.GraphSession, options: lanes.onnxruntime.RunOptions) -> None:
         deadline = time.monotonic() + 30
         while not options.terminate:
             assert time.monotonic() < deadline
@@ -180,7 +180,7 @@ def test_a_whole_model_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPa
         assert lane._watch is not None
         lane._watch.patience_s = 0.05
         with monkeypatch.context() as patch:
-            patch.setattr(lanes.Session, "run", slow)
+            patch.setattr(lanes.GraphSession, "run", slow)
             with pytest.raises(DeviceFailed, match="the onnx device did not finish a step"):
                 lane.run(chain(golden.tokens[:4], 0))
         lane._watch.patience_s = 60

@@ -139,7 +139,7 @@ def ticking() -> Callable[[], float]:
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.usefixtures("uncollected")
 def test_time_is_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Meter", lambda limits, weight: TemplateMeter(limits, weight, ticking()))
+    monkeypatch.setattr(module, "TemplateMeter", lambda limits, weight: TemplateMeter(limits, weight, ticking()))
     with pytest.raises(BadTemplate, match="took longer than 3 s"):
         ChatTemplate({"default": ENDLESS[name]}, limits=TemplateLimits(seconds=3)).render(MESSAGES)
 

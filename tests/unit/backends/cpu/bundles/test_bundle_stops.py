@@ -33,7 +33,7 @@ import sys, time
 from pathlib import Path
 from tests.unit.backends.cpu.bundles.bundle_models import packable
 from edgeinfer.backends.cpu.bundles import writing
-from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.backends.cpu.catalogue import kernel_library
 
 writing.GROUP_BYTES = 1
 

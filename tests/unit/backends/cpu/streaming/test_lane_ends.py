@@ -81,7 +81,7 @@ def test_a_lane_that_cannot_be_made_leaves_no_threads(
         begun.extend(readers())
         raise MemoryError
 
-    monkeypatch.setattr(lanes, "Lowering", no_room)
+    monkeypatch.setattr(lanes, "CpuLowering", no_room)
     with pytest.raises(MemoryError):
         Player(Streamer(tmp_path / "model.bundles", 0.3), golden)
     assert begun
