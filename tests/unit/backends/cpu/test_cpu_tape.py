@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def call(reads: str, writes: str, share: str, gathers: str = "") -> Call:
 
 def waits(*calls: Call) -> list[int]:
     """Which calls have a barrier before them; the last entry ends the run."""
-    tape = Tape(list(calls), Addresses())
+    tape = Tape(list(calls), Addresses(Path()))
     assert tape.n_barriers == tape.entries[:, 2].sum()
     return [int(flag) for flag in tape.entries[:, 2]]
 
@@ -85,14 +87,14 @@ def test_an_empty_tape_only_ends() -> None:
 
 def test_entries_hold_addresses_of_kernels_and_records() -> None:
     calls = [call("a", "b", ROWS), call("b", "c", COLUMNS)]
-    tape = Tape(calls, Addresses())
+    tape = Tape(calls, Addresses(Path()))
     assert tape.entries[:, 0].tolist() == [8, 8, 0]
     assert tape.entries[:2, 1].tolist() == [each.arguments.ctypes.data for each in calls]
 
 
 def test_progress_counts_each_kernel_once() -> None:
     seen: list[tuple[int, int]] = []
-    Tape([call("", "", ROWS)] * 3, Addresses(), lambda what, done, total: seen.append((done, total)))
+    Tape([call("", "", ROWS)] * 3, Addresses(Path()), lambda what, done, total: seen.append((done, total)))
     assert seen == [(0, 1), (1, 1)]
 
 
