@@ -46,7 +46,7 @@ def test_curl(starter_model: Path) -> None:
     with served(starter_model) as running:
         found = ask_with_curl(running.url)
         assert (found.returncode, found.stderr) == (0, "")
-        assert len(found.stdout.split()) > 1
+        assert found.stdout.split()  # the answer is sampled, and may be a single word
         assert "delta" not in found.stdout
 
 
