@@ -14,9 +14,13 @@ import gguf
 import numpy as np
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background: programs that we start would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])  # no test depends on a time
+settings.load_profile("any machine")
 
 for name in ("OLLAMA_MODELS", "HF_HUB_CACHE"):  # models of the user's other programs are nobody's business here
     os.environ[name] = os.path.join(tempfile.gettempdir(), "edgeinfer-tests-without-models")
