@@ -85,7 +85,7 @@ def write_random(
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.ffn)
+    writer.add_feed_forward_length(shape.dense_ffn or shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_layer_norm_rms_eps(NORM_EPSILON)
     writer.add_rope_freq_base(ROPE_BASE)
@@ -99,6 +99,8 @@ def write_random(
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.active)
         writer.add_expert_feed_forward_length(shape.ffn)
+    if shape.dense_layers:
+        writer.add_leading_dense_block_count(shape.dense_layers)
     file_types = {member.name.removeprefix("MOSTLY_").removeprefix("ALL_"): member for member in gguf.LlamaFileType}
     writer.add_file_type(file_types[kind])
     copy_tokenizer(tokenizer_file, writer)

@@ -1,4 +1,4 @@
-"""LFM2 and Qwen 3.5: most layers are short convolutions or gated delta nets. In: sizes. Out: tensors and keys."""
+"""LFM2, Qwen 3.5 and Qwen3-Next: mostly short convolutions or delta nets. In: sizes. Out: tensors and keys."""
 
 from __future__ import annotations
 
@@ -54,16 +54,20 @@ class Hybrid:
             elif self.has_delta:
                 yield f"{prefix}attn_qkv", self.mixed, width
                 yield f"{prefix}attn_gate", self.inner, width
-                yield f"{prefix}ssm_alpha", self.value_heads, width
-                yield f"{prefix}ssm_beta", self.value_heads, width
+                if shape.arch == "qwen3next":
+                    yield f"{prefix}ssm_ba", 2 * self.value_heads, width
+                else:
+                    yield f"{prefix}ssm_alpha", self.value_heads, width
+                    yield f"{prefix}ssm_beta", self.value_heads, width
                 yield f"{prefix}ssm_out", width, self.inner
             else:
                 yield f"{prefix}shortconv.in_proj", 3 * width, width
                 yield f"{prefix}shortconv.out_proj", width, width
-            for kind, count in (("_exps", shape.experts), ("_shexp", 1)) if shape.experts else (("", 1),):
-                yield f"{prefix}ffn_gate{kind}", count * shape.ffn, width
-                yield f"{prefix}ffn_up{kind}", count * shape.ffn, width
-                yield f"{prefix}ffn_down{kind}", count * width, shape.ffn
+            yield from shape.feed_forward(layer)
+            if self.has_delta and shape.experts:
+                yield f"{prefix}ffn_gate_shexp", shape.ffn, width
+                yield f"{prefix}ffn_up_shexp", shape.ffn, width
+                yield f"{prefix}ffn_down_shexp", width, shape.ffn
 
     def norms(self, shape: Shape) -> Iterator[tuple[str, int]]:
         """Name and width of every norm."""
@@ -89,7 +93,8 @@ class Hybrid:
             writer.add_key_length(self.head_width)
             writer.add_value_length(self.head_width)
             writer.add_rope_dimension_count(self.head_width // 4)
-            writer.add_rope_dimension_sections([11, 11, 10, 0])
+            if shape.arch != "qwen3next":
+                writer.add_rope_dimension_sections([11, 11, 10, 0])
             writer.add_head_count_kv(shape.kv_heads)
             if shape.experts:
                 writer.add_expert_shared_feed_forward_length(shape.ffn)
@@ -97,12 +102,17 @@ class Hybrid:
             writer.add_shortconv_l_cache(self.taps)
             writer.add_rope_dimension_count(self.head_width)
             writer.add_head_count_kv([shape.kv_heads * (layer in self.attending) for layer in range(shape.layers)])
+            if shape.experts:
+                writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """Tensors that are never quantised: kernels of convolutions, and what decays are made of."""
-        for layer in range(shape.layers if shape.experts else 0):
-            score = draw.standard_normal(shape.width, dtype=np.float32) * np.float32(shape.width**-0.5)
-            writer.add_tensor(f"blk.{layer}.ffn_gate_inp_shexp.weight", score)
+        """Tensors that are never quantised: kernels of convolutions, and what decays and routing are made of."""
+        for layer in shape.mixture_layers:
+            if self.has_delta:
+                score = draw.standard_normal(shape.width, dtype=np.float32) * np.float32(shape.width**-0.5)
+                writer.add_tensor(f"blk.{layer}.ffn_gate_inp_shexp.weight", score)
+            else:
+                writer.add_tensor(f"blk.{layer}.exp_probs_b.bias", np.zeros(shape.experts, np.float32))
         for layer in sorted({*range(shape.layers)} - {*self.attending}):
             width = self.mixed if self.has_delta else shape.width
             kernel = draw.standard_normal((width, self.taps), dtype=np.float32) * np.float32(self.taps**-0.5)

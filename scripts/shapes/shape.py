@@ -48,10 +48,11 @@ class Shape:
     active: int = 0  # experts of a token
     arch: str = "llama"
     layout: Layout | None = None  # layers of another kind than llama's
+    dense_layers: int = 0  # the first layers of a mixture that have no experts
+    dense_ffn: int = 0  # FFN width of these; `ffn` is that of an expert
 
     def matrices(self, vocabulary: int) -> Iterator[tuple[str, int, int]]:
         """Name, rows and columns of every matrix; the rows of a layer's experts one after the other."""
-        kind, count = ("_exps", self.experts) if self.experts else ("", 1)
         kv_width = self.width // self.heads * self.kv_heads
         yield "token_embd", vocabulary, self.width
         if self.layout is not None:
@@ -64,9 +65,7 @@ class Shape:
             yield f"blk.{layer}.attn_k", kv_width, self.width
             yield f"blk.{layer}.attn_v", kv_width, self.width
             yield f"blk.{layer}.attn_output", self.width, self.width
-            yield f"blk.{layer}.ffn_gate{kind}", count * self.ffn, self.width
-            yield f"blk.{layer}.ffn_up{kind}", count * self.ffn, self.width
-            yield f"blk.{layer}.ffn_down{kind}", count * self.width, self.ffn
+            yield from self.feed_forward(layer)
 
     def norms(self) -> Iterator[tuple[str, int]]:
         """Name and width of every norm."""
@@ -83,6 +82,20 @@ class Shape:
                 yield f"blk.{layer}.attn_k_norm", own[1]
         yield "output_norm", self.width
 
+    @property
+    def mixture_layers(self) -> range:
+        """The layers that have experts."""
+        return range(self.dense_layers, self.layers if self.experts else self.dense_layers)
+
+    def feed_forward(self, layer: int) -> Iterator[tuple[str, int, int]]:
+        """Name, rows and columns of the matrices of a layer's FFN, or of all its experts one after the other."""
+        mixture = layer in self.mixture_layers
+        kind, count = ("_exps", self.experts) if mixture else ("", 1)
+        inner = self.ffn if mixture else self.dense_ffn or self.ffn
+        yield f"blk.{layer}.ffn_gate{kind}", count * inner, self.width
+        yield f"blk.{layer}.ffn_up{kind}", count * inner, self.width
+        yield f"blk.{layer}.ffn_down{kind}", count * self.width, inner
+
     def routers(self) -> Iterator[str]:
         """Name of every router."""
-        yield from (f"blk.{layer}.ffn_gate_inp" for layer in range(self.layers) if self.experts)
+        yield from (f"blk.{layer}.ffn_gate_inp" for layer in self.mixture_layers)
