@@ -77,5 +77,5 @@ def cut(activated: Floats, threshold: float) -> Floats:
     """Activated values with zeros for those whose magnitude is below a threshold, and for NaN, if there is one."""
     if not threshold:
         return activated
-    kept: Floats = np.where(np.abs(activated) >= np.float32(threshold), activated, np.float32(0.0))
-    return kept
+    cut: Floats = np.where(np.abs(activated) >= np.float32(threshold), activated, np.float32(0.0))
+    return cut

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Rows(Enum):
-    """How many rows a buffer has: one per token of the pass, or one per token whose logits are wanted."""
+    """How many rows a buffer has: one per token of the pass, or one per token whose logits are requested."""
 
     TOKENS = "tokens"
     OUTPUTS = "outputs"

@@ -18,7 +18,7 @@ class Fragment:
 
     spec     the ops as stages, the buffers they touch and the KV layers they keep, numbered from 0
     inputs   buffers whose rows are given at each step
-    outputs  buffers whose rows are wanted after it; one may be both
+    outputs  buffers whose rows are read after it; one may be both
     spare    weights that a plan leaves in the machine's memory: where a device's own is short, they go first
     """
 

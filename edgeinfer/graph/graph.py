@@ -42,7 +42,7 @@ class RankHead:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model. `head_width` is that of its keys. Its last op writes what is wanted into the buffer `logits`:
+    """A model. `head_width` is that of its keys. Its last op writes the result into the buffer `logits`:
     float32[O, n_vocab], or hidden rows where a model has no logits. `dense`: matrices that a pooled row of hidden
     states is multiplied by, one after the other. `rank`: what a reranker makes of a row.
     """

@@ -1,6 +1,6 @@
 """What every op says of itself: what it reads and writes, its weights, what it costs, and what it means in NumPy.
 
-An op is a frozen record. Shapes use one legend: T new tokens of a pass, O rows whose logits are wanted, D model width,
+An op is a frozen record. Shapes use one legend: T new tokens of a pass, O rows whose logits are requested, D model width,
 H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Knows no file, no device and no plan.
 """
 
@@ -95,7 +95,7 @@ class Op(ABC):
     readies_rows: ClassVar[bool] = False
     """Whether a device may round the rows it writes for the products that follow at no cost of their own."""
     takes_outputs: ClassVar[bool] = False
-    """Whether it leaves only the rows whose logits are wanted."""
+    """Whether it leaves only the rows whose logits are requested."""
 
     @property
     def kind(self) -> str:

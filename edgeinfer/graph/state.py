@@ -52,8 +52,8 @@ class Windows:
 class LayerState:
     """What one layer keeps of a sequence: float32[shape], zeros before the first token.
 
-    `token_width`: numbers of a token by which the state goes on. They are kept of tokens that may turn out not to be
-    part of the text, until that is known.
+    `token_width`: numbers of a token by which the state goes on. They are held for drafted tokens until these are
+    accepted or rejected.
     """
 
     shape: tuple[int, ...]

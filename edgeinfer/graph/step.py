@@ -27,7 +27,7 @@ class InputRows:
     """Rows that stand for tokens of a batch: the n-th is that of its n-th token below zero.
 
     values  float32[N, D]
-    names   N numbers below zero, by which whoever compares texts tells rows apart; () where nobody does
+    names   N numbers below zero that identify rows when texts are compared; () if they are not
     """
 
     values: Floats
@@ -42,7 +42,7 @@ class Batch:
     sequences  int32[T]  id of the sequence each token continues
     positions  int32[T]  position of each token in its sequence
     parents    int32[T]  index in this batch of the token before it, or -1: the last cached token of its sequence
-    outputs    int32[O]  indices of the tokens whose logits are wanted, increasing
+    outputs    int32[O]  indices of the tokens whose logits are requested, increasing
     rows       of the tokens below zero, in order; None where all are ids
     axes       int32[T, 3]  temporal, height and width of each token for a multi-axis rotary embedding; None: its
                             position along each of them
@@ -102,7 +102,7 @@ class StateStep:
 
     firsts    int32[B]     the first token of each row; its others follow it
     loads     int32[B]     slot of the state that each row begins with, -1: zeros
-    settled   int32[B]     the first so many tokens of each row are a chain and will be kept
+    settled   int32[B]     the first so many tokens of each row are a chain and are part of the text
     saves     int32[N, 3]  (row, n, slot): the state after the first n settled tokens of a row is written to a slot
     """
 

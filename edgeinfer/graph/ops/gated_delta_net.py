@@ -68,12 +68,12 @@ class GatedDeltaNet(Op):
         chosen = [self.key_head(head) for head in range(self.value_heads)]
         queries, keys = _unit(queries)[:, chosen] / np.float32(width**0.5), _unit(keys)[:, chosen]
         shifted = values[self.decay] + context.vector(self.shift)
-        kept = np.exp(context.vector(self.rate) * np.logaddexp(np.float32(0.0), shifted))
+        decay = np.exp(context.vector(self.rate) * np.logaddexp(np.float32(0.0), shifted))
         learned = np.float32(1.0) / (np.float32(1.0) + np.exp(-values[self.strength]))
         out = np.empty((len(heads), self.value_heads, width), np.float32)
 
         def advance(token: int, before: Floats) -> Floats:
-            state = kept[token, :, None, None] * before
+            state = decay[token, :, None, None] * before
             missing = own[token] - np.einsum("hkv,hk->hv", state, keys[token])
             state = state + np.einsum("hk,hv->hkv", keys[token], learned[token, :, None] * missing)
             out[token] = np.einsum("hkv,hk->hv", state, queries[token])

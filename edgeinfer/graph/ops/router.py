@@ -60,11 +60,11 @@ class Router(Op):
         ranks = scores if bias is None and self.groups == 1 else shares + (0.0 if bias is None else bias)
         ranks = self._of_best_groups(ranks) if self.groups > 1 else ranks
         chosen = np.argsort(-ranks, axis=-1, kind="stable")[:, : self.active]
-        kept = np.zeros_like(shares)
-        np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
+        weights = np.zeros_like(shares)
+        np.put_along_axis(weights, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
         if self.normalised:
-            kept /= kept.sum(axis=-1, keepdims=True)
-        scaled: Floats = kept * np.float32(self.scale)
+            weights /= weights.sum(axis=-1, keepdims=True)
+        scaled: Floats = weights * np.float32(self.scale)
         return scaled
 
     def _of_best_groups(self, ranks: Floats) -> Floats:

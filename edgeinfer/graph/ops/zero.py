@@ -12,7 +12,7 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class Zero(Op):
-    """value[t] = 0 for each token of the pass, whatever was there."""
+    """value[t] = 0 for each token of the pass."""
 
     value: str
     width: int
