@@ -17,14 +17,18 @@ from types import ModuleType
 import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
+from edgeinfer.app.beginning import NO_EARLIER, Beginning, last_chat
+from edgeinfer.app.chat_commands import is_command
 from edgeinfer.app.dialogue import Dialogue
 from edgeinfer.app.disk_reading import read_since, reading_lines, skipped_lines
 from edgeinfer.app.first_look import look_once
+from edgeinfer.app.line_commands import LineCommands, Then
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.progress_line import ProgressLine
-from edgeinfer.app.slash_commands import Then, is_command, run_line
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.engine.llm import LLM
-from edgeinfer.errors import EdgeInferError, EngineClosed
+from edgeinfer.errors import EdgeInferError, EngineClosed, SessionsFailed, SessionsUnwritable
 
 PROMPT = "> "
 HISTORY_LINES = 1000
@@ -76,7 +80,7 @@ class LineChat:
         if not is_command(line):
             self._answer(line[1:] if line.startswith("//") else line)
             return True
-        outcome = run_line(self._dialogue, line)
+        outcome = LineCommands(self._dialogue).run(line)
         if outcome.text:
             typer.echo(outcome.text, err=not self._terminal)
         if outcome.then is Then.ANSWER:
@@ -130,6 +134,31 @@ class LineChat:
                     typer.echo("\nCtrl-D or /exit leaves.")
                     continue
                 yield line
+
+
+@contextmanager
+def saved_chat(beginning: Beginning, system: str | None, *, is_kept: bool) -> Iterator[Chat | None]:
+    """The chat to go on with, a new one, or None. Raises SessionsFailed where one is to be continued and cannot be."""
+    store = _store(beginning) if is_kept or beginning.continues else None
+    if store is None:
+        yield None
+        return
+    with store:
+        found = last_chat(store, beginning.system) if beginning.continues else None
+        if beginning.continues:
+            print_notices((NO_EARLIER if found is None else f"going on with: {found.title}",))
+        yield found or Chat(store, system=system)
+
+
+def _store(beginning: Beginning) -> SessionStore | None:
+    """The kept chats; None, which is told, where they cannot be used and nothing is to be continued."""
+    try:
+        return SessionStore(default_path())
+    except SessionsFailed as reason:
+        if beginning.continues and not isinstance(reason, SessionsUnwritable):
+            raise
+        print_notices((f"this chat is not kept: {reason}",))
+        return None
 
 
 def history_path() -> Path:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from edgeinfer.app.chat_commands import is_command, slash_commands
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.line_commands import LineCommands, Then
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.slash_commands import Then, is_command, run_line, slash_commands
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting
@@ -160,20 +161,20 @@ def test_a_conversation_that_outgrows_the_context_is_noted(tiny_model: Path) -> 
 
 
 def test_the_commands_change_what_they_name(dialogue: Dialogue) -> None:
-    assert run_line(dialogue, "/temp 0.25").text == "temperature: 0.25"
+    assert LineCommands(dialogue).run("/temp 0.25").text == "temp: 0.25"
     assert dialogue.options["temperature"] == 0.25
-    assert run_line(dialogue, "/seed 7").text == "seed: 7"
-    assert run_line(dialogue, "/seed none").text == "seed: a new one for each answer"
-    assert run_line(dialogue, "/system be kind to hens").text == "system prompt: be kind to hens"
-    assert run_line(dialogue, "/system none").text == "system prompt: none"
-    assert run_line(dialogue, "/regen").text == "there is no answer yet"
-    assert run_line(dialogue, "/exit").then is Then.LEAVE
-    shown = run_line(dialogue, "/help").text
-    assert all(f"/{command.form}" in shown for command in slash_commands())
+    assert LineCommands(dialogue).run("/seed 7").text == "seed: 7"
+    assert LineCommands(dialogue).run("/seed none").text == "seed: a new one for each answer"
+    assert LineCommands(dialogue).run("/system be kind to hens").text == "system prompt: be kind to hens"
+    assert LineCommands(dialogue).run("/system none").text == "system prompt: none"
+    assert LineCommands(dialogue).run("/regen").text == "there is no answer yet"
+    assert LineCommands(dialogue).run("/exit").then is Then.LEAVE
+    shown = LineCommands(dialogue).run("/help").text
+    assert all(f"/{command.form}" in shown for command in slash_commands(LineCommands))
     with pytest.raises(BadSetting, match="/temp needs a number from 0 to 2, not '1000'"):
-        run_line(dialogue, "/temp 1000")
+        LineCommands(dialogue).run("/temp 1000")
     with pytest.raises(BadSetting, match="/help lists them"):
-        run_line(dialogue, "/xyzzy")
+        LineCommands(dialogue).run("/xyzzy")
     assert [is_command(line) for line in ("/help", "//help", "help")] == [True, False, False]
 
 
@@ -182,7 +183,7 @@ def test_another_answer_takes_the_place_of_the_last_one(llm: LLM, dialogue: Dial
         stream = dialogue.ask(question)
         stream.read()
         dialogue.keep(question, stream)
-    assert run_line(dialogue, "/regen").then is Then.ANSWER
+    assert LineCommands(dialogue).run("/regen").then is Then.ANSWER
     again = dialogue.ask_again()
     assert again.read() == dialogue.turns[1].answer
     dialogue.keep_instead(again)
@@ -272,7 +273,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves(tiny_model: Pat
     # A Ctrl-C that comes just before the line editor waits is seen with the next key only: press it until it is.
     at = terminal.wait_for("> ", terminal.wait_for("Ctrl-D or /exit leaves.", at, repeat="\x03"))
     terminal.type("/nonsense\n")
-    at = terminal.wait_for("> ", terminal.wait_for("error: no command is called /nonsense", at))
+    at = terminal.wait_for("> ", terminal.wait_for("error: there is no command /nonsense", at))
     terminal.type("\x04")
     assert terminal.leave() == 0
     assert "\x1b" not in terminal.shown

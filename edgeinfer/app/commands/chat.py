@@ -146,8 +146,7 @@ def _serve_page(context: typer.Context, beginning: Beginning, host: str, port: i
 
 def _chat_in_lines(context: typer.Context, beginning: Beginning, *, terminal: bool, stats: bool) -> None:
     from edgeinfer.app.dialogue import Dialogue
-    from edgeinfer.app.line_chat import LineChat
-    from edgeinfer.app.line_keeping import kept_chat
+    from edgeinfer.app.line_chat import LineChat, saved_chat
     from edgeinfer.app.opening import answer_options, given_options, given_settings, open_llm
     from edgeinfer.app.progress_line import ProgressLine
 
@@ -155,7 +154,7 @@ def _chat_in_lines(context: typer.Context, beginning: Beginning, *, terminal: bo
     given = given_options(context).get("system")
     begun = replace(beginning, system=None if given is None else str(given))
     with (
-        kept_chat(begun, settings.generation.system, is_kept=terminal) as chat,
+        saved_chat(begun, settings.generation.system, is_kept=terminal) as chat,
         open_llm(settings) as llm,
         llm.session() as session,
         ProgressLine() as progress,

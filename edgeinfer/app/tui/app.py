@@ -19,8 +19,8 @@ from textual.dom import DOMNode
 from textual.events import Resize
 from textual.screen import Screen
 
-from edgeinfer.app.tui.commands import palette, remapped
 from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.keys import other_ids, palette, remapped
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
 from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
@@ -28,12 +28,6 @@ from edgeinfer.errors import EdgeInferError
 
 HANGUP_CODE = 129
 LOOK_S = 0.1
-
-
-def _other_ids() -> tuple[str, ...]:
-    from edgeinfer.app.tui.other_keys import other_ids
-
-    return other_ids()
 
 
 class ChatApp(App[int]):
@@ -60,7 +54,7 @@ class ChatApp(App[int]):
             self.theme = face.theme
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
-        keys, notices = remapped(face.keys, _other_ids() if face.keys else ())
+        keys, notices = remapped(face.keys, other_ids() if face.keys else ())
         self.desk.keys = keys
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)

@@ -9,8 +9,8 @@ import pytest
 from textual.containers import VerticalScroll
 from textual.widgets import Static, TextArea
 
+from edgeinfer.app.chat_commands import COMMANDS, GROUPS
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.commands import COMMANDS, GROUPS
 from edgeinfer.app.tui.screens.help import HelpScreen, help_text
 from tests.app.tui.desks import chat_app
 from tests.app.tui.scripted import Script
@@ -43,8 +43,8 @@ def test_every_command_is_in_it(width: int) -> None:
 
 def test_keys_stand_by_their_commands() -> None:
     text = help_text({}, WIDE).plain
-    assert line_of(text, "another answer to the same question").split()[:2] == ["Ctrl+R", "/regen"]
-    assert line_of(text, "stop the answer; what there is of it stays").startswith("Escape ")
+    assert line_of(text, "regenerate the answer").split()[:2] == ["Ctrl+R", "/regen"]
+    assert line_of(text, "stop the answer; the text so far stays").startswith("Escape ")
 
 
 def test_no_column_runs_into_the_next() -> None:
@@ -72,7 +72,7 @@ async def test_a_key_that_was_changed_is_shown(make: Make) -> None:
         await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.pause()
         text = str(app.screen.query_one("#help-text", Static).content)
-        assert line_of(text, "another answer to the same question").split()[:2] == ["F9", "/regen"]
+        assert line_of(text, "regenerate the answer").split()[:2] == ["F9", "/regen"]
         assert "Ctrl+R" not in text
 
 

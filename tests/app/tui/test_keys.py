@@ -6,7 +6,8 @@ import pytest
 from textual.binding import Binding, BindingsMap
 from textual.widgets import TextArea
 
-from edgeinfer.app.tui.commands import COMMANDS, bindings, remapped
+from edgeinfer.app.chat_commands import COMMANDS
+from edgeinfer.app.tui.keys import bindings, remapped
 
 
 def test_ids_and_keys_are_there_once() -> None:
@@ -28,9 +29,9 @@ def test_writing_keeps_its_keys_but_for_those_meant_to_go_first() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        (["copy=y"], "y alone would be typed"),
-        (["copy=shift+y"], "alone would be typed"),
-        (["copy=f"], "alone would be typed"),
+        (["copy=y"], "y alone types a character"),
+        (["copy=shift+y"], "alone types a character"),
+        (["copy=f"], "alone types a character"),
         (["copy=enter"], "enter is needed for writing"),
         (["copy=ctrl+j"], "ctrl+j is needed for writing"),
     ],
@@ -54,9 +55,9 @@ def test_keys_of_other_screens_are_their_own_affair() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        (["copy=ctrl+n"], ["keys: ctrl+n is both copy's and new's"]),
-        (["copy=ctrl+c"], ["keys: ctrl+c is both copy's and interrupt's"]),
-        (["copy=f6", "new=f6"], ["keys: f6 is both copy's and new's"]),
+        (["copy=ctrl+n"], ["keys: ctrl+n is bound to both copy and new"]),
+        (["copy=ctrl+c"], ["keys: ctrl+c is bound to both copy and interrupt"]),
+        (["copy=f6", "new=f6"], ["keys: f6 is bound to both copy and new"]),
         (["copy=ctrl+n", "new=ctrl+y"], []),
     ],
 )

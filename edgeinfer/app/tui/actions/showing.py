@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from textual import work
 
+from edgeinfer.app.chat_commands import COMMANDS
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 from edgeinfer.app.tui.actions.notes import note_of
-from edgeinfer.app.tui.commands import COMMANDS
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.answer import AnswerEntry

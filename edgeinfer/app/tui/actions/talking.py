@@ -27,13 +27,16 @@ from edgeinfer.settings import find_option
 class Talking(Switching, AnsweringActions):
     """Part of the chat screen."""
 
-    def action_system(self, argument: str = "") -> None:
-        """Show or set the system prompt of this chat."""
-        if argument:
-            self.chat.system = None if argument == "none" else argument
-            self.show_title()
-            self.look_at_context()
-        self.tell(f"system prompt: {self.chat.system or 'none'}")
+    @property
+    def system_prompt(self) -> str | None:
+        """The system prompt of this chat."""
+        return self.chat.system
+
+    def set_system_prompt(self, text: str | None) -> None:
+        """Set or remove the system prompt of this chat."""
+        self.chat.system = text
+        self.show_title()
+        self.look_at_context()
 
     def action_personas(self, argument: str = "") -> None:
         """Choose a kept system prompt."""
@@ -58,29 +61,21 @@ class Talking(Switching, AnsweringActions):
             self.look_at_context()
             self.tell(f"{chosen.name} answers now")
 
-    def action_temp(self, argument: str = "") -> None:
-        """Show or set the temperature."""
-        self.set_for_now("temp", argument)
-
-    def action_seed(self, argument: str = "") -> None:
-        """Show or set the seed."""
-        self.set_for_now("seed", argument)
-
     def action_set(self, argument: str = "") -> None:
         """Set any setting for this run: /set NAME VALUE."""
         name, _, value = argument.partition(" ")
         if not name:
             self.action_settings()
             return
-        self.set_for_now(name, value.strip())
+        self.tell(self.set_for_now(name, value.strip()))
 
-    def set_for_now(self, name: str, text: str) -> None:
-        """Show a setting, or set it for this run."""
+    def set_for_now(self, name: str, text: str) -> str:
+        """Set a setting for this run, unless `text` is empty; the line that shows its value."""
         value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
         shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
-        self.tell(f"{name}: {shown}{', once the model is opened again: /model does that' if later else ''}")
         self.look_at_context()
+        return f"{name}: {shown}{', once the model is reloaded with /model' if later else ''}"
 
     @work(thread=True, exclusive=True, group="prompt")
     def action_prompt(self, argument: str = "") -> None:

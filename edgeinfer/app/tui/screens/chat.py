@@ -12,11 +12,12 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Container
 
+from edgeinfer.app.chat_commands import COMMANDS, find, slash_commands
 from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
-from edgeinfer.app.tui.commands import bindings, find, slash_commands
+from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.messages import Notified
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
@@ -155,4 +156,10 @@ class ChatScreen(Talking, Copying):
         except BadSetting as error:
             self.tell(str(error), is_error=True)
             return
-        await self.run_action(f"{command.action}({argument!r})")
+        await self.run_action(action_of(command, argument))
+
+    def action_command(self, id: str, argument: str = "") -> None:
+        """Run a command that works in every face, and show its line."""
+        run = next(command.run for command in COMMANDS if command.id == id)
+        assert run is not None
+        self.tell(run(self, argument))
