@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.engine.requests.constrained.guided import Guided
 from edgeinfer.engine.requests.constrained.schemas import forms
+from edgeinfer.engine.requests.constrained.short_texts import FORMATS, shortest
 from edgeinfer.models.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -178,11 +179,6 @@ class GuidedJson(Guided):
     @cached_property
     def _endings(self) -> list[list[int]]:
         """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
-        from edgeinfer.engine.requests.constrained.short_texts import (  # it needs parts of Python that may change
-            FORMATS,
-            shortest,
-        )
-
         patterns, formats = forms(self._schema)
         texts = [
             *filter(None, map(shortest, patterns[:MOST_PATTERNS])),

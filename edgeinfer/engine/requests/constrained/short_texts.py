@@ -1,23 +1,19 @@
 """A short text that a regular expression matches, and one for each format of JSON Schema.
 
-In: a regular expression. Out: a text, made of the least of each of its parts; whoever uses it must try it, for what
-surrounds a part (anchors, word boundaries) is not looked at. It is taken apart by Python's own parser, whose grammar is
-close to that of other languages; what that does not know has no text here. Knows no schemas and no tokens.
+In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try: anchors
+and word boundaries are not checked. Groups, alternatives and repeats are read here, and `re` says which character a set
+or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas and no tokens.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from re import _constants as codes  # type: ignore[attr-defined]  # not in its stubs
-from re import _parser  # type: ignore[attr-defined]
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
-MOST = 256
-"""Characters of a text;"""
-MOST_WRITTEN = 1000
-"""of a regular expression: longer ones would take time."""
+LONGEST_TEXT = 256
+LONGEST_PATTERN = 1000
+"""Characters; longer ones would take time."""
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -34,79 +30,66 @@ FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_SET_OPERATORS = re.compile(r"\[[^]]*(\[|--|&&|~~|\|\|)")
-"""What within a set other languages take for sets and operators on them."""
-_USUAL = "a0 A-_.~"
-"""Characters for where many may stand, of every category."""
-_OF_CATEGORY = MappingProxyType(
-    {
-        codes.CATEGORY_DIGIT: r"\d",
-        codes.CATEGORY_NOT_DIGIT: r"\D",
-        codes.CATEGORY_SPACE: r"\s",
-        codes.CATEGORY_NOT_SPACE: r"\S",
-        codes.CATEGORY_WORD: r"\w",
-        codes.CATEGORY_NOT_WORD: r"\W",
-    }
+_PART = re.compile(
+    r"""(?P<open>\((?:\?(?:[aimsux]*:|P?<\w+>))?(?!\?))
+    | (?P<close>\)) | (?P<alternative>\|) | (?P<anchor>[\^$]|\\[bBAZz])
+    | (?P<repeat>[*+?]|\{(?P<least>\d+)(?:,\d*)?\})\??
+    | (?P<character>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)|[^()])""",
+    re.VERBOSE | re.DOTALL,
 )
-
-Part = tuple[Any, Any]
-"""What Python's parser makes of a part of a regular expression: a code, and what belongs to it."""
+_SET_OPERATORS = re.compile(r"\[[^]]*(\[|--|&&|~~|\|\|)")
+"""What other languages read as operators within a set."""
+_BY_NUMBER = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_USUAL = "a0 A-_.~"
+"""One character of every category, tried first where several match."""
 
 
 def shortest(pattern: str) -> str | None:
-    """A text that it matches, where one is easily found."""
-    if len(pattern) > MOST_WRITTEN or _SET_OPERATORS.search(pattern):
+    """A text that the pattern matches, where one is easily found."""
+    if len(pattern) > LONGEST_PATTERN or _SET_OPERATORS.search(pattern):
         return None
     try:
-        return _text(_parser.parse(pattern))
-    except (re.error, ValueError, RecursionError, OverflowError):
+        return _text(pattern)
+    except (re.error, ValueError, IndexError):
         return None
 
 
-def _text(parts: Iterable[Part]) -> str:
-    found = "".join(_of(*part) for part in parts)
-    if len(found) > MOST:
-        raise ValueError("too long")
-    return found
+def _text(pattern: str) -> str:
+    """Raises ValueError, IndexError or re.error for a pattern without a text here."""
+    groups: list[list[list[str]]] = [[[]]]  # open groups: of each its alternatives, of each its parts
+    place = 0
+    while place < len(pattern):
+        if (part := _PART.match(pattern, place)) is None:
+            raise ValueError(f"unknown construct at {place}")
+        place, parts = part.end(), groups[-1][-1]
+        if part["open"]:
+            groups.append([[]])
+        elif part["close"]:
+            closed = groups.pop()
+            groups[-1][-1].append(_joined(closed))
+        elif part["alternative"]:
+            groups[-1].append([])
+        elif part["repeat"]:
+            least = int(part["least"]) if part["least"] else int(part["repeat"] == "+")
+            parts[-1] *= min(least, LONGEST_TEXT + 1)
+        elif part["character"]:
+            parts.append(_character(part["character"]))
+    (outermost,) = groups
+    return _joined(outermost)
 
 
-def _of(code: object, value: Any) -> str:
-    """The text of one part. Raises ValueError for parts that are not known."""
-    if code is codes.LITERAL:
-        return chr(value)
-    if code is codes.IN or code is codes.NOT_LITERAL:
-        return _one_of([(codes.NEGATE, None), (codes.LITERAL, value)] if code is codes.NOT_LITERAL else value)
-    if code is codes.ANY:
-        return _USUAL[0]
-    if code is codes.BRANCH:
-        branches: list[Sequence[Part]] = value[1]
-        return min(map(_text, branches), key=len)
-    if code is codes.SUBPATTERN:
-        return _text(value[-1])
-    if code is codes.MAX_REPEAT or code is codes.MIN_REPEAT:
-        times: int = value[0]
-        return _text(value[2]) * min(times, MOST + 1)
-    if code is codes.AT:
-        return ""
-    raise ValueError(f"{code} is not known")
+def _joined(alternatives: list[list[str]]) -> str:
+    text = min(map("".join, alternatives), key=len)
+    if len(text) > LONGEST_TEXT:
+        raise ValueError("the text is too long")
+    return text
 
 
-def _one_of(members: Sequence[Part]) -> str:
-    """A character of a set."""
-    negated = members[0][0] is codes.NEGATE
-    named = members[1:] if negated else members
-    ends: list[str] = []
-    for code, value in named:
-        if code is not codes.CATEGORY:
-            ends += map(chr, value if code is codes.RANGE else [value])
-    for character in list(_USUAL) + ends:
-        if any(_is(character, *member) for member in named) is not negated:
+def _character(pattern: str) -> str:
+    """A character that a literal, an escape or a set matches. Raises ValueError where none was found."""
+    by_number = [chr(int(two or four, 16)) for two, four in _BY_NUMBER.findall(pattern)]
+    matches = re.compile(pattern).fullmatch
+    for character in [*_USUAL, *by_number, *pattern, *"\n\t\r\f\v"]:
+        if matches(character):
             return character
-    raise ValueError("no character")
-
-
-def _is(character: str, code: object, value: Any) -> bool:
-    if code is codes.CATEGORY:
-        return re.match(_OF_CATEGORY[value], character) is not None
-    low, high = value if code is codes.RANGE else (value, value)
-    return bool(low <= ord(character) <= high)
+    raise ValueError(f"no character matches {pattern}")
