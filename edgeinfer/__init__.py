@@ -13,11 +13,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
 if TYPE_CHECKING:
-    from edgeinfer.engine.facts import ModelInfo as ModelInfo
-    from edgeinfer.engine.facts import QueueStats as QueueStats
     from edgeinfer.engine.kv.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
+    from edgeinfer.engine.model_info import ModelInfo as ModelInfo
+    from edgeinfer.engine.model_info import QueueStats as QueueStats
     from edgeinfer.engine.requests.logprobs import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
@@ -100,9 +100,9 @@ def _home(name: str) -> str:
         "BatchAnswer": "engine.scheduler.batcher",
         "BatchStream": "engine.scheduler.stream",
         "LLM": "engine.llm",
-        "ModelInfo": "engine.facts",
+        "ModelInfo": "engine.model_info",
         "RequestProgress": "engine.scheduler.live",
-        "QueueStats": "engine.facts",
+        "QueueStats": "engine.model_info",
         "DraftSpan": "engine.scheduler.live",
         "Message": "models.text",
         "Prompt": "engine.scheduler.stream",

@@ -69,7 +69,7 @@ class Chatter(QObject):
         except Left:
             pass
         else:
-            self.opened.emit(self._llm.facts.name)
+            self.opened.emit(self._llm.info.name)
 
     @Slot(str)
     def answer(self, question: str) -> None:

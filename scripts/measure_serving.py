@@ -51,7 +51,7 @@ def together(model: str, runs: int) -> None:
         ]
         prompts = [PROMPTS[number] for number in long][:N_TOGETHER]
         tokens = [llm.tokenize(prompt) for prompt in prompts]
-        peer = LlamaCpp(str(llm.facts.path), len(prompts))
+        peer = LlamaCpp(str(llm.info.path), len(prompts))
 
         def own(parallel: int, some: Sequence[str]) -> float:
             began, answers = time.perf_counter(), llm.batch(some, parallel=parallel, max_tokens=N_TOKENS, temperature=0)

@@ -14,7 +14,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.facts import ModelInfo
+    from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.requests.conversation import Fitted, Messages
 
 NAMED = 3
@@ -35,7 +35,7 @@ class Prompting(Protocol):
     """A loaded model, as far as prompts go."""
 
     @property
-    def facts(self) -> ModelInfo: ...
+    def info(self) -> ModelInfo: ...
 
     @property
     def prompts(self) -> PromptMaker: ...
@@ -68,7 +68,7 @@ def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_to
 
     Raises BadTemplate, BadSetting.
     """
-    prompts, n_context = llm.prompts, llm.facts.n_context
+    prompts, n_context = llm.prompts, llm.info.n_context
     sent = [*messages, *([{"role": "user", "content": draft_text}] if draft_text else [])]
     if not sent:
         return ContextUse(0, n_context, _room(n_context, max_tokens))
@@ -89,12 +89,12 @@ def why_too_long(llm: Prompting, system: Messages, text: str, names: Sequence[st
     `system`: the system messages, which it must fit beside; `names`: what is attached, which is in the text already.
     Raises BadTemplate, BadSetting.
     """
-    prompts, n_context = llm.prompts, llm.facts.n_context
+    prompts, n_context = llm.prompts, llm.info.n_context
     n_prompt = prompts.n_tokens([*system, {"role": "user", "content": text}])
     if n_prompt < n_context:
         return None
     n_around = prompts.n_tokens([*system, {"role": "user", "content": ""}])
-    wanted, trained = _context_for(n_prompt), llm.facts.n_context_trained
+    wanted, trained = _context_for(n_prompt), llm.info.n_context_trained
     if n_around >= n_context:
         return (
             f"the system prompt alone has {n_around:,} tokens and the context holds {n_context:,}. /system changes it"

@@ -39,7 +39,7 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
     if found is None:
         return None
     profile, read_s, made_s = found
-    adjustment = adjustment_of(profile, streams=llm.streamed is not None, is_first=stats.is_first)
+    adjustment = adjustment_of(profile, streams=llm.telemetry.streamed is not None, is_first=stats.is_first)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
     is_known = n_read > 0 and adjustment.knows_prompt(n_read)
     return Expected(
@@ -53,11 +53,11 @@ def note_experience(llm: LLM, stats: Stats) -> None:
     """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
     from edgeinfer.engine.measure.profiles import ProfileStore
 
-    found = _predicted(llm, stats) if llm.policy.idle_work else None
+    found = _predicted(llm, stats) if llm.telemetry.policy.idle_work else None
     if found is None:
         return
     profile, read_s, made_s = found
-    experience = ProfileStore().experience(profile.fingerprint, streams=llm.streamed is not None)
+    experience = ProfileStore().experience(profile.fingerprint, streams=llm.telemetry.streamed is not None)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
     if n_read > 0 and stats.prefill_tok_s:
         experience.note_prompt(n_read, read_s, n_read / stats.prefill_tok_s, is_first=stats.is_first)
@@ -73,21 +73,22 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     from edgeinfer.scheduling.machine.profile import CPU
     from edgeinfer.scheduling.predict.predict import Predictor
 
-    if llm.device != llm.facts.device:
+    telemetry = llm.telemetry
+    if telemetry.device != llm.info.device:
         return None  # two devices gave the answer
-    if llm.facts.device != CPU:
+    if llm.info.device != CPU:
         return _predicted_elsewhere(llm, stats)
     profile = kept_profile()
-    if profile is None or (llm.streamed is not None and profile.disk is None):
+    if profile is None or (telemetry.streamed is not None and profile.disk is None):
         return None
     known = [core.number for core in profile.cpu.cores]
-    decoding, reading = worker_pools_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
-    streamed, disk = llm.streamed, profile.disk
+    decoding, reading = worker_pools_of(profile, telemetry.work, llm.info.kv, _cores_of(telemetry.affinity, known))
+    streamed, disk = telemetry.streamed, profile.disk
     disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.ahead_s(disk, n_tokens)
     waiting_s = None if streamed is None else lambda n_tokens: streamed.neuron_reads(n_tokens).seconds
-    most, kv = llm.limits.max_tokens, llm.facts.kv
-    reader = Predictor(reading, llm.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
-    maker = Predictor(decoding, llm.work, kv, disk_s=disk_s, waiting_s=waiting_s)
+    most, kv = telemetry.limits.max_tokens, llm.info.kv
+    reader = Predictor(reading, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
+    maker = Predictor(decoding, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s)
     read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
 
@@ -100,14 +101,15 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
     from edgeinfer.scheduling.placement.placement import all_on
     from edgeinfer.scheduling.predict.predict import Predictor
 
-    names, topology = llm.facts.device.split("+"), read_topology()
+    telemetry = llm.telemetry
+    names, topology = llm.info.device.split("+"), read_topology()
     if not is_own(",".join(names)):
         return None
-    profile = kept_combination(names, topology, llm.facts.cores)
+    profile = kept_combination(names, topology, llm.info.cores)
     if profile is None:
         return None
-    placement = all_on(llm.work, names[0]) if llm.shared is None else llm.shared.placement
-    predictor = Predictor(profile, llm.work, llm.facts.kv, placement)
+    placement = all_on(telemetry.work, names[0]) if telemetry.shared is None else telemetry.shared.placement
+    predictor = Predictor(profile, telemetry.work, llm.info.kv, placement)
     read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
 
@@ -170,9 +172,9 @@ def _missing(device: str, cores: Sequence[int]) -> str:
 
 def timeline_lines(llm: LLM) -> list[str]:
     """What each of several devices did in the last pass."""
-    if llm.shared is None:
+    if llm.telemetry.shared is None:
         return []
-    timeline = llm.shared.timeline
+    timeline = llm.telemetry.shared.timeline
     whole_s = max(1e-9, timeline.ended - timeline.began)
     shares = ", ".join(f"{name} {100 * timeline.busy_s(name) / whole_s:.0f} %" for name in timeline.devices)
     beside = f"; of the time of the less busy one the other worked {100 * timeline.overlap:.0f} %"

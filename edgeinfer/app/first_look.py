@@ -37,10 +37,10 @@ def look_once(
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.scheduling.machine.profile import CPU
 
-    if not llm.policy.idle_work or not looks_after_answers():
+    if not llm.telemetry.policy.idle_work or not looks_after_answers():
         return None
     compares = llm.comparison is not None and llm.comparison.is_due
-    probes = llm.facts.device == CPU and kept_profile() is None
+    probes = llm.info.device == CPU and kept_profile() is None
     wanted = (_draft, llm.later_drafts is not None), (_compare, compares), (_probe, probes)
     tasks = [task for task, is_wanted in wanted if is_wanted]
     if not tasks:
@@ -88,7 +88,7 @@ def _probe(llm: LLM, progress: Progress | None, found: Callable[[Compared], None
 
     _leavable(progress)("measuring this machine, once", 0, 0)
     try:
-        profile_or_short_probe(llm.work.formats[:1])
+        profile_or_short_probe(llm.telemetry.work.formats[:1])
     except EdgeInferError:  # a machine that cannot be measured answers all the same
         return False
     return True

@@ -53,7 +53,7 @@ class LineChat:
 
         Raises EdgeInferError where no one can correct it.
         """
-        facts = self._llm.facts
+        facts = self._llm.info
         print_notices(facts.notices)
         if self._terminal:
             approx = "" if facts.approx is None else f", approximate ({facts.approx:g})"
@@ -90,10 +90,10 @@ class LineChat:
     def _answer(self, question: str | None) -> None:
         """Print an answer to a question, or another one to the last, and keep it even if it was stopped."""
         dialogue = self._dialogue
-        started, before = time.perf_counter(), self._llm.reading
+        started, before = time.perf_counter(), self._llm.telemetry.weight_reads
         stream = dialogue.ask_again() if question is None else dialogue.ask(question)
         interrupted = print_answer(stream, progress=self._progress)
-        read, seconds = read_since(before, self._llm.reading), time.perf_counter() - started
+        read, seconds = read_since(before, self._llm.telemetry.weight_reads), time.perf_counter() - started
         stats = stream.stats
         assert stats is not None
         if question is None:
@@ -108,7 +108,7 @@ class LineChat:
         if self._terminal:
             look_once(self._llm)
         if self._stats:
-            skipped = skipped_lines(read, self._llm.facts.approx)
+            skipped = skipped_lines(read, self._llm.info.approx)
             for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
                 typer.echo(line, err=True)
 

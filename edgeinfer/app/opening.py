@@ -99,7 +99,7 @@ def load_model(
             race=race,
             progress=progress,
         )
-    llm.facts = replace(llm.facts, notices=(*_ram_notices(machine.ram, ram_bytes), *llm.facts.notices))
+    llm.info = replace(llm.info, notices=(*_ram_notices(machine.ram, ram_bytes), *llm.info.notices))
     return llm
 
 
@@ -152,13 +152,13 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
     from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
-    facts = llm.facts
-    if llm.device != facts.device or facts.approx is not None:
+    facts = llm.info
+    if llm.telemetry.device != facts.device or facts.approx is not None:
         return  # an answer that two devices gave measures neither, one of another model not this one
     note_experience(llm, stats)
-    if llm.streamed is not None:
+    if llm.telemetry.streamed is not None:
         return  # what a plan shows as measured is of models in memory
-    if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
+    if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
         prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
@@ -172,7 +172,7 @@ def _note_device(llm: LLM, stats: Stats) -> None:
     from edgeinfer.engine.probing.racing.choosing import note_speed
     from edgeinfer.scheduling.machine.topology import read_topology
 
-    facts, decode_tok_s = llm.facts, stats.plain_tok_s
+    facts, decode_tok_s = llm.info, stats.plain_tok_s
     if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:
         return  # far into a text every device is slower
     note_speed(facts.fingerprint, facts.device, read_topology(), facts.kv, facts.cores, decode_tok_s)

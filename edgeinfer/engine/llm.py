@@ -6,27 +6,20 @@ the executor and all sessions, and gives everything back on `close()`. No networ
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Unpack
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Unpack
 
-from edgeinfer.backends.base import Limits
-from edgeinfer.backends.stored import WeightReads
-from edgeinfer.engine.facts import ActiveRequest, ModelInfo, QueueStats
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
-from edgeinfer.engine.multi.shared import SharedLane
-from edgeinfer.engine.offload.residency import StageBytes, stage_bytes_of, streamed_of
+from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
-from edgeinfer.engine.run.capabilities import Tally
 from edgeinfer.engine.run.evaluators import Subject
-from edgeinfer.engine.run.observed import LastStep, StageSeconds, median_stages, stage_seconds
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher
@@ -39,31 +32,42 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import LaterDrafts, priming_of
 from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.text_reader import TextReader
-from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
-from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
-from edgeinfer.scheduling.cost.work import ModelWork, work_of
-from edgeinfer.scheduling.offload.streaming import Streamed
 from edgeinfer.scheduling.serving.priority import Priority
-from edgeinfer.scheduling.workers.governor import PowerPolicy
 from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16
 """Answers whose tokens are known when one is to be continued."""
 PARALLEL = 8
 """Requests of a batch that run at a time."""
-TIMED_PASSES = 5
-"""Passes whose ops are timed, the first of them with cold caches;"""
-TIMED_S = 0.5
-"""none is begun after so long: answers wait meanwhile."""
+_FORMER = {
+    "facts": "info",
+    "answers": "telemetry.requests",
+    "n_entered": "telemetry.n_requests",
+    "load": "telemetry.queue",
+    "reading": "telemetry.weight_reads",
+    "tallies": "telemetry.passes_by_schedule",
+} | {
+    name: f"telemetry.{name}"
+    for name in (
+        *("device", "batch_invariant", "policy", "n_workers", "affinity", "limits", "page_tokens", "n_free_pages"),
+        *("resident_bytes", "streamed", "stage_bytes", "shared", "last_step", "time_stages", "work"),
+    )
+}
+"""Attributes of version 0.1, which go with the next one."""
 
 
 class LLM(TextReader):
-    """One loaded model. `chat` and `complete` answer by themselves; a `session()` keeps what it has read."""
+    """One loaded model: `info` says which, `telemetry` what it does.
+
+    Answers of `chat` and `complete` are independent of one another; a `session()` keeps what it has read.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class LLM(TextReader):
         pool: Pool,
         tokenizer: Tokenizer,
         template: ChatTemplate,
-        facts: ModelInfo,
+        info: ModelInfo,
         drafts: ModelDrafts | None = None,
         *,
         primes: bool = False,
@@ -89,8 +93,9 @@ class LLM(TextReader):
         self.drafts = drafts
         self._recent: deque[Generation] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
-        self.facts = facts
-        self._note = RunningNote(OpenModel(facts.name, facts.path))
+        self.info = info
+        self.telemetry = Telemetry(self._leader.scheduler, subject, info)
+        self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
         """Of devices, which is still to be made; None: nothing is to be compared."""
         self._primes, self.later_drafts = primes, later_drafts
@@ -103,148 +108,22 @@ class LLM(TextReader):
             priming = priming_of(self._pool.executor, self._tokenizer, drafts)
             self._idle_priming = IdlePriming(priming, drafts.n_primed, self._pool.lock, self._idle_s, drafts.prime)
 
+    if not TYPE_CHECKING:  # a type checker knows the names of this version alone
+
+        def __getattr__(self, name: str) -> object:
+            if name not in _FORMER:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            import warnings
+
+            message = f"LLM.{name} is called LLM.{_FORMER[name]} now"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            return attrgetter(_FORMER[name])(self)
+
     def __enter__(self) -> LLM:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    @property
-    def policy(self) -> PowerPolicy:
-        """What may be used of the machine just now, in the mode it was loaded with."""
-        return self._pool.executor.power_limiter.policy
-
-    @property
-    def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that each worker may run on, read back from the system; () where it does not say."""
-        return self._pool.executor.affinity
-
-    @property
-    def device(self) -> str:
-        """The device in use: another than was loaded, once that one has failed."""
-        return self._pool.executor.device
-
-    @property
-    def batch_invariant(self) -> bool:
-        """Whether a token's logits never depend, to the bit, on what else is in a pass."""
-        return self._pool.executor.batch_invariant
-
-    @property
-    def shared(self) -> SharedLane | None:
-        """What several devices do and when they did it in the last pass; None where one has the whole model."""
-        return self._pool.executor.capabilities.shared
-
-    @property
-    def last_step(self) -> LastStep | None:
-        """What the last step took and who took part in it; None where the device does not tell."""
-        step_times = self._pool.executor.capabilities.step_times
-        return None if step_times is None else step_times.last_step
-
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes that weights, buffers and the cache take now."""
-        return self._pool.executor.resident_bytes
-
-    @property
-    def answers(self) -> tuple[ActiveRequest, ...]:
-        """The running requests and those that wait; from any thread."""
-        tickets = self._leader.scheduler.admission.tickets
-        return tuple(ActiveRequest(each.state == "active", each.priority, each.answer.live) for each in tickets)
-
-    @property
-    def n_entered(self) -> int:
-        """Requests that are running or waiting."""
-        return len(self._leader.scheduler.admission.tickets)
-
-    @property
-    def load(self) -> QueueStats:
-        """What the running requests and those that wait amount to; from any thread."""
-        scheduler = self._leader.scheduler
-        admission, counts, parks = scheduler.admission, scheduler.counts, scheduler.admission.parking.counts
-        return QueueStats(
-            n_active=len(admission.active),
-            n_waiting=len(admission.tickets) - len(admission.active),
-            n_kept=len(admission.prefixes.kept),
-            n_parked=parks.in_ram + parks.on_disk,
-            n_forgotten=parks.forgotten,
-            n_passes=counts.passes,
-            n_evaluated=counts.n_evaluated,
-            n_generated=counts.n_generated,
-            n_pages=self.limits.n_pages,
-            n_free_pages=self.n_free_pages,
-        )
-
-    @property
-    def n_workers(self) -> int:
-        """Workers that may share a step just now."""
-        return self._pool.executor.n_workers
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens of a page of the cache."""
-        return PAGE
-
-    @property
-    def n_free_pages(self) -> int:
-        """Pages of the cache that nothing is kept in."""
-        return self._pool.executor.n_free_pages
-
-    def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
-        """What each stage takes of a pass of one token after so many, measured now: medians of some passes.
-
-        () where the device does not tell, and while a request is running: nothing waits for this.
-        """
-        spec, found = self._subject.spec, list[tuple[StageSeconds, ...]]()
-        step_times = self._pool.executor.capabilities.step_times
-        if spec is None or step_times is None or not self._pool.lock.acquire(blocking=False):
-            return ()
-        try:
-            ends = time.monotonic() + TIMED_S
-            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES and (not found or time.monotonic() < ends):
-                ops = step_times.time_ops(n_cached)
-                if not ops:
-                    return ()
-                found.append(stage_seconds(spec, ops))
-        finally:
-            self._pool.lock.release()
-        return median_stages(found)
-
-    @property
-    def reading(self) -> WeightReads:
-        """What was read so far of weights that do not stay in memory."""
-        return self._pool.reading
-
-    @property
-    def limits(self) -> Limits:
-        """What it can hold, and where weights are that do not stay in memory."""
-        return self._pool.executor.limits
-
-    @cached_property
-    def streamed(self) -> Streamed | None:
-        """What every pass reads of the weights; None where they all stay in memory."""
-        stored, spec = self.limits.stored, self._subject.spec
-        return None if stored is None or spec is None else streamed_of(spec, self._subject.file, stored)
-
-    @cached_property
-    def stage_bytes(self) -> tuple[StageBytes, ...]:
-        """Where the weights of each stage were to be when it was loaded; () where they all stay in memory."""
-        stored, spec = self.limits.stored, self._subject.spec
-        return () if stored is None or spec is None else stage_bytes_of(spec, self._subject.file, stored)
-
-    @property
-    def tallies(self) -> Mapping[Schedule, Tally]:
-        """Passes by schedule, where two devices share the sequences of batches."""
-        overlapping = self._pool.executor.capabilities.overlapping
-        return {} if overlapping is None else overlapping.tallies
-
-    @property
-    def work(self) -> ModelWork:
-        """What the model's stages have to do, for predictions. Raises UnsupportedModel where only others know it."""
-        if self._subject.spec is None:
-            raise UnsupportedModel(
-                f"edgeinfer does not know what {self.facts.name} has to do: {self.facts.device} does"
-            )
-        return work_of(self._subject.spec, self._subject.file.tensors)
 
     def begin_drafting(self, progress: Progress = no_progress) -> None:
         """Compile what drafts tokens, where loading put that off, and draft from the next answer on.
@@ -270,7 +149,7 @@ class LLM(TextReader):
 
     def _kv_bytes(self, n_tokens: int) -> int:
         """Bytes of the keys and values of so many tokens of a sequence, in whole pages, and of its states."""
-        spec, limits = self._subject.spec, self.limits
+        spec, limits = self._subject.spec, self.telemetry.limits
         assert spec is not None
         numbers, windows = 0, limits.windows
         for layer in spec.kv:
@@ -280,7 +159,7 @@ class LLM(TextReader):
             numbers += n_pages * PAGE * layer.numbers
         most = min(limits.state_slots(spec.states), 1 + n_saved_checkpoints(spec.state_bytes))
         n_states = min(1 + (n_tokens - 1) // PAGE, most)
-        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv]) + n_states * spec.state_bytes
+        return round(numbers * KV_ELEMENT_BYTES[self.info.kv]) + n_states * spec.state_bytes
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.
@@ -360,7 +239,7 @@ class LLM(TextReader):
     def _idle_s(self) -> float:
         """Seconds that could have been used while nothing was generated, nor measured."""
         measures = self.comparison is not None and self.comparison.runs
-        return self._pool.idle_s if self.policy.idle_work and not measures else 0.0
+        return self._pool.idle_s if self.telemetry.policy.idle_work and not measures else 0.0
 
     def stop(self) -> None:
         """End every request, running or waiting, within one step; from any thread."""

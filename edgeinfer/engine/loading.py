@@ -15,9 +15,9 @@ from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.approximation import approximate_on
-from edgeinfer.engine.facts import ModelInfo
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
+from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.offload.residency import Holding, room_for, stored
 from edgeinfer.engine.opening import open_evaluator

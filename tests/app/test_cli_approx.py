@@ -136,8 +136,8 @@ def test_states_of_a_model_are_not_those_of_its_approximation(silu: Path) -> Non
     found = set()
     for approx in (None, T, 2 * T):
         with load(silu, approx=approx, n_context=64, spec="off") as llm:
-            found.add(llm.facts.fingerprint)
-            assert llm.facts.approx == approx
+            found.add(llm.info.fingerprint)
+            assert llm.info.approx == approx
     assert len(found) == 3
 
 

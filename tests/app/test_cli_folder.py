@@ -77,7 +77,7 @@ def test_a_folder_of_optimum_is_a_model_with_its_own_end(tmp_path: Path) -> None
     with load(path, spec="on", verify_cost={8: 1.1}) as llm:
         assert llm.drafts is not None
         assert not llm.drafts.branches
-        assert (llm.facts.architecture, llm.facts.n_context, llm.facts.device) == ("llama", 256, "onnx")
+        assert (llm.info.architecture, llm.info.n_context, llm.info.device) == ("llama", 256, "onnx")
         stream = llm.chat([{"role": "user", "content": "rain"}], temperature=0.0, max_tokens=9)
         assert stream.read() == llm.detokenize(stream.tokens)
         assert len(stream.tokens) == 9

@@ -111,7 +111,7 @@ def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isola
         assert answer.read()
         assert answer.stats is not None
         assert answer.stats.n_generated == 8
-        assert "tokenizer.ggml.model is 'rwkv'" in llm.facts.notices[0]
+        assert "tokenizer.ggml.model is 'rwkv'" in llm.info.notices[0]
 
 
 @with_peer
@@ -155,7 +155,7 @@ def test_a_crash_of_the_program_is_an_error_and_the_next_request_works(tmp_path:
 def test_a_memory_that_cannot_be_cut_back_is_read_again(tmp_path: Path) -> None:
     path = write_mamba(tmp_path / "mamba.gguf")
     with load(path, spec="on") as llm:
-        assert any("cannot be cut back" in notice for notice in llm.facts.notices)
+        assert any("cannot be cut back" in notice for notice in llm.info.notices)
         first = llm.chat(QUESTION, temperature=0, max_tokens=12).read()
         llm.chat([{"role": "user", "content": "the dog"}], temperature=0, max_tokens=5).read()
         again = llm.chat(QUESTION, temperature=0, max_tokens=12)

@@ -213,7 +213,7 @@ def test_the_speed_is_recorded_once_an_answer_is_long_enough(tiny_model: Path, h
     assert not (home / "speeds.json").exists()
     run(tiny_model, "x", "--max-tokens", "16", "--temp", "0", "--threads", "1")
     with load(tiny_model, device="reference") as llm:
-        found = SpeedLog().find(llm.facts.fingerprint, "reference", 1)
+        found = SpeedLog().find(llm.info.fingerprint, "reference", 1)
     assert found.decode_tok_s is not None
     assert found.decode_tok_s > 0
     assert [path.name for path in home.iterdir() if path.is_file()] == ["speeds.json"]

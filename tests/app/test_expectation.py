@@ -58,7 +58,7 @@ STATS = Stats(
 @pytest.fixture
 def llm(home: Path, tiny_model: Path) -> Iterator[LLM]:
     with load(tiny_model, device="reference", mode="max") as found:
-        found.facts = replace(found.facts, device="cpu")
+        found.info = replace(found.info, device="cpu")
         with patch.object(LLM, "device", "cpu"):
             yield found
 
@@ -71,7 +71,7 @@ def profile(home: Path) -> Profile:
 
 
 def test_an_answer_is_predicted_from_the_profile(llm: LLM, profile: Profile) -> None:
-    expected, predictor = expected_of(llm, STATS), Predictor(profile, llm.work)
+    expected, predictor = expected_of(llm, STATS), Predictor(profile, llm.telemetry.work)
     assert expected is not None
     assert expected.prefill_tok_s == pytest.approx(200 / predictor.prompt_s(200))
     assert expected.plain_tok_s == pytest.approx(64 / predictor.decode_s(64, 200))
@@ -155,7 +155,7 @@ def test_one_model_on_one_machine_has_one_prediction_whoever_shows_it(llm: LLM, 
     note_experience(llm, replace(STATS, n_prompt=30, is_first=True))
     adjustment = adjustment_of(profile)
     assert None not in (adjustment.begin_s, adjustment.step_s)
-    path = llm.facts.path
+    path = llm.info.path
     run = CliRunner().invoke(build_app(), ["plan", "-m", str(path), "--json", "--device", "cpu"])
     plan = json.loads(run.stdout)["predicted"]
     with GGUFFile.open(path) as file:
@@ -207,7 +207,7 @@ def streaming(llm: LLM, profile: Profile) -> Iterator[Streamed]:
     """The model reads 10 MB in every pass from a disk that gives 1 GB/s."""
     ProfileStore().save(replace(profile, disk=Disk({2: Curve.level(1e9)})))
     with patch.object(LLM, "streamed", Streamed({10**6: 10}, 2)):
-        yield llm.streamed
+        yield llm.telemetry.streamed
 
 
 def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profile, streaming: Streamed) -> None:
@@ -218,12 +218,12 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
     with patch.object(LLM, "streamed", Streamed({1: 1}, 2)):
         resident = expected_of(llm, STATS)
     assert resident is not None
-    assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.work).decode_s(64, 200))
+    assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.telemetry.work).decode_s(64, 200))
 
 
 def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
     neurons = FiringNeurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
-    computed_s = Predictor(profile, llm.work).decode_s(64, 200)
+    computed_s = Predictor(profile, llm.telemetry.work).decode_s(64, 200)
     with patch.object(LLM, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
         expected = expected_of(llm, STATS)
     assert expected is not None

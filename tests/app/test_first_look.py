@@ -38,7 +38,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 @pytest.fixture
 def llm(home: Path, tiny_model: Path):
     with load(tiny_model, device="reference") as found:
-        found.facts = replace(found.facts, device="cpu")
+        found.info = replace(found.info, device="cpu")
         yield found
 
 
@@ -66,7 +66,7 @@ def test_other_devices_are_not_looked_at(
     llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal(monkeypatch, is_one=True)
-    llm.facts = replace(llm.facts, device="reference")
+    llm.info = replace(llm.info, device="reference")
     assert first_look.look_once(llm) is None
 
 

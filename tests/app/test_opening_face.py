@@ -60,7 +60,7 @@ def settings_of(model: Path, device: str) -> Settings:
 def test_loading_is_told_to_the_face_alone(tiny_model: Path, device: str, capfd: pytest.CaptureFixture[str]) -> None:
     seen = Seen()
     with open_llm(settings_of(tiny_model, device), seen.face) as llm:
-        assert llm.facts.device == device
+        assert llm.info.device == device
         assert llm.complete("the rain", max_tokens=2).read()
     assert seen.loaded[0] == ("loading the model", 0, 0)
     assert capfd.readouterr() == ("", "")

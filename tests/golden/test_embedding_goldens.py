@@ -138,7 +138,7 @@ def test_nothing_is_drafted(path: Path, home: Path) -> None:
 
 def test_a_text_beyond_the_context_is_refused(llm: LLM) -> None:
     with pytest.raises(ContextOverflow, match="shorten it"):
-        llm.embed([[1] * (llm.limits.n_context + 1)])
+        llm.embed([[1] * (llm.telemetry.limits.n_context + 1)])
 
 
 @pytest.mark.parametrize("key", ["onnx", "openvino", "cuda"])

@@ -83,11 +83,11 @@ def test_a_model_with_states_is_run_by_one_device(path: Path) -> None:
 
 
 def test_a_plan_counts_states(plain: LLM) -> None:
-    need = plain.facts.need
+    need = plain.info.need
     assert need is not None
     assert 0 < need.state_bytes < need.kv_bytes
     assert "(states " in need.parts_text
-    assert plain.facts.resident_bytes == need.weight_bytes + need.kv_bytes + need.buffer_bytes
+    assert plain.info.resident_bytes == need.weight_bytes + need.kv_bytes + need.buffer_bytes
 
 
 def test_a_saved_state_of_another_model_is_refused(plain: LLM, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_no_more_answers_at_a_time_than_states_are_there_for(path: Path, monkeyp
     monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
     monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 6)
     with load(path, device="cpu", n_context=256, n_sessions=4, spec="off") as llm:
-        assert llm.limits.n_sequences == 3
+        assert llm.telemetry.limits.n_sequences == 3
         found = [answer.text for answer in llm.batch(PROMPTS * 3, max_tokens=20, temperature=0.0)]
         assert sorted(found) == sorted([answer_alone(llm, prompt, 0.0, 20) for prompt in PROMPTS] * 3)
 

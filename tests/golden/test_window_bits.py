@@ -44,8 +44,8 @@ def pair(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[LLM, LLM]
         patch.setattr(limits, "_windows", lambda *_: None)
         whole = load(path, device="cpu", n_context=N_CONTEXT, n_sessions=2, kv=kv, spec="off")
     with whole, load(path, device="cpu", n_context=N_CONTEXT, n_sessions=2, kv=kv, spec=spec) as kept:
-        assert kept.limits.windows is not None
-        assert whole.limits.windows is None
+        assert kept.telemetry.limits.windows is not None
+        assert whole.telemetry.limits.windows is None
         yield kept, whole
 
 
@@ -88,10 +88,10 @@ def test_requests_served_together_give_the_same_text(pair: tuple[LLM, LLM]) -> N
 
 def test_less_memory_is_taken_as_it_was_predicted(pair: tuple[LLM, LLM]) -> None:
     kept, whole = pair
-    need, more = kept.facts.need, whole.facts.need
+    need, more = kept.info.need, whole.info.need
     assert need is not None
     assert more is not None
-    assert kept.facts.resident_bytes == need.weight_bytes + need.kv_bytes + need.buffer_bytes
+    assert kept.info.resident_bytes == need.weight_bytes + need.kv_bytes + need.buffer_bytes
     assert need.kv_bytes < more.kv_bytes
     assert 0 < need.window_bytes <= need.kv_bytes
     assert "(windows " in need.parts_text
@@ -102,14 +102,14 @@ def test_a_state_saved_with_another_context_is_refused(path: Path, tmp_path: Pat
         answer(session, LONG[:200], 5)
         session.save(tmp_path / "saved")
     with load(path, device="cpu", n_context=512) as llm, llm.session() as session:
-        assert llm.limits.windows is None
+        assert llm.telemetry.limits.windows is None
         with pytest.raises(EdgeInferError, match="saved with another context"):
             session.restore(tmp_path / "saved")
 
 
 def test_the_reference_keeps_windows_too(path: Path) -> None:
     with load(path, device="reference", n_context=N_CONTEXT, spec="off") as llm:
-        assert llm.limits.windows is not None
+        assert llm.telemetry.limits.windows is not None
         found = alone(llm, LONG, 8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "_windows", lambda *_: None)
@@ -120,11 +120,11 @@ def test_the_reference_keeps_windows_too(path: Path) -> None:
 @pytest.mark.parametrize("isolate", [False, True])
 def test_devices_that_keep_everything_say_so(path: Path, isolate: bool) -> None:
     with load(path, device="null", n_context=N_CONTEXT, spec="off", isolate=isolate) as llm:
-        assert llm.limits.windows is None
+        assert llm.telemetry.limits.windows is None
     if not isolate:
         return
     with load(path, device="cpu", n_context=N_CONTEXT, spec="off", isolate=True) as llm:
-        assert llm.limits.windows is not None
+        assert llm.telemetry.limits.windows is not None
         found = alone(llm, LONG)
     with load(path, device="cpu", n_context=N_CONTEXT, spec="off") as llm:
         assert alone(llm, LONG) == found

@@ -281,7 +281,7 @@ def test_who_goes_away_ends_the_answer(long_model: Path, streams: bool) -> None:
             with pytest.raises(Exception, match="timed out"):
                 http.post("/v1/chat/completions", json=body)
         left_s = time.monotonic()
-        while running.llm.load.n_active:
+        while running.llm.telemetry.queue.n_active:
             assert time.monotonic() - left_s < 10
             time.sleep(0.01)
         assert running.hosting.n_users == 0 or time.sleep(0.5) is None
@@ -297,7 +297,7 @@ def test_a_full_queue_is_said_at_once(long_model: Path) -> None:
             for _ in range(2)
         ]
         next(iter(streams[0]))
-        while running.llm.n_entered < 2:
+        while running.llm.telemetry.n_requests < 2:
             time.sleep(0.01)
         with pytest.raises(openai.InternalServerError, match="the most are 2") as refused:
             client.chat.completions.create(model="endless", messages=MESSAGES)

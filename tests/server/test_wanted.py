@@ -25,7 +25,7 @@ def conversation(server: Running, n_tokens: int) -> list[dict[str, str]]:
 
 
 def test_a_conversation_may_fill_the_context(server: Running) -> None:
-    http, n_context = server.http(), server.llm.facts.n_context
+    http, n_context = server.http(), server.llm.info.n_context
     for n_tokens, n_answer in ((n_context * 7 // 8, 20), (n_context, 1)):
         body = {"messages": conversation(server, n_tokens), "max_tokens": 20, "logit_bias": {"2": -100}}
         found = http.post(CHAT, json=body).json()
@@ -41,11 +41,11 @@ def test_functions_count_as_part_of_the_conversation(server: Running) -> None:
     body = {"messages": MESSAGES, "tools": [{"function": {"name": "clock", "description": "the hen " * 200}}]}
     message = server.http().post(CHAT, json=body).json()["error"]["message"]
     n_tokens = int(message.split()[3])
-    assert n_tokens > server.llm.facts.n_context > server.llm.prompts.n_tokens(MESSAGES)
+    assert n_tokens > server.llm.info.n_context > server.llm.prompts.n_tokens(MESSAGES)
 
 
 def test_no_limit_is_said_by_minus_one(server: Running) -> None:
-    http, n_context = server.http(), server.llm.facts.n_context
+    http, n_context = server.http(), server.llm.info.n_context
     for path, name, asked in (
         (CHAT, "max_tokens", {"messages": MESSAGES}),
         (CHAT, "max_completion_tokens", {"messages": MESSAGES}),

@@ -44,6 +44,18 @@ def test_former_names_work_with_a_warning(former: str, name: str) -> None:
         assert getattr(edgeinfer, former) is getattr(edgeinfer, name)
 
 
+def test_former_attributes_of_a_model_work_with_a_warning(tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="reference") as llm:
+        with pytest.warns(DeprecationWarning, match=r"LLM\.facts is called LLM\.info now"):
+            assert llm.facts is llm.info
+        with pytest.warns(DeprecationWarning, match=r"LLM\.load is called LLM\.telemetry\.queue now"):
+            assert llm.load == llm.telemetry.queue
+        with pytest.warns(DeprecationWarning, match=r"LLM\.time_stages is called LLM\.telemetry\.time_stages now"):
+            assert llm.time_stages() == ()
+        with pytest.raises(AttributeError, match="'LLM' object has no attribute 'lode'"):
+            _ = llm.lode
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="lode"):
         _ = edgeinfer.lode

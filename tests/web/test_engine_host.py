@@ -77,7 +77,7 @@ def test_answers_are_those_of_the_engine(engine: Engine, tiny_model: Path) -> No
     told: list[tuple[str, int, int]] = []
     model = engine.open(tiny_model, told)
     (llm,) = engine.opened
-    assert model.facts == llm.facts
+    assert model.info == llm.info
     assert ("loading the model", 0, 0) in told
     read: list[tuple[int, int]] = []
     session = model.session()
@@ -166,15 +166,15 @@ def test_two_tabs_have_one_model_and_each_its_own_session(engine: Engine, tiny_m
 def test_a_tab_that_goes_takes_its_answer_and_its_session_with_it(engine: Engine, tiny_model: Path) -> None:
     stays, goes = engine.open(tiny_model), engine.open(tiny_model)
     (llm,) = engine.opened
-    before = llm.n_free_pages
+    before = llm.telemetry.n_free_pages
     session = goes.session()
     pieces = iter(session.chat(ASKED, max_tokens=400))
     next(pieces)
-    assert llm.n_entered == 1
+    assert llm.telemetry.n_requests == 1
     pieces.close()  # type: ignore[attr-defined]
     goes.close()
-    until(lambda: llm.n_entered == 0 and llm.n_free_pages == before, 2.0)
-    assert stays.facts.name == "tiny"
+    until(lambda: llm.telemetry.n_requests == 0 and llm.telemetry.n_free_pages == before, 2.0)
+    assert stays.info.name == "tiny"
     stays.close()
 
 
@@ -190,7 +190,7 @@ def test_a_model_nobody_uses_stays_until_another_one_comes(engine: Engine, tiny_
     with pytest.raises(EngineClosed):
         engine.opened[0].session()
     smaller = engine.open(other, ctx=256)
-    assert (third.facts.n_context, smaller.facts.n_context) == (512, 256)
+    assert (third.info.n_context, smaller.info.n_context) == (512, 256)
     third.close()
     smaller.close()
 
@@ -287,7 +287,7 @@ def test_who_does_not_know_the_key_is_not_heard(engine: Engine, tiny_model: Path
     with pytest.raises(Exception, match="digest"):
         wire.Address(engine.address.path, b"wrong").connect()
     model = engine.open(tiny_model)
-    assert model.facts.name == "tiny"
+    assert model.info.name == "tiny"
     model.close()
 
 

@@ -119,7 +119,7 @@ def _answer(
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
         models = opened.enter_context(open_replicas(settings, wanted))
-        print_notices(models.llms[0].facts.notices + _rounding(models, wanted.parallel))
+        print_notices(models.llms[0].info.notices + _rounding(models, wanted.parallel))
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
@@ -157,11 +157,11 @@ def _write_all(
 def _rounding(models: Replicas, parallel: int) -> tuple[str, ...]:
     """What to know where answers depend on each other by rounding."""
     first = models.llms[0]
-    if parallel == 1 or first.batch_invariant:
+    if parallel == 1 or first.telemetry.batch_invariant:
         return ()
     return (
-        f"{first.device} rounds otherwise when several answers share a pass: where two tokens are nearly as likely, "
-        "an answer may not be the one it gives alone",
+        f"{first.telemetry.device} rounds otherwise when several answers share a pass: where two tokens are nearly as "
+        "likely, an answer may not be the one it gives alone",
     )
 
 
@@ -173,7 +173,7 @@ def _summary(stream: BatchStream, models: Replicas) -> str:
     return (
         f"{counted(counts.n_generated, 'token')} in {counts.seconds:.1f} s, {rate:.1f} tok/s | "
         f"{counted(counts.passes, 'pass', 'passes')} of {each:.1f} tokens | "
-        f"{counted(len(models.llms), 'replica')} on {models.llms[0].device}"
+        f"{counted(len(models.llms), 'replica')} on {models.llms[0].telemetry.device}"
     )
 
 
@@ -183,7 +183,7 @@ def _schedules(models: Replicas) -> list[str]:
         f"schedule {name}: {counted(tally.n_passes, 'pass', 'passes')} of "
         f"{1e3 * tally.seconds / tally.n_passes:.2f} ms (predicted {1e3 * tally.predicted_s / tally.n_passes:.2f}), "
         f"{tally.n_tokens / tally.n_passes:.2f} tokens each (predicted {tally.predicted_tokens / tally.n_passes:.2f})"
-        for name, tally in models.llms[0].tallies.items()
+        for name, tally in models.llms[0].telemetry.passes_by_schedule.items()
     ]
 
 

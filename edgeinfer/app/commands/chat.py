@@ -161,7 +161,7 @@ def _chat_in_lines(context: typer.Context, beginning: Beginning, *, terminal: bo
     ):
         wanted = answer_options(settings)
         wanted["progress"] = progress
-        dialogue = Dialogue(session, wanted, settings.generation.system, chat, llm.facts.name)
+        dialogue = Dialogue(session, wanted, settings.generation.system, chat, llm.info.name)
         LineChat(llm, dialogue, progress, terminal=terminal, stats=stats).run(beginning.question)
 
 

@@ -94,7 +94,7 @@ def _prime(name: str, *, as_json: bool) -> None:
 
     with ProgressLine() as progress, load(name, progress=progress) as llm:
         llm.prime(progress)
-        shown = llm.facts.name
+        shown = llm.info.name
     typer.echo(json.dumps({"primed": shown}) if as_json else f"{shown} is primed")
 
 

@@ -104,13 +104,13 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOut
     from edgeinfer.app.progress_line import ProgressLine
 
     with open_llm(settings) as llm, ProgressLine() as progress:
-        print_notices(llm.facts.notices)
+        print_notices(llm.info.notices)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
-        started, before = time.perf_counter(), llm.reading
+        started, before = time.perf_counter(), llm.telemetry.weight_reads
         stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
         interrupted = print_answer(stream, quiet=shown.as_json, progress=progress)
         assert stream.stats is not None
-        read = _Read(read_since(before, llm.reading), time.perf_counter() - started)
+        read = _Read(read_since(before, llm.telemetry.weight_reads), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         _report(llm, stream, settings, read, shown)
         record_speed(llm, stream.stats)
@@ -139,6 +139,7 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     from edgeinfer.app.process import peak_rss_bytes
     from edgeinfer.app.sizes import memory_line
 
+    telemetry = llm.telemetry
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
     if shown.as_json:
@@ -146,11 +147,12 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
         told = []
-        if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
-            told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.cores)
-        disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.facts.approx)
-        memory = [] if llm.facts.need is None else [memory_line(llm.facts.need, peak_rss_bytes())]
-        for line in (*memory, *worker_lines(llm.affinity), *timeline_lines(llm), *disk, *told):
+        predicts = telemetry.policy.idle_work and telemetry.device == llm.info.device  # with all cores, all the time
+        if predicts:
+            told = expectation_lines(expected, stream.stats, llm.info.device, llm.info.cores)
+        disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.info.approx)
+        memory = [] if llm.info.need is None else [memory_line(llm.info.need, peak_rss_bytes())]
+        for line in (*memory, *worker_lines(telemetry.affinity), *timeline_lines(llm), *disk, *told):
             typer.echo(line, err=True)
 
 
@@ -200,7 +202,7 @@ def _record(
     from edgeinfer.app.process import peak_rss_bytes
     from edgeinfer.app.sizes import memory_record
 
-    stats, facts = stream.stats, llm.facts
+    stats, facts = stream.stats, llm.info
     assert stats is not None
     return {
         "model": facts.name,
@@ -226,7 +228,7 @@ def _record(
         "skipped_share": skipped_share(read.reading),
         "mode": facts.mode,
         "policy": stats.policy,
-        "workers": [{"cores": list(cores)} for cores in llm.affinity],
+        "workers": [{"cores": list(cores)} for cores in llm.telemetry.affinity],
         "joules": stats.joules,
         "joules_per_token": stats.joules_per_token,
         "seed": stats.seed,
@@ -235,7 +237,7 @@ def _record(
         "memory": None if facts.need is None else memory_record(facts.need),
         "weights_read_bytes": stats.weights_read_bytes,
         "reading": reading_record(read.reading, read.seconds),
-        "devices": llm.device.split("+"),
+        "devices": llm.telemetry.device.split("+"),
         "plan": _plan_line(llm, settings.machine.schedule),
     }
 
@@ -244,16 +246,17 @@ def _plan_line(llm: LLM, schedule: str) -> str:
     """Where the model is: on one device, or on several as it is placed."""
     from edgeinfer.size_text import size_text
 
-    facts = llm.facts
-    where = f"{llm.device}: everything"
-    if llm.shared is not None:
+    telemetry = llm.telemetry
+    facts = llm.info
+    where = f"{telemetry.device}: everything"
+    if telemetry.shared is not None:
         from edgeinfer.app.plan_record import stages_text
 
-        where = f"{llm.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
-    elif "+" in llm.device:
-        where = f"{llm.device} by schedule {schedule}"
-    elif llm.streamed is not None:
-        where += f", {llm.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
+        where = f"{telemetry.device} by schedule {schedule}: {stages_text(telemetry.shared.placement)}"
+    elif "+" in telemetry.device:
+        where = f"{telemetry.device} by schedule {schedule}"
+    elif telemetry.streamed is not None:
+        where += f", {telemetry.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
     if facts.approx is not None:
         where += f", approx {facts.approx:g}"
     memory_bytes = facts.resident_bytes if facts.need is None else facts.need.total_bytes

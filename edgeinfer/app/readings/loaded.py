@@ -39,11 +39,11 @@ class Loaded:
         self.work = work
         self._profile = profile
         self._shares, self._source = _shares(llm, work, profile)
-        self._read_shares = strip.read_shares(llm.stage_bytes)
+        self._read_shares = strip.read_shares(llm.telemetry.stage_bytes)
         self._stats: Stats | None = None
         self._total: dict[str, DraftCount] = {}
         self._waiting: float | None = None
-        self._reading = llm.reading
+        self._reading = llm.telemetry.weight_reads
         self._timed: tuple[StageSeconds, ...] = ()
         self._lock = threading.Lock()  # one measured pass at a time; readings do not take it
 
@@ -52,7 +52,7 @@ class Loaded:
         """Work out what does not change. Takes some milliseconds: reads no weights."""
         work: ModelWork | None = None
         with suppress(EdgeInferError):
-            work = llm.work
+            work = llm.telemetry.work
         return cls(llm, work, profile)
 
     @property
@@ -62,14 +62,14 @@ class Loaded:
             return None
         need = self.need
         return (
-            self.work.kv_bytes_per_token(KV_ELEMENT_BYTES[self.llm.facts.kv])
+            self.work.kv_bytes_per_token(KV_ELEMENT_BYTES[self.llm.info.kv])
             if need is None
             else need.kv_bytes_per_token
         )
 
     def kv_bytes(self, n_pages: int) -> int | None:
         """Bytes of the keys and values in so many pages, and of as many states; None where the work is not known."""
-        per_token, need, limits = self.kv_bytes_per_token, self.need, self.llm.limits
+        per_token, need, limits = self.kv_bytes_per_token, self.need, self.llm.telemetry.limits
         if per_token is None:
             return None
         beside = 0
@@ -78,12 +78,12 @@ class Loaded:
         if need is not None and need.state_bytes:
             n_most = min(limits.n_pages, 2 * limits.n_sequences)  # a page has one state; fewer may have a place
             beside += need.state_bytes * min(n_pages, n_most) // n_most
-        return round(n_pages * self.llm.page_tokens * per_token) + beside
+        return round(n_pages * self.llm.telemetry.page_tokens * per_token) + beside
 
     @property
     def need(self) -> MemoryNeed | None:
         """The memory that the model takes, by its parts; None where that is not known of the device in use."""
-        return self.llm.facts.need if self.llm.device == self.llm.facts.device else None
+        return self.llm.info.need if self.llm.telemetry.device == self.llm.info.device else None
 
     @property
     def stats(self) -> Stats | None:
@@ -97,7 +97,7 @@ class Loaded:
             for name, count in stats.draft.sources.items():
                 total[name] = total.get(name, DraftCount()) + DraftCount(count.proposed, count.accepted)
             self._total = total
-        reading = self.llm.reading
+        reading = self.llm.telemetry.weight_reads
         read, self._reading = read_since(self._reading, reading), reading
         seconds = (stats.ttft_s or 0.0) + (stats.n_generated / stats.decode_tok_s if stats.decode_tok_s else 0.0)
         self._waiting = min(1.0, read.waited_s / seconds) if seconds else None
@@ -108,7 +108,7 @@ class Loaded:
         with self._lock:
             stats = self._stats
             depth = DEPTH if stats is None else stats.n_prompt + stats.n_generated
-            found = self.llm.time_stages(depth)
+            found = self.llm.telemetry.time_stages(depth)
             if found:
                 self._timed = found
             return bool(found)
@@ -116,14 +116,15 @@ class Loaded:
     @property
     def stored(self) -> StoredReading | None:
         """What does not stay in memory."""
-        return strip.stored_of(self.llm, self.llm.reading, self._waiting)
+        return strip.stored_of(self.llm, self.llm.telemetry.weight_reads, self._waiting)
 
     def plan(self) -> PlanStrip:
         """Where a pass of one token spends its time."""
         llm, timed = self.llm, self._timed
-        name, device = llm.facts.name, llm.device
-        if llm.shared is not None and llm.shared.timeline.spans:
-            timeline = llm.shared.timeline
+        telemetry = llm.telemetry
+        name, device = llm.info.name, telemetry.device
+        if telemetry.shared is not None and telemetry.shared.timeline.spans:
+            timeline = telemetry.shared.timeline
             whole = timeline.ended - timeline.began
             stretches = strip.of_devices(timeline)
             return PlanStrip(name, device, stretches, whole, "measured", overlap=timeline.overlap)
@@ -143,14 +144,18 @@ class Loaded:
         pass_s = self._pass_s or computed_s
         scale = 1.0 if stored is not None else pass_s / computed_s
         stages = {each.stage: scale * each.seconds for each in timed if each.seconds}
-        stretches, kinds = strip.in_turn(llm.device, stages, self._read_shares), strip.kinds_of(timed)
+        stretches, kinds = strip.in_turn(llm.telemetry.device, stages, self._read_shares), strip.kinds_of(timed)
         note = "" if stored is None else "without waiting for the disk"
-        return PlanStrip(llm.facts.name, llm.device, stretches, pass_s, "measured", kinds, stored=stored, note=note)
+        return PlanStrip(
+            llm.info.name, llm.telemetry.device, stretches, pass_s, "measured", kinds, stored=stored, note=note
+        )
 
     def roofline(self) -> Roofline:
         """What the last answer reached."""
         llm = self.llm
-        return roofline(self.work, self._stats, self._profile, llm.device, llm.facts.kv, llm.limits.max_tokens)
+        return roofline(
+            self.work, self._stats, self._profile, llm.telemetry.device, llm.info.kv, llm.telemetry.limits.max_tokens
+        )
 
     def drafting(self) -> DraftingReading:
         """What was drafted and accepted."""
@@ -179,19 +184,20 @@ class Loaded:
 
     @property
     def _note(self) -> str:
+        telemetry = self.llm.telemetry
         if self.work is None:
-            return f"{self.llm.device} runs this model by itself and tells of no layers"
-        if self.llm.shared is not None:
+            return f"{telemetry.device} runs this model by itself and tells of no layers"
+        if telemetry.shared is not None:
             return "each device's times come with the first answer"
-        return HOW_TO_MEASURE if self.llm.last_step is not None else f"{self.llm.device} does not time its ops"
+        return HOW_TO_MEASURE if telemetry.last_step is not None else f"{telemetry.device} does not time its ops"
 
 
 def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[Mapping[str, float], Source]:
     """The share of a pass that each stage takes while nobody measured it."""
     if work is None:
         return {}, "unknown"
-    if profile is not None and llm.device == "cpu":
-        return strip.shares_predicted(profile, work, DEPTH, llm.facts.kv), "predicted"
+    if profile is not None and llm.telemetry.device == "cpu":
+        return strip.shares_predicted(profile, work, DEPTH, llm.info.kv), "predicted"
     return strip.shares_by_bytes(work), "by bytes"
 
 

@@ -67,7 +67,7 @@ class Readings:
     def can_time_stages(self) -> bool:
         """Whether `time_stages` could help."""
         loaded = self._loaded
-        return loaded is not None and loaded.work is not None and loaded.llm.last_step is not None
+        return loaded is not None and loaded.work is not None and loaded.llm.telemetry.last_step is not None
 
     def time_stages(self) -> bool:
         """Measure a pass op by op, if nothing is generated; whether that was done. For a thread that may wait."""
@@ -90,8 +90,8 @@ class Readings:
         loaded = self._loaded
         if loaded is None:
             return self._watch.read(None, (), None)
-        llm = loaded.llm
-        return self._watch.read(llm.last_step, llm.affinity, llm.n_workers)
+        telemetry = loaded.llm.telemetry
+        return self._watch.read(telemetry.last_step, telemetry.affinity, telemetry.n_workers)
 
     def memory(self) -> MemoryReading:
         """What this process, the model and its cache take."""
@@ -99,9 +99,9 @@ class Readings:
         process = self._process.memory_info().rss
         if self._loaded is None:
             return MemoryReading(process, free, total)
-        llm = self._loaded.llm
-        n_pages, n_free = llm.limits.n_pages, llm.n_free_pages
-        held, page_tokens = llm.resident_bytes, llm.page_tokens
+        telemetry = self._loaded.llm.telemetry
+        n_pages, n_free = telemetry.limits.n_pages, telemetry.n_free_pages
+        held, page_tokens = telemetry.resident_bytes, telemetry.page_tokens
         kv, used = (self._loaded.kv_bytes(n) for n in (n_pages, n_pages - n_free))
         need = self._loaded.need
         buffers = None if need is None or not held else need.buffer_bytes
@@ -117,7 +117,7 @@ class Readings:
         loaded, process = self._loaded, self._process.memory_info().rss
         if loaded is None:
             return process, None
-        return process, loaded.kv_bytes(loaded.llm.limits.n_pages - loaded.llm.n_free_pages)
+        return process, loaded.kv_bytes(loaded.llm.telemetry.limits.n_pages - loaded.llm.telemetry.n_free_pages)
 
     def energy(self) -> Energy:
         """What computing takes, and how much of the machine may be used."""
@@ -126,8 +126,8 @@ class Readings:
         return Energy(
             joules_per_token=None if stats is None else stats.joules_per_token,
             watts=self._power(),
-            mode=None if loaded is None else loaded.llm.facts.mode,
-            policy=None if loaded is None else loaded.llm.policy.reason,
+            mode=None if loaded is None else loaded.llm.info.mode,
+            policy=None if loaded is None else loaded.llm.telemetry.policy.reason,
             plugged_in=condition.plugged_in,
             battery_percent=condition.battery_percent,
             temperature_c=condition.temperature_c,

@@ -72,7 +72,7 @@ def read_shares(stages: Sequence[StageBytes]) -> dict[str, float]:
 
 def stored_of(llm: LLM, reading: WeightReads, waiting_share: float | None) -> StoredReading | None:
     """What stays and what is read of a model that streams. `waiting_share`: of the time of the last answer."""
-    streamed, place, stages = llm.streamed, llm.limits.stored, llm.stage_bytes
+    streamed, place, stages = llm.telemetry.streamed, llm.telemetry.limits.stored, llm.telemetry.stage_bytes
     if streamed is None or place is None:
         return None
     return StoredReading(

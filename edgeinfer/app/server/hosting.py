@@ -205,7 +205,7 @@ class Hosting:
                 continue
             finally:
                 self.used_s = time.monotonic()
-            for notice in llm.facts.notices:
+            for notice in llm.info.notices:
                 LOG.info("%s: %s", wanted.name, notice)
             return Hosted(wanted.name, llm, wanted.path, identity)
 

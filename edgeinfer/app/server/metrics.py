@@ -66,12 +66,12 @@ class Metrics:
         for gauge in self._gauges():
             gauge.clear()
         for hosted in models:
-            load = hosted.llm.load
+            load = hosted.llm.telemetry.queue
             self._active.labels(hosted.name).set(load.n_active)
             self._waiting.labels(hosted.name).set(load.n_waiting)
             self._pages.labels(hosted.name).set(load.n_pages)
             self._free_pages.labels(hosted.name).set(load.n_free_pages)
-            self._resident.labels(hosted.name).set(hosted.llm.resident_bytes)
+            self._resident.labels(hosted.name).set(hosted.llm.telemetry.resident_bytes)
         return generate_latest(self._registry)
 
     def _gauges(self) -> Iterator[Gauge]:

@@ -118,7 +118,7 @@ def _tell_ready(hosted: Hosted, sidecar: Sidecar, listener: socket.socket) -> No
     if sidecar.tells_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": hosted.name}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{hosted.name} on {hosted.llm.facts.device} at {url}/v1", err=True)
+    typer.echo(f"{hosted.name} on {hosted.llm.info.device} at {url}/v1", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:

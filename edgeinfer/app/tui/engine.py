@@ -16,7 +16,7 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
-    from edgeinfer.engine.facts import ModelInfo
+    from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
@@ -100,7 +100,7 @@ class EngineModel(Protocol):
     def prompts(self) -> PromptMaker: ...
 
     @property
-    def facts(self) -> ModelInfo: ...
+    def info(self) -> ModelInfo: ...
 
     def session(self) -> ModelSession: ...
 

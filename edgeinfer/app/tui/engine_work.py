@@ -194,7 +194,7 @@ class EngineWork:
             raise
         self._close_model()
         self._session = session
-        self._loaded, self._opened = loaded, _Opened(settings, model.facts.name, model.facts.path)
+        self._loaded, self._opened = loaded, _Opened(settings, model.info.name, model.info.path)
         gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
         self._post(ModelOpened(model))
 
@@ -226,7 +226,7 @@ class EngineWork:
         self._chat = chat
         if chat is None or self._session is None or self._model is None or self._snapshots is None:
             return
-        n_tokens = self._snapshots.restore(self._session, chat, self._model.facts.fingerprint)
+        n_tokens = self._snapshots.restore(self._session, chat, self._model.info.fingerprint)
         if n_tokens:
             self._post(ChatRestored(chat, n_tokens))
 
@@ -235,7 +235,7 @@ class EngineWork:
         chat, self._chat = self._chat, None
         if chat is None or self._session is None or self._model is None or self._snapshots is None:
             return
-        if notice := self._snapshots.keep(self._session, chat, self._model.facts.fingerprint):
+        if notice := self._snapshots.keep(self._session, chat, self._model.info.fingerprint):
             self._post(Notified(notice))
 
     def _close_model(self) -> None:
@@ -281,7 +281,7 @@ class EngineWork:
             self._post(Answered(job.number, "", "failed", None, (), (NO_MODEL,)))
             return
         turns = [{"role": message.role, "content": message.text} for message in job.messages]
-        count, n_context = counting(model), model.facts.n_context
+        count, n_context = counting(model), model.info.n_context
         try:
             self._enter(job.chat)
             plan = plan_compaction(turns, count, n_context)

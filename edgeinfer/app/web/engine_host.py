@@ -116,7 +116,7 @@ class EngineHost:
             over.wait(LAST_S)
             return
         try:
-            connection.send(EngineOpened(shared.number, shared.llm.facts))
+            connection.send(EngineOpened(shared.number, shared.llm.info))
             over.wait()
         finally:
             self._models.release(shared)

@@ -35,7 +35,7 @@ from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
-    from edgeinfer.engine.facts import ModelInfo
+    from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.requests.conversation import Fitted, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
@@ -84,7 +84,7 @@ class JoinedModel:
         self._asking = CallConnections(address)
         self._sessions: list[JoinedSession] = []
         facts: Any = opened.facts
-        self.facts: ModelInfo = facts
+        self.info: ModelInfo = facts
         self.prompts = JoinedPrompts(self._ask)
         self.readings = JoinedReadings(self._ask)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.facts import ModelInfo
+from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.requests.conversation import Fitted, Messages, fit
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.live import RequestProgress
@@ -191,7 +191,7 @@ class ScriptedModel:
         from dataclasses import replace
 
         self._script = script
-        self.facts = replace(FACTS, name=name)
+        self.info = replace(FACTS, name=name)
         self.closed = False
         self.prompts = ScriptedPrompts()
 

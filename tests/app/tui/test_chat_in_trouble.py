@@ -167,7 +167,7 @@ async def test_another_model_does_not_wait_for_the_one_that_is_being_opened(make
         await wait_until(pilot, looks.is_set)
         await say(pilot, "/model quick")
         await wait_until(pilot, lambda: app.desk.model is not None)
-        assert app.desk.model.facts.name == "quick"
+        assert app.desk.model.info.name == "quick"
 
 
 async def test_a_model_whose_file_is_deleted_answers_on_and_its_absence_is_told(make: Make, tiny_model: Path) -> None:

@@ -95,7 +95,7 @@ def llm(tiny_model: Path) -> Iterator[LLM]:
 def run(llm: LLM, parts: tuple[str, ...], options: dict[str, object], n_stopped: int | None = None) -> tuple[int, str]:
     plan = CompactionPlan(1, parts, 6, 100)
     with llm.session() as session:
-        running = Compaction(session, plan, llm.prompts.n_tokens, llm.facts.n_context, options)
+        running = Compaction(session, plan, llm.prompts.n_tokens, llm.info.n_context, options)
         n_streams = 0
         for stream in running.streams():
             if n_streams == n_stopped:
@@ -128,9 +128,9 @@ def test_the_starter_model_summarises_more_than_its_context_holds(starter_model:
     messages = [{"role": "user", "content": said * 30}, {"role": "assistant", "content": "Noted."}] * 2
     messages.append({"role": "user", "content": "Where to?"})
     with load(starter_model, n_context=512, spec="off") as llm, llm.session() as session:
-        plan = plan_compaction(messages, llm.prompts.n_tokens, llm.facts.n_context)
+        plan = plan_compaction(messages, llm.prompts.n_tokens, llm.info.n_context)
         assert len(plan.parts) > 1
-        running = Compaction(session, plan, llm.prompts.n_tokens, llm.facts.n_context, {**GREEDY, "max_tokens": 999})
+        running = Compaction(session, plan, llm.prompts.n_tokens, llm.info.n_context, {**GREEDY, "max_tokens": 999})
         for stream in running.streams():
             stream.read()
             assert not stream.stats.truncated

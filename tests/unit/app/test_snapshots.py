@@ -46,7 +46,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_answer_after_restoring_is_the_one_without(llm: LLM, read: Session, folder: Path) -> None:
-    kept, model = Snapshots(folder, ROOMY), llm.facts.fingerprint
+    kept, model = Snapshots(folder, ROOMY), llm.info.fingerprint
     assert kept.keep(read, 7, model) is None
     talk = [*LONG, {"role": "assistant", "content": "inn"}, {"role": "user", "content": "and then?"}]
     with llm.session() as plain, llm.session() as restored:
@@ -65,15 +65,15 @@ def test_the_answer_after_restoring_is_the_one_without(llm: LLM, read: Session, 
 
 def test_a_chat_has_one_snapshot_and_only_its_own(llm: LLM, read: Session, folder: Path) -> None:
     kept = Snapshots(folder, ROOMY)
-    kept.keep(read, 1, llm.facts.fingerprint)
-    kept.keep(read, 11, llm.facts.fingerprint)
-    kept.keep(read, 1, llm.facts.fingerprint)
+    kept.keep(read, 1, llm.info.fingerprint)
+    kept.keep(read, 11, llm.info.fingerprint)
+    kept.keep(read, 1, llm.info.fingerprint)
     assert len(names(folder)) == 2
     with llm.session() as session:
-        assert kept.restore(session, 2, llm.facts.fingerprint) is None
+        assert kept.restore(session, 2, llm.info.fingerprint) is None
         kept.forget(1)
-        assert kept.restore(session, 1, llm.facts.fingerprint) is None
-        assert kept.restore(session, 11, llm.facts.fingerprint)
+        assert kept.restore(session, 1, llm.info.fingerprint) is None
+        assert kept.restore(session, 11, llm.info.fingerprint)
     assert kept.clear() > 0
     assert names(folder) == []
 
@@ -81,7 +81,7 @@ def test_a_chat_has_one_snapshot_and_only_its_own(llm: LLM, read: Session, folde
 def test_what_is_on_disk_already_is_not_written_again(
     llm: LLM, read: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, model = Snapshots(folder, ROOMY), llm.facts.fingerprint
+    kept, model = Snapshots(folder, ROOMY), llm.info.fingerprint
     kept.keep(read, 1, model)
     with llm.session() as again, monkeypatch.context() as patched:
         assert kept.restore(again, 1, model)
@@ -98,7 +98,7 @@ def test_what_is_on_disk_already_is_not_written_again(
 
 
 def test_damaged_and_foreign_snapshots_are_deleted(llm: LLM, read: Session, folder: Path, tmp_path: Path) -> None:
-    kept, model = Snapshots(folder, ROOMY), llm.facts.fingerprint
+    kept, model = Snapshots(folder, ROOMY), llm.info.fingerprint
     with llm.session() as session:
         for damage in (lambda data: data[:-9], lambda data: b"", lambda data: b"older" + data):
             kept.keep(read, 1, model)
@@ -110,16 +110,16 @@ def test_damaged_and_foreign_snapshots_are_deleted(llm: LLM, read: Session, fold
     kept.keep(read, 1, model)
     another = write_tiny_llama(tmp_path / "another.gguf", seed=1)
     with load(another, device="reference") as other, other.session() as session:
-        (folder / names(folder)[0]).rename(folder / f"1-{other.facts.fingerprint[:32]}{module.ENDING}")
-        assert kept.restore(session, 1, other.facts.fingerprint) is None
+        (folder / names(folder)[0]).rename(folder / f"1-{other.info.fingerprint[:32]}{module.ENDING}")
+        assert kept.restore(session, 1, other.info.fingerprint) is None
         assert names(folder) == []
         kept.keep(read, 1, model)
-        assert kept.restore(session, 1, other.facts.fingerprint) is None
+        assert kept.restore(session, 1, other.info.fingerprint) is None
         assert names(folder) == []
 
 
 def test_short_and_very_large_sessions_are_not_kept(llm: LLM, read: Session, folder: Path) -> None:
-    model = llm.facts.fingerprint
+    model = llm.info.fingerprint
     assert Snapshots(folder, 4000).keep(read, 1, model) is None
     with llm.session() as short:
         short.chat([{"role": "user", "content": "hi"}], **OPTIONS).read()
@@ -131,7 +131,7 @@ def test_short_and_very_large_sessions_are_not_kept(llm: LLM, read: Session, fol
 
 
 def test_the_ones_used_longest_ago_go_first(llm: LLM, read: Session, folder: Path) -> None:
-    model = llm.facts.fingerprint
+    model = llm.info.fingerprint
     Snapshots(folder, ROOMY).keep(read, 1, model)
     each = Snapshots(folder).n_bytes
     kept = Snapshots(folder, int(each * 4.5))
@@ -148,7 +148,7 @@ def test_the_ones_used_longest_ago_go_first(llm: LLM, read: Session, folder: Pat
 def test_trouble_with_the_disk_is_a_notice(
     llm: LLM, read: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = llm.facts.fingerprint
+    model = llm.info.fingerprint
     full = shutil._ntuple_diskusage(1000, 990, 10)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda folder: full)
@@ -168,7 +168,7 @@ def test_what_a_killed_program_left_is_swept(llm: LLM, read: Session, folder: Pa
         (folder / name).write_bytes(b"half")
         if age is not None:
             os.utime(folder / name, (age, age))
-    Snapshots(folder, ROOMY).keep(read, 3, llm.facts.fingerprint)
+    Snapshots(folder, ROOMY).keep(read, 3, llm.info.fingerprint)
     assert names(folder)[0] == f".2-ab{module.ENDING}.x2"
     assert len(names(folder)) == 2
 
@@ -177,7 +177,7 @@ def test_a_closed_session_is_left_alone(llm: LLM, folder: Path) -> None:
     session = llm.session()
     session.chat(LONG, **OPTIONS).read()
     session.close()
-    assert Snapshots(folder, ROOMY).keep(session, 1, llm.facts.fingerprint) is None
+    assert Snapshots(folder, ROOMY).keep(session, 1, llm.info.fingerprint) is None
 
 
 @pytest.mark.model
@@ -188,11 +188,11 @@ def test_the_starter_model_answers_the_same_after_restoring(starter_model: Path,
         kept = Snapshots(folder)
         with llm.session() as session:
             answer = session.chat(talk, **options).read()
-            assert kept.keep(session, 1, llm.facts.fingerprint) is None
+            assert kept.keep(session, 1, llm.info.fingerprint) is None
             talk += [{"role": "assistant", "content": answer}, {"role": "user", "content": "Which is the longest?"}]
             expected = session.chat(talk, **options).read()
         with llm.session() as again:
-            assert kept.restore(again, 1, llm.facts.fingerprint)
+            assert kept.restore(again, 1, llm.info.fingerprint)
             stream = again.chat(talk, **options)
             assert stream.read() == expected
             assert stream.stats.n_cached > 300

@@ -81,7 +81,7 @@ def test_the_device_agrees_with_the_oracle(tiny_model: Path) -> None:
 def test_embedding_leaves_answers_in_the_making_alone(llm: LLM) -> None:
     options = {"temperature": 0.9, "seed": 3, "max_tokens": 60}
     expected = llm.complete("the ", **options).read()
-    free = llm.n_free_pages
+    free = llm.telemetry.n_free_pages
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(llm.complete("the ", **options).read())) for _ in range(3)]
     for thread in threads:
@@ -93,7 +93,7 @@ def test_embedding_leaves_answers_in_the_making_alone(llm: LLM) -> None:
     for again in embedded[1:]:
         for one, other in zip(embedded[0], again, strict=True):
             np.testing.assert_array_equal(one, other)
-    assert llm.n_free_pages >= free - 3
+    assert llm.telemetry.n_free_pages >= free - 3
 
 
 def test_it_tells_how_far_it_is_and_may_be_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_it_tells_how_far_it_is_and_may_be_ended(llm: LLM, monkeypatch: pytest.M
     told: list[tuple[str, int, int]] = []
     llm.embed([range(3, 13)], progress=lambda *progress: told.append(progress))
     assert told == [("embedding", done, 10) for done in (0, 4, 8, 10)]
-    free = llm.n_free_pages
+    free = llm.telemetry.n_free_pages
 
     def end(what: str, done: int, total: int) -> None:
         if done == 4:
@@ -109,7 +109,7 @@ def test_it_tells_how_far_it_is_and_may_be_ended(llm: LLM, monkeypatch: pytest.M
 
     with pytest.raises(KeyError):
         llm.embed([range(3, 13)], progress=end)
-    assert llm.n_free_pages == free
+    assert llm.telemetry.n_free_pages == free
 
 
 def test_what_cannot_be_embedded_is_said(llm: LLM) -> None:
@@ -176,7 +176,7 @@ def test_many_texts_are_read_in_few_passes_and_none_changes_another(llm: LLM, mo
     told: list[tuple[int, int]] = []
     together = llm.embed(texts, progress=lambda _, done, total: told.append((done, total)))
     for one, other in zip(alone, together, strict=True):
-        np.testing.assert_allclose(one, other, atol=0.0 if llm.device == "cpu" else 1e-6, rtol=0.0)
+        np.testing.assert_allclose(one, other, atol=0.0 if llm.telemetry.device == "cpu" else 1e-6, rtol=0.0)
     lengths = [len(llm.tokenize(text)) for text in texts]
     assert max(passes) <= CHUNK
     assert len(passes) < n_alone / 1.3

@@ -51,7 +51,7 @@ def test_what_is_kept_of_answers_that_are_over_takes_no_drafts_from_others(tiny_
             turn = {"role": "user", "content": f"hello {n * 7919 % 1000} you {n}"}
             stream = llm.chat([SYSTEM, turn], temperature=0, max_tokens=40)
             stream.read()
-        assert llm.load.n_kept > 1
+        assert llm.telemetry.queue.n_kept > 1
         assert stream.stats.draft.n_single < stream.stats.draft.n_passes
 
 

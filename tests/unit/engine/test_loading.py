@@ -48,9 +48,9 @@ def test_where_the_fastest_device_cannot_load_the_cpu_does(
     Choices().keep("this model", DeviceChoice("onnx"))
     Choices().keep("another", DeviceChoice("cpu"))
     with load(tiny_model, threads=1, spec="off") as llm:
-        assert llm.facts.device == "cpu"
+        assert llm.info.device == "cpu"
         assert llm.complete("the rain", max_tokens=8, temperature=0).read() == expected
-        assert llm.facts.notices == (f"onnx, the fastest for this model, cannot run it ({reason}): the cpu does",)
+        assert llm.info.notices == (f"onnx, the fastest for this model, cannot run it ({reason}): the cpu does",)
     assert opened == ["onnx", "cpu"]
     assert Choices().find("this model") is None
     assert Choices().find("another") == DeviceChoice("cpu")
@@ -85,11 +85,11 @@ def test_a_device_that_was_asked_for_is_not_replaced(
 
 def test_a_schedule_for_one_device_is_said_to_change_nothing(tiny_model: Path, home: Path) -> None:
     with load(tiny_model, device="reference", schedule="hetegen", spec="off") as llm:
-        (notice,) = llm.facts.notices
+        (notice,) = llm.info.notices
     assert notice.startswith("schedule hetegen says how several devices share a model and changes nothing on reference")
     assert "--device cpu,openvino" in notice
     with load(tiny_model, device="reference", spec="off") as llm:
-        assert llm.facts.notices == ()
+        assert llm.info.notices == ()
 
 
 def test_several_devices_need_the_cpu(tiny_model: Path, home: Path) -> None:

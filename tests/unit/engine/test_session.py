@@ -290,10 +290,10 @@ def test_everything_says_closed_after_close_and_closing_stops_what_runs(tiny_mod
 
 def test_a_default_context_is_the_trained_one_and_more_is_told(tiny_model: Path) -> None:
     with load(tiny_model, device="reference") as llm:
-        assert (llm.facts.n_context, llm.facts.notices) == (512, ())
+        assert (llm.info.n_context, llm.info.notices) == (512, ())
     with load(tiny_model, device="reference", n_context=600) as llm:
-        assert llm.facts.notices == ("a context of 600 tokens is more than the 512 this model was trained for",)
-        assert llm.facts.resident_bytes > 0
+        assert llm.info.notices == ("a context of 600 tokens is more than the 512 this model was trained for",)
+        assert llm.info.resident_bytes > 0
 
 
 def test_what_cannot_be_loaded_is_refused(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_blocks_that_predict_further_tokens_are_left_out_and_it_is_said(tmp_path
     path = rewritten(source, tmp_path / "guessing.gguf", "qwen35", guessing, n_blocks=5)
     assert answer(path) == answer(source)
     with load(path, device="reference", n_context=64) as llm:
-        assert "left out of guessing: blocks that predict tokens after the next one (MTP)" in llm.facts.notices
+        assert "left out of guessing: blocks that predict tokens after the next one (MTP)" in llm.info.notices
 
 
 def test_what_reads_images_and_sound_is_left_out(tmp_path: Path) -> None:

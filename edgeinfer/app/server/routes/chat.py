@@ -45,7 +45,7 @@ async def chat_completions(asked: ChatRequest, request: Request) -> Response:
     async with AsyncExitStack() as held:
         hosted = await held.enter_async_context(state.model(asked.model, n))
         streams = await asyncio.to_thread(_streams, asked, hosted, state, n)
-        envelope = Envelope("chat.completion", hosted.name, hosted.llm.facts.fingerprint[:16])
+        envelope = Envelope("chat.completion", hosted.name, hosted.llm.info.fingerprint[:16])
         if asked.stream:
             events = _events(asked, hosted, streams, envelope, state)
             return streaming(events, held.pop_all().aclose)

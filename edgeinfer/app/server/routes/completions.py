@@ -49,7 +49,7 @@ async def completions(asked: CompletionRequest, request: Request) -> Response:
     async with AsyncExitStack() as held:
         hosted = await held.enter_async_context(state.model(asked.model, n * len(prompts)))
         streams = await asyncio.to_thread(_streams, asked, prompts, hosted, state, n)
-        envelope = Envelope("text_completion", hosted.name, hosted.llm.facts.fingerprint[:16])
+        envelope = Envelope("text_completion", hosted.name, hosted.llm.info.fingerprint[:16])
         echoes = await asyncio.to_thread(_echoes, asked, prompts, hosted, n)
         if asked.stream:
             events = _events(asked, hosted, streams, echoes, envelope, state, n)

@@ -33,8 +33,8 @@ async def embeddings(asked: EmbeddingRequest, request: Request) -> Record:
     texts = _texts(asked)
     state = state_of(request)
     async with state.model(asked.model) as hosted:
-        if asked.dimensions is not None and asked.dimensions != hosted.llm.work.width:
-            width = hosted.llm.work.width
+        if asked.dimensions is not None and asked.dimensions != hosted.llm.telemetry.work.width:
+            width = hosted.llm.telemetry.work.width
             raise Refusal(400, f"embeddings of {hosted.name} have {width} dimensions", param="dimensions")
         gone = threading.Event()
         vectors, n_tokens = await unless_gone(_embedded(texts, hosted.llm, state.embedding, gone), request, gone.set)

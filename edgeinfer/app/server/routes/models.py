@@ -39,7 +39,7 @@ async def load(asked: ModelRequest, request: Request) -> Record:
     """Open a model before it is needed."""
     state = state_of(request)
     async with state.hosting.use(asked.model) as hosted:
-        return {"success": True, "model": hosted.name, "load_s": hosted.llm.facts.load_s}
+        return {"success": True, "model": hosted.name, "load_s": hosted.llm.info.load_s}
 
 
 @router.post("/models/unload", responses={**FAILURES, 409: {"description": "It is being used."}})
@@ -59,6 +59,6 @@ def _record(model: LocalModel, state: State) -> Record:
         "size_bytes": model.nbytes,
     }
     if hosted is not None:
-        facts = hosted.llm.facts
+        facts = hosted.llm.info
         found["meta"] = {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}
     return found

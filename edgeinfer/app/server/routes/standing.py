@@ -40,7 +40,7 @@ async def props(request: Request) -> Record:
     """What the default model is and how it answers where a request does not say."""
     state = state_of(request)
     async with state.model(None) as hosted:
-        facts, prompts = hosted.llm.facts, hosted.llm.prompts
+        facts, prompts = hosted.llm.info, hosted.llm.prompts
         params = {name: value for name, value in state.defaults.items() if isinstance(value, int | float | str)}
         return {
             "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
@@ -48,7 +48,7 @@ async def props(request: Request) -> Record:
             "model_alias": hosted.name,
             "chat_template": next(iter(prompts.template.sources.values()), ""),
             "build_info": f"edgeinfer {edgeinfer.__version__}",
-            "device": hosted.llm.device,
+            "device": hosted.llm.telemetry.device,
             "notices": list(facts.notices),
         }
 
@@ -58,7 +58,7 @@ async def slots(request: Request) -> list[Record]:
     """The running requests and those that wait, of all open models."""
     found: list[Record] = []
     for hosted in state_of(request).hosting.open:
-        for each in hosted.llm.answers:
+        for each in hosted.llm.telemetry.requests:
             live = each.live
             found.append(
                 {
@@ -66,7 +66,7 @@ async def slots(request: Request) -> list[Record]:
                     "model": hosted.name,
                     "is_processing": each.is_active,
                     "priority": each.priority,
-                    "n_ctx": hosted.llm.facts.n_context,
+                    "n_ctx": hosted.llm.info.n_context,
                     "n_prompt_tokens": live.n_prompt,
                     "n_prompt_tokens_processed": live.n_read,
                     "n_decoded": live.n_generated,

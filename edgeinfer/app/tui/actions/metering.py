@@ -41,7 +41,7 @@ class Metering(ChatParts):
         )
 
         if self.desk.model is not None and self.writing is not None and not self.writing.is_summary:
-            self.context_bar.show(live.n_prompt + live.n_generated, 0, self.desk.model.facts.n_context)
+            self.context_bar.show(live.n_prompt + live.n_generated, 0, self.desk.model.info.n_context)
 
     def show_figures(self, figures: Figures | None) -> None:
         """Numbers of an answer that is over; the memory's alone where there are none."""
@@ -61,7 +61,7 @@ class Metering(ChatParts):
         """Show numbers, with those of context and memory."""
         model, readings = self.desk.model, self.engine.readings
         if model is not None:
-            figures = replace(figures, n_context=model.facts.n_context)
+            figures = replace(figures, n_context=model.info.n_context)
         if readings is not None:
             process_bytes, kv_bytes = readings.taken()
             figures = replace(figures, ram_bytes=process_bytes, kv_bytes=kv_bytes)

@@ -70,7 +70,7 @@ class ShowingActions(ChatParts):
     def show_title(self) -> None:
         """The chat's title and the model, or how far opening one is."""
         model = self.desk.model
-        shown = self.desk.opening_text or ("no model" if model is None else model.facts.name)
+        shown = self.desk.opening_text or ("no model" if model is None else model.info.name)
         name = self.prompt_name()
         marker = f"{name}: /{'persona' if name.startswith(PERSONA) else 'system'}" if name else ""
         self.title_bar.show(self.chat.title or "new chat", shown, marker)
@@ -111,7 +111,7 @@ class ShowingActions(ChatParts):
         """Which model is open, or how far opening one is, and what can be done meanwhile."""
         model, step = self.desk.model, self.opening.step
         if model is not None:
-            facts = model.facts
+            facts = model.info
             return (f"{facts.name} answers, on {facts.device}, with {facts.n_context:,} tokens of context.",)
         if step is not None and step.what == ASKING:
             return ("No model is here yet.",)

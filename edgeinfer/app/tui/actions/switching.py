@@ -82,7 +82,7 @@ class Switching(ShowingActions, Metering):
         self.end_opening()
         self.desk.model = event.model
         self.composer.recount()
-        self.tell_all(event.model.facts.notices)
+        self.tell_all(event.model.info.notices)
         self.show_figures(None)  # those of the model before
         self.show_title()
         self.look_at_context()
@@ -114,7 +114,7 @@ class Switching(ShowingActions, Metering):
 
         model = self.desk.model
         asked = self.desk.tuning.settings.generation.ctx
-        n_context = asked or (DEFAULT_CONTEXT if model is None else model.facts.n_context)
+        n_context = asked or (DEFAULT_CONTEXT if model is None else model.info.n_context)
         self.app.push_screen(ModelsScreen(self.catalogue(), self.model_name, n_context), self.take_model)
 
     def catalogue(self) -> Catalogue:
@@ -128,7 +128,7 @@ class Switching(ShowingActions, Metering):
 
     def held_bytes(self) -> int:
         """Memory that comes free when another model takes the place of this one."""
-        return 0 if self.desk.model is None else self.desk.model.facts.resident_bytes
+        return 0 if self.desk.model is None else self.desk.model.info.resident_bytes
 
     def take_model(self, chosen: ChosenModel | None) -> None:
         """Open what was chosen on the models screen."""

@@ -100,7 +100,7 @@ class ChatParts(Screen[None]):
     @property
     def model_name(self) -> str | None:
         """Of the open model."""
-        return None if self.desk.model is None else self.desk.model.facts.name
+        return None if self.desk.model is None else self.desk.model.info.name
 
     def new_job(self) -> int:
         """A number that no order had yet."""

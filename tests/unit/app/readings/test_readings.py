@@ -111,8 +111,8 @@ def test_the_figures_of_decoding_are_those_of_its_passes(home: Path, tiny_model:
         stats = answered(llm, readings)
         decode = readings.roofline().reached[-1]
         assert stats.decode_tok_s is not None
-        assert decode.madds_s > llm.work.n_weights * stats.decode_tok_s
-        assert decode.madds_s < 1.5 * llm.work.n_weights * stats.decode_tok_s
+        assert decode.madds_s > llm.telemetry.work.n_weights * stats.decode_tok_s
+        assert decode.madds_s < 1.5 * llm.telemetry.work.n_weights * stats.decode_tok_s
         assert decode.intensity == pytest.approx(1 / 4, rel=0.3)
         prefill = readings.roofline().reached[0]
         assert prefill.intensity > 3 * decode.intensity
@@ -148,7 +148,7 @@ def test_stages_are_measured_when_nothing_is_generated_and_answers_stay_the_same
     with edgeinfer.load(tiny_model, device="cpu", spec="off") as llm:
         readings = Readings(llm, profile=lambda: None)
         before = llm.chat(TURN, max_tokens=24, temperature=0).read()
-        n_free = llm.n_free_pages
+        n_free = llm.telemetry.n_free_pages
         assert readings.can_time_stages
         assert readings.time_stages()
         plan = readings.plan()
@@ -161,7 +161,7 @@ def test_stages_are_measured_when_nothing_is_generated_and_answers_stay_the_same
         assert readings.plan().pass_s == pytest.approx(1 / stats.plain_tok_s), "as answers take it"
         assert scaled.stretches[-1].ended_s == pytest.approx(scaled.pass_s)
         assert dict(plan.kinds)["products"] > 0
-        assert llm.n_free_pages == n_free
+        assert llm.telemetry.n_free_pages == n_free
         again = llm.chat(TURN, max_tokens=24, temperature=0)
         assert again.read() == before
         assert again.stats is not None
@@ -207,7 +207,7 @@ def test_a_closed_model_is_read_of_as_one_that_holds_nothing(home: Path, tiny_mo
     llm.close()
     assert readings.memory().weight_bytes is None
     assert readings.cores().n_working is None
-    assert readings.plan().model == llm.facts.name
+    assert readings.plan().model == llm.info.name
     assert not readings.time_stages()
 
 

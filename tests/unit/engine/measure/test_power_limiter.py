@@ -134,7 +134,7 @@ def answer(llm: LLM, temperature: float) -> tuple[int, ...]:
     stream = llm.chat(MESSAGES, temperature=temperature, seed=3, max_tokens=40)
     stream.read()
     assert stream.stats is not None
-    assert stream.stats.policy.startswith(f"{llm.facts.mode}: ")
+    assert stream.stats.policy.startswith(f"{llm.info.mode}: ")
     return stream.tokens
 
 
@@ -143,7 +143,7 @@ def test_no_mode_changes_a_token(tiny_model: Path, home: Path, temperature: floa
     answers = set()
     for mode in get_args(Mode):
         with load(tiny_model, threads=2, mode=mode, verify_cost={2: 1.0, 64: 1.0}) as llm:
-            assert llm.policy.most_workers == (2 if mode in ("max", "balanced") else 1)
+            assert llm.telemetry.policy.most_workers == (2 if mode in ("max", "balanced") else 1)
             answers.add(answer(llm, temperature))
     assert len(answers) == 1
 
@@ -157,7 +157,7 @@ def test_the_least_drafted_mode_drafts_least(tiny_model: Path, home: Path) -> No
             assert stream.stats is not None
             assert stream.stats.draft is not None
             steps.append(sum(each.proposed for each in stream.stats.draft.sources.values()) / stream.stats.steps)
-            assert steps[-1] <= llm.policy.most_drafted - 1
+            assert steps[-1] <= llm.telemetry.policy.most_drafted - 1
     assert steps == sorted(steps, reverse=True)
 
 

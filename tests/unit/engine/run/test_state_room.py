@@ -84,14 +84,14 @@ def test_what_would_fit_opens_and_answers_as_ever(device: str, monkeypatch: pyte
     with open_model(GOLDEN, 256) as model:
         need = counted(device, model)[1]
     with load(GOLDEN, device=device, n_context=256, spec="off") as llm:
-        assert not any("states" in notice for notice in llm.facts.notices)
+        assert not any("states" in notice for notice in llm.info.notices)
         expected = [llm.complete(prompt, max_tokens=8, temperature=0).read() for prompt in PROMPTS]
     for n_states, parallel in ((5, 2), (2, None)):
         have(monkeypatch, memory_of(need, n_states))
         with load(GOLDEN, device=device, n_context=256, spec="off", parallel=parallel) as llm:
-            assert (llm.limits.n_states, llm.limits.n_sequences) == (n_states, n_states // 2)
-            assert llm.limits.stored is None
-            assert any(f"room for {n_states} of the 8 states" in notice for notice in llm.facts.notices)
+            assert (llm.telemetry.limits.n_states, llm.telemetry.limits.n_sequences) == (n_states, n_states // 2)
+            assert llm.telemetry.limits.stored is None
+            assert any(f"room for {n_states} of the 8 states" in notice for notice in llm.info.notices)
             again = [llm.complete(prompt, max_tokens=8, temperature=0).read() for prompt in (*PROMPTS, *PROMPTS)]
             answers = {each.number: each.text for each in llm.batch(PROMPTS, max_tokens=8, temperature=0.0)}
         assert again == expected * 2
@@ -132,9 +132,9 @@ def test_a_model_read_from_disk_says_so_too(monkeypatch: pytest.MonkeyPatch) -> 
     have(monkeypatch, memory_of(need, 5))
     for parallel, reads in ((4, True), (2, False)):
         with load(GOLDEN, device="cpu", n_context=256, spec="off", parallel=parallel) as llm:
-            assert (llm.limits.stored is not None) == reads
+            assert (llm.telemetry.limits.stored is not None) == reads
             hint = "; states of 2 sequences would leave room for all weights (--parallel 2)"
-            assert any(notice.endswith(hint) for notice in llm.facts.notices) == reads
+            assert any(notice.endswith(hint) for notice in llm.info.notices) == reads
 
 
 def test_a_plan_counts_the_states_that_will_be_kept(wide: Path) -> None:

@@ -132,7 +132,7 @@ def test_another_thread_closes_a_batch(tiny_model: Path) -> None:
         stream.close()
         reading.join(20)
         assert not reading.is_alive()
-        assert llm.n_entered == 0
+        assert llm.telemetry.n_requests == 0
 
 
 def test_what_a_failed_load_opened_is_closed(tiny_model: Path) -> None:

@@ -210,8 +210,8 @@ def test_a_batch_by_name_of_devices_and_schedule(tiny_model: Path) -> None:
     texts = [Prompt("the rain in"), Prompt("then another"), Prompt("heat"), Prompt("a")]
     with load(tiny_model, device="cpu,reference", schedule="apex", n_context=128, n_sessions=4, spec="off") as llm:
         found = {each.number: each for each in llm.batch(texts, parallel=4, temperature=0, max_tokens=12)}
-        assert llm.tallies
-        assert "schedule" in llm.facts.notices[0]
+        assert llm.telemetry.passes_by_schedule
+        assert "schedule" in llm.info.notices[0]
         assert llm.complete("the rain in", temperature=0, max_tokens=12).read() == found[0].text
     assert all(each.stats is not None for each in found.values())
 
@@ -252,10 +252,10 @@ def test_one_device_alone_where_that_is_predicted_to_make_more(
     monkeypatch.setattr("edgeinfer.engine.multi.overlap.opening.expected", predicted)
     options = {"device": "cpu,reference", "n_context": 128, "n_sessions": 4, "spec": "off"}
     with load(tiny_model, sharing=SequenceSharing(), **options) as llm:  # type: ignore[arg-type]
-        assert llm.device == "cpu"
-        assert "30 tok/s of 4 sequences by schedule overlap, and cpu alone 50" in llm.facts.notices[0]
+        assert llm.telemetry.device == "cpu"
+        assert "30 tok/s of 4 sequences by schedule overlap, and cpu alone 50" in llm.info.notices[0]
     with load(tiny_model, sharing=SequenceSharing(), schedule="apex", **options) as llm:  # type: ignore[arg-type]
-        assert llm.device == "cpu+reference"
+        assert llm.telemetry.device == "cpu+reference"
 
 
 @pytest.mark.usefixtures("_pretended")

@@ -45,9 +45,9 @@ def test_it_is_left_out_where_the_limit_has_no_room(tiny_model: Path, home: Path
         expected = llm.complete("the rain", temperature=0, max_tokens=12).read()
     for ram_bytes in (RAM, 2 * whole_bytes):  # read from disk in part, and all in memory with nothing to spare
         with load(tiny_model, device="cpu", threads=1, spec=4, ram_bytes=ram_bytes, draft_from=[tiny_model]) as llm:
-            assert (llm.limits.stored is not None) == (ram_bytes == RAM)
-            assert any(note.startswith("nothing is drafted by tiny.gguf, which takes") for note in llm.facts.notices), (
-                llm.facts.notices
+            assert (llm.telemetry.limits.stored is not None) == (ram_bytes == RAM)
+            assert any(note.startswith("nothing is drafted by tiny.gguf, which takes") for note in llm.info.notices), (
+                llm.info.notices
             )
             stream = llm.complete("the rain", temperature=0, max_tokens=12)
             assert stream.read() == expected
@@ -59,7 +59,7 @@ def test_it_is_left_out_where_the_limit_has_no_room(tiny_model: Path, home: Path
 def test_it_is_left_out_where_memory_is_short(tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second_model, "memory_for_model", lambda: 100 * MB)
     with load(tiny_model, device="cpu", threads=1, spec=4, draft_from=[tiny_model]) as llm:
-        (notice,) = llm.facts.notices
+        (notice,) = llm.info.notices
         assert notice.startswith("nothing is drafted by tiny.gguf: the model needs")
         assert llm.drafts is not None
         assert llm.complete("the rain", temperature=0, max_tokens=3).read()

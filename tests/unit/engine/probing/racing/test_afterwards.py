@@ -80,7 +80,7 @@ def test_what_is_known_is_not_compared_again(races: list[Progress], tmp_path: Pa
 @pytest.mark.usefixtures("home")
 def test_a_loaded_model_compares_for_the_next_start(races: list[Progress]) -> None:
     with load(GOLDEN.model, race="after", n_context=128, spec="off") as llm:
-        assert llm.device == AUTO_DEVICE
+        assert llm.telemetry.device == AUTO_DEVICE
         assert races == []
         assert llm.comparison is not None
         for piece in llm.complete("hello", max_tokens=2):
@@ -92,7 +92,7 @@ def test_a_loaded_model_compares_for_the_next_start(races: list[Progress]) -> No
         assert found.notice.endswith("from the next start on")
         assert not llm.comparison.is_due
         assert len(races) == 1
-        key = choosing.choice_key(subject().fingerprint, read_topology(), "f16", llm.facts.cores, ["onnx:1"])
+        key = choosing.choice_key(subject().fingerprint, read_topology(), "f16", llm.info.cores, ["onnx:1"])
     kept = Choices().find(key)
     assert kept is not None
     assert kept.device == "onnx"

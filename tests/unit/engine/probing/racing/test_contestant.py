@@ -140,7 +140,7 @@ def test_no_runtime_stays_in_this_process_where_the_cpu_wins(home: Path) -> None
         "choosing.LEAST_BYTES, finish.WORTH = 0, 1e9\n"  # the cpu wins
         "from edgeinfer.engine.loading import load\n"
         f"llm = load({str(GOLDEN.model)!r}, race='first', n_context=128, spec='off')\n"
-        "print(llm.facts.device, [text for text in llm.facts.notices if 'device' in text])\n"
+        "print(llm.info.device, [text for text in llm.info.notices if 'device' in text])\n"
         "print(sorted({'openvino', 'onnxruntime', 'onnx', 'llama_cpp', 'numba_cuda'} & set(sys.modules)))\n"
         "llm.close()"
     )

@@ -1,0 +1,175 @@
+"""Telemetry of a loaded model: its queue, its memory, what it reads from disk and what it may use of the machine.
+
+In: the parts of an open model. Out: numbers and records, for any thread. Runs no request and changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.stored import WeightReads
+from edgeinfer.engine.model_info import ActiveRequest, ModelInfo, QueueStats
+from edgeinfer.engine.multi.shared import SharedLane
+from edgeinfer.engine.offload.residency import StageBytes, stage_bytes_of, streamed_of
+from edgeinfer.engine.run.capabilities import Tally
+from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.observed import LastStep, StageSeconds, median_stages, stage_seconds
+from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.step import PAGE
+from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.scheduling.cost.work import ModelWork, work_of
+from edgeinfer.scheduling.offload.streaming import Streamed
+from edgeinfer.scheduling.workers.governor import PowerPolicy
+
+TIMED_PASSES = 5
+"""Most passes whose ops are timed, the first of them with cold caches."""
+TIMED_S = 0.5
+"""No further pass is timed after so many seconds: requests wait meanwhile."""
+
+
+class Telemetry:
+    """What can be read of an open model: `llm.telemetry`."""
+
+    def __init__(self, scheduler: Scheduler, subject: Subject, info: ModelInfo) -> None:
+        self._scheduler, self._subject, self._info = scheduler, subject, info
+        self._pool = scheduler.pool
+
+    @property
+    def requests(self) -> tuple[ActiveRequest, ...]:
+        """The running and the waiting requests."""
+        tickets = self._scheduler.admission.tickets
+        return tuple(ActiveRequest(ticket.state == "active", ticket.priority, ticket.answer.live) for ticket in tickets)
+
+    @property
+    def n_requests(self) -> int:
+        """Requests that are running or waiting."""
+        return len(self._scheduler.admission.tickets)
+
+    @property
+    def queue(self) -> QueueStats:
+        """The running and the waiting requests in numbers, and what was done so far."""
+        admission, counts = self._scheduler.admission, self._scheduler.counts
+        parks = admission.parking.counts
+        return QueueStats(
+            n_active=len(admission.active),
+            n_waiting=len(admission.tickets) - len(admission.active),
+            n_kept=len(admission.prefixes.kept),
+            n_parked=parks.in_ram + parks.on_disk,
+            n_forgotten=parks.forgotten,
+            n_passes=counts.passes,
+            n_evaluated=counts.n_evaluated,
+            n_generated=counts.n_generated,
+            n_pages=self.limits.n_pages,
+            n_free_pages=self.n_free_pages,
+        )
+
+    @property
+    def device(self) -> str:
+        """The device in use: another than was loaded, once that one has failed."""
+        return self._pool.executor.device
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a token's logits never depend, to the bit, on what else is in a pass."""
+        return self._pool.executor.batch_invariant
+
+    @property
+    def policy(self) -> PowerPolicy:
+        """What may be used of the machine now, in the mode that the model was loaded with."""
+        return self._pool.executor.power_limiter.policy
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that may share a step now."""
+        return self._pool.executor.n_workers
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on, read back from the system; () where the system does not say."""
+        return self._pool.executor.affinity
+
+    @property
+    def limits(self) -> Limits:
+        """What fits into the cache and a pass, and where weights are that do not stay in memory."""
+        return self._pool.executor.limits
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a page of the cache."""
+        return PAGE
+
+    @property
+    def n_free_pages(self) -> int:
+        """Free pages of the cache."""
+        return self._pool.executor.n_free_pages
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes that weights, buffers and the cache take now."""
+        return self._pool.executor.resident_bytes
+
+    @property
+    def weight_reads(self) -> WeightReads:
+        """What was read so far of weights that do not stay in memory."""
+        return self._pool.reading
+
+    @cached_property
+    def streamed(self) -> Streamed | None:
+        """What every pass reads of the weights; None where they all stay in memory."""
+        stored, spec = self.limits.stored, self._subject.spec
+        return None if stored is None or spec is None else streamed_of(spec, self._subject.file, stored)
+
+    @cached_property
+    def stage_bytes(self) -> tuple[StageBytes, ...]:
+        """Where the weights of each stage were to be at loading; () where they all stay in memory."""
+        stored, spec = self.limits.stored, self._subject.spec
+        return () if stored is None or spec is None else stage_bytes_of(spec, self._subject.file, stored)
+
+    @property
+    def shared(self) -> SharedLane | None:
+        """What several devices do, and when they did it in the last pass; None where one has the whole model."""
+        return self._pool.executor.capabilities.shared
+
+    @property
+    def passes_by_schedule(self) -> Mapping[Schedule, Tally]:
+        """Counts of passes, where two devices share the sequences of batches."""
+        overlapping = self._pool.executor.capabilities.overlapping
+        return {} if overlapping is None else overlapping.tallies
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """What the last step took and who took part in it; None where the device does not measure it."""
+        step_times = self._pool.executor.capabilities.step_times
+        return None if step_times is None else step_times.last_step
+
+    def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
+        """What each stage takes of a pass of one token after so many, measured now: medians of some passes.
+
+        () where the device does not measure it, and while a request is running.
+        """
+        spec, timed = self._subject.spec, list[tuple[StageSeconds, ...]]()
+        step_times = self._pool.executor.capabilities.step_times
+        if spec is None or step_times is None or not self._pool.lock.acquire(blocking=False):
+            return ()
+        try:
+            ends = time.monotonic() + TIMED_S
+            while self._pool.idle_s > 0 and len(timed) < TIMED_PASSES and (not timed or time.monotonic() < ends):
+                ops = step_times.time_ops(n_cached)
+                if not ops:
+                    return ()
+                timed.append(stage_seconds(spec, ops))
+        finally:
+            self._pool.lock.release()
+        return median_stages(timed)
+
+    @property
+    def work(self) -> ModelWork:
+        """What the model's stages have to do, for predictions. Raises UnsupportedModel for a foreign device's model."""
+        if self._subject.spec is None:
+            name, device = self._info.name, self._info.device
+            raise UnsupportedModel(f"edgeinfer does not know what {name} has to do: {device} does")
+        return work_of(self._subject.spec, self._subject.file.tensors)
