@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Unpack
 
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
-from edgeinfer.engine.model_info import ModelInfo
+from edgeinfer.engine.model_info import ModelInfo, renamed
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
@@ -24,8 +23,8 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import BatchStream, Prompt
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -86,7 +85,7 @@ class LLM(TextReader):
         """`parallel`: requests at a time; None: as many as a pass has outputs. `later_drafts`: see `begin_drafting`."""
         self._subject = subject
         self._pool = pool
-        self._leader = Leader(Scheduler(pool, parallel))
+        self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs)
@@ -94,7 +93,7 @@ class LLM(TextReader):
         self._recent: deque[Generation] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         self.info = info
-        self.telemetry = Telemetry(self._leader.scheduler, subject, info)
+        self.telemetry = Telemetry(self._driver.scheduler, subject, info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
         """Of devices, which is still to be made; None: nothing is to be compared."""
@@ -111,13 +110,7 @@ class LLM(TextReader):
     if not TYPE_CHECKING:  # a type checker knows the names of this version alone
 
         def __getattr__(self, name: str) -> object:
-            if name not in _FORMER:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            import warnings
-
-            message = f"LLM.{name} is called LLM.{_FORMER[name]} now"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            return attrgetter(_FORMER[name])(self)
+            return renamed(self, name, _FORMER)
 
     def __enter__(self) -> LLM:
         return self
@@ -145,7 +138,7 @@ class LLM(TextReader):
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
         own = self._pool.open(), self.prompts, drafts
         kv_bytes = None if self._subject.spec is None else self._kv_bytes
-        return Session(*own, kv_bytes=kv_bytes, leader=self._leader)
+        return Session(*own, kv_bytes=kv_bytes, driver=self._driver)
 
     def _kv_bytes(self, n_tokens: int) -> int:
         """Bytes of the keys and values of so many tokens of a sequence, in whole pages, and of its states."""
@@ -186,7 +179,7 @@ class LLM(TextReader):
             self._tokenizer,
             request,
             opens=None if self.drafts is None else self.drafts.session,
-            leader=self._leader,
+            driver=self._driver,
             priority=priority,
             shares_prefix=True,
         )
@@ -215,7 +208,7 @@ class LLM(TextReader):
 
     def batcher(self, parallel: int) -> Batcher:
         """Who leads up to so many answers at a time on this model."""
-        return Batcher(self._leader, self._tokenizer, parallel)
+        return Batcher(self._driver, self._tokenizer, parallel)
 
     def prime(self, progress: Progress = no_progress) -> None:
         """Make the table of every token's likeliest successors, which drafts come from, and keep it with the model.
@@ -243,14 +236,14 @@ class LLM(TextReader):
 
     def stop(self) -> None:
         """End every request, running or waiting, within one step; from any thread."""
-        self._leader.scheduler.stop()
+        self._driver.scheduler.stop()
         self._pool.stop()
 
     def close(self) -> None:
         """Stop, close all sessions and give everything back; may be called twice."""
         self._note.remove()
         self._pool.stop()
-        self._leader.close()
+        self._driver.close()
         if self._idle_priming is not None:
             self._idle_priming.close()
             self._idle_priming = None

@@ -1,9 +1,12 @@
-"""What is told of a loaded model: where it runs, what it has to do. Records only."""
+"""Records about an open model: what was loaded and where it runs, its queue, its running requests."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeinfer.engine.scheduler.live import RequestProgress
 from edgeinfer.scheduling.cost.memory import MemoryNeed
@@ -38,28 +41,44 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What a model has to do: running requests, waiting, and over but kept for others; and done so far.
+    """A model's requests: running, waiting, and over with a prefix that others may share; and what was done so far.
 
-    n_parked, n_forgotten: how often an answer's keys and values were put away, or lost and read again. n_pages of the
-    cache, of which n_free_pages hold nothing.
+    n_preempted: how often a request's keys and values were swapped out; n_recomputed: how often they were dropped, so
+    that its text is read again. n_pages of the cache, of which n_free_pages are free.
     """
 
     n_active: int
     n_waiting: int
     n_kept: int
-    n_parked: int
-    n_forgotten: int
+    n_preempted: int
+    n_recomputed: int
     n_passes: int
     n_evaluated: int
     n_generated: int
     n_pages: int
     n_free_pages: int
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            return renamed(self, name, {"n_parked": "n_preempted", "n_forgotten": "n_recomputed"})
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveRequest:
-    """An answer that is not over."""
+    """A request that runs or waits."""
 
     is_active: bool
     priority: Priority
     live: RequestProgress
+
+
+def renamed(record: object, name: str, names: Mapping[str, str]) -> object:
+    """An attribute by its name of version 0.1, with a warning. Raises AttributeError for one that never was."""
+    if name not in names:
+        raise AttributeError(f"{type(record).__name__!r} object has no attribute {name!r}")
+    import warnings
+
+    owner = type(record).__name__
+    warnings.warn(f"{owner}.{name} is called {owner}.{names[name]} now", DeprecationWarning, stacklevel=3)
+    return attrgetter(names[name])(record)

@@ -18,7 +18,7 @@ from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.leading import Leader
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.stream import TextStream
@@ -39,19 +39,19 @@ class Session:
         drafts: Callable[[], ModelDrafts | None] = lambda: None,
         *,
         kv_bytes: Callable[[int], int] | None = None,
-        leader: Leader | None = None,
+        driver: StepDriver | None = None,
     ) -> None:
         """`drafts`: what is drafted from, asked before an answer until there is something.
 
         `kv_bytes`: what so many tokens take; None: only another program knows.
-        `leader`: shared with all that may take part in the same passes; None: it has them alone.
+        `driver`: shared with all that may take part in the same passes; None: it has them alone.
         """
         self._cached = cached
         self._prompts = prompts
         self._drafts = drafts
         self._speculator: SessionDrafts | None = None
         self._kv_bytes = kv_bytes
-        self._leader = leader
+        self._driver = driver
         self._last: Generation | None = None
 
     def __enter__(self) -> Session:
@@ -110,7 +110,7 @@ class Session:
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
         own = self._cached.branch(), self._prompts, self._drafts
-        twin = Session(*own, kv_bytes=self._kv_bytes, leader=self._leader)
+        twin = Session(*own, kv_bytes=self._kv_bytes, driver=self._driver)
         twin._last = self._last
         return twin
 
@@ -153,7 +153,7 @@ class Session:
     def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()
         own = self._cached, self._prompts.tokenizer, request, self.speculator
-        self._last = Generation(*own, leader=self._leader, priority=priority)
+        self._last = Generation(*own, driver=self._driver, priority=priority)
         return TextStream(self._last)
 
     def _known(self) -> tuple[int, ...]:

@@ -53,13 +53,13 @@ class Telemetry:
     def queue(self) -> QueueStats:
         """The running and the waiting requests in numbers, and what was done so far."""
         admission, counts = self._scheduler.admission, self._scheduler.counts
-        parks = admission.parking.counts
+        swaps = admission.swap.counts
         return QueueStats(
             n_active=len(admission.active),
             n_waiting=len(admission.tickets) - len(admission.active),
             n_kept=len(admission.prefixes.kept),
-            n_parked=parks.in_ram + parks.on_disk,
-            n_forgotten=parks.forgotten,
+            n_preempted=swaps.in_ram + swaps.on_disk,
+            n_recomputed=swaps.dropped,
             n_passes=counts.passes,
             n_evaluated=counts.n_evaluated,
             n_generated=counts.n_generated,

@@ -1,4 +1,4 @@
-"""Answers to prompts with rows of numbers: the same with drafts, together, on branches, saved, parked, isolated."""
+"""Answers to prompts with rows of numbers: the same with drafts, together, on branches, saved, preempted, isolated."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_answers_made_together_are_those_made_alone(plain: LLM, drafting: LLM, g
 
 
 def test_memory_that_was_taken_is_read_again(plain: LLM, golden: RowGolden) -> None:
-    """A third of the memory that these need: answers are parked, sessions at rest lose theirs."""
+    """A third of the memory that these need: answers are preempted, sessions at rest lose theirs."""
     prompts = [prompt(golden, number) for number in range(3)]
     expected = [alone(plain, each) for each in prompts]
     with load(golden.model, device="cpu", n_context=160, spec="off", rows=True) as llm:

@@ -50,6 +50,8 @@ def test_former_attributes_of_a_model_work_with_a_warning(tiny_model: Path) -> N
             assert llm.facts is llm.info
         with pytest.warns(DeprecationWarning, match=r"LLM\.load is called LLM\.telemetry\.queue now"):
             assert llm.load == llm.telemetry.queue
+        with pytest.warns(DeprecationWarning, match=r"QueueStats\.n_parked is called QueueStats\.n_preempted now"):
+            assert llm.telemetry.queue.n_parked == 0
         with pytest.warns(DeprecationWarning, match=r"LLM\.time_stages is called LLM\.telemetry\.time_stages now"):
             assert llm.time_stages() == ()
         with pytest.raises(AttributeError, match="'LLM' object has no attribute 'lode'"):

@@ -1,7 +1,7 @@
 """The thread that owns the model: it does one job after another and posts what comes of them.
 
-In: jobs, from the screen's thread. Out: messages to the app, and text into a `Growth`. Nothing here touches a widget,
-and nothing waits for the screen. The thread sleeps while there is nothing to do.
+In: jobs, from the screen's thread. Out: messages to the app, and text into a `TextBuffer`. Nothing here touches a
+widget, and nothing waits for the screen. The thread sleeps while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
 from edgeinfer.app.tui.engine_work import EngineWork, Host
-from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, Job, OpenModelJob, Summarise
 from edgeinfer.app.tui.messages import Grown, Notified
+from edgeinfer.app.tui.text_buffer import TextBuffer
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
@@ -29,8 +29,8 @@ class EngineThread:
 
     def __init__(self, host: Host, opening: Opening, snapshots: Snapshots | None = None) -> None:
         self._host = host
-        self.growth = Growth(lambda: host.post_message(Grown()))
-        self._work = EngineWork(host, self.growth, opening, snapshots)
+        self.text_buffer = TextBuffer(lambda: host.post_message(Grown()))
+        self._work = EngineWork(host, self.text_buffer, opening, snapshots)
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._waiting: list[Job] = []
         self._current: Job | None = None

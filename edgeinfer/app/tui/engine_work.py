@@ -1,7 +1,7 @@
 """What the engine's thread does for each job: open a model, answer, sum up, change chats, leave.
 
-In: jobs. Out: messages to the app, text into a `Growth`. Runs in one thread; only `stop` and `call_off` are called from
-others. Whatever fails is told, and the text there is stays.
+In: jobs. Out: messages to the app, text into a `TextBuffer`. Runs in one thread; only `stop` and `call_off` are called
+from others. Whatever fails is told, and the text there is stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.answer_figures import runs_of
 from edgeinfer.app.tui.engine import AnswerStream, EngineModel, LoadedModel, ModelSession, Opening, ReadingsOfModel
-from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, EnterChat, Job, OpenModelJob, Summarise
 from edgeinfer.app.tui.messages import (
     Answered,
@@ -37,6 +36,7 @@ from edgeinfer.app.tui.messages import (
     Notified,
     PromptRead,
 )
+from edgeinfer.app.tui.text_buffer import TextBuffer
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotFound
 from edgeinfer.settings import Settings
 
@@ -76,9 +76,9 @@ class _Opened:
 class EngineWork:
     """The model that is open, the session on it, and the chat that was read into it."""
 
-    def __init__(self, host: Host, growth: Growth, opening: Opening, snapshots: Snapshots | None) -> None:
+    def __init__(self, host: Host, text_buffer: TextBuffer, opening: Opening, snapshots: Snapshots | None) -> None:
         self._host = host
-        self._growth = growth
+        self._text_buffer = text_buffer
         self._opening = opening
         self._snapshots = snapshots
         self._loaded: LoadedModel | None = None
@@ -305,7 +305,7 @@ class EngineWork:
             if stopped.is_set():  # asked for before there was a stream to stop
                 stream.stop()
             for piece in stream:
-                self._growth.add(number, piece)
+                self._text_buffer.add(number, piece)
         finally:
             self.stream = None
 

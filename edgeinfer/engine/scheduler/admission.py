@@ -1,9 +1,9 @@
 """Admission: requests begin when there is room for them, and are preempted by those that matter more.
 
 In: tickets, from any thread. Out: those that are active. Answers begin in order of priority; where memory runs short,
-those begun last of the lowest priority are parked: their keys and values wait elsewhere, and they go on with the same
-tokens (vLLM's preemption, Kwon et al., arXiv 2309.06180). Answers that are over leave what they read for others. Makes
-no passes.
+those begun last of the lowest priority are preempted: their keys and values are swapped out, and they go on with the
+same tokens (vLLM's preemption, Kwon et al., arXiv 2309.06180). Answers that are over leave what they read for others.
+Makes no passes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Collection, Iterable
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.parking import Parking
 from edgeinfer.engine.scheduler.prefixes import Prefixes, is_being_read
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
-"""Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be parked."""
+"""Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be preempted."""
 MORE_TOKENS = PAGE
-"""What an answer that has outgrown that is to have room for besides what it has, lest it is parked again at once."""
+"""What an answer that has outgrown that is to have room for besides what it has, lest it is preempted again at once."""
 
 
 class Admission:
@@ -32,7 +32,7 @@ class Admission:
     `shares`: whether sequences can begin with what others have cached.
     """
 
-    def __init__(self, pool: Pool, most_active: int | None, parking: Parking, *, shares: bool) -> None:
+    def __init__(self, pool: Pool, most_active: int | None, swap: SwapSpace, *, shares: bool) -> None:
         limits = pool.executor.limits
         self._pool, self._shares = pool, shares
         self._n_context = limits.n_context
@@ -42,7 +42,7 @@ class Admission:
             self._most_seen = 1 + pages_for(self._windows.tokens + limits.max_tokens)
         most = limits.n_sequences or limits.max_outputs
         self._most_active = min(most_active or most, most)
-        self.parking = parking
+        self.swap = swap
         self.prefixes = Prefixes(pool)
         self._entered: dict[Ticket, None] = {}  # in order
         self._arrivals: deque[Ticket] = deque()
@@ -52,7 +52,7 @@ class Admission:
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
-        """All answers that are not over, those that are just beginning or being parked among them; from any thread."""
+        """All answers that are not over, also while they begin or are preempted; from any thread."""
         return tuple(self._entered.copy())  # others may enter meanwhile
 
     @property
@@ -118,7 +118,7 @@ class Admission:
         """End all answers, and forget what is kept."""
         self.end_all()
         self.prefixes.close()
-        self.parking.close()
+        self.swap.close()
 
     def take_arrivals(self) -> None:
         """Let those that have entered wait in order."""
@@ -156,7 +156,7 @@ class Admission:
         ticket.last_pass = n_passes
         try:
             if ticket.has_begun:
-                self.parking.bring_back(answer.cached)
+                self.swap.swap_in(answer.cached)
             else:
                 ticket.has_begun = True
                 if ticket.shares_prefix and self._shares:
@@ -190,7 +190,7 @@ class Admission:
         return is_being_read(prompt, n_cached, others)
 
     def _make_room_for(self, ticket: Ticket, now_s: float) -> bool:
-        """Whether an answer can begin: there is room, or there is once others that matter less are parked."""
+        """Whether an answer can begin: there is room, or there is once others that matter less are preempted."""
         own_rank = ticket.rank(now_s)
 
         def matters_less(other: Ticket) -> bool:
@@ -209,7 +209,7 @@ class Admission:
                 given_up.append(other)
                 if fits(each for each in self.active if each not in given_up):
                     for each in given_up:
-                        self._park(each)
+                        self._preempt(each)
                     return True
         return False
 
@@ -233,13 +233,13 @@ class Admission:
         idle = [ticket for ticket in able if not ticket.is_wanted]
         chosen = (idle or [each for each in able if not each.is_interactive] or able)[-1]
         chosen.work = None
-        self._park(chosen)
+        self._preempt(chosen)
         return True
 
-    def _park(self, ticket: Ticket) -> None:
+    def _preempt(self, ticket: Ticket) -> None:
         """Take an answer's memory; it goes on when there is room again."""
-        self.parking.put(ticket.answer.cached)
-        ticket.park(time.monotonic())
+        self.swap.swap_out(ticket.answer.cached)
+        ticket.preempt(time.monotonic())
         self.waiting.append(ticket)
         self.active.remove(ticket)
 
@@ -264,7 +264,7 @@ class Admission:
             if ticket in group:
                 group.remove(ticket)
         ticket.work = None
-        self.parking.drop(ticket.answer.cached)
+        self.swap.drop(ticket.answer.cached)
 
     def _release(self, ticket: Ticket) -> None:
         """Keep what is cached of an answer for others, or let whoever owns it decide."""

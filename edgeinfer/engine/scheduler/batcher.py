@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.answering import Answer
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.scheduler import Counts
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.ticket import Ticket, Waiter
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
@@ -44,9 +44,9 @@ class BatchAnswer:
 class Batcher:
     """Leads up to `n_parallel` answers at a time. Runs once."""
 
-    def __init__(self, leader: Leader, tokenizer: Tokenizer, n_parallel: int) -> None:
-        self._leader, self._scheduler, self._tokenizer = leader, leader.scheduler, tokenizer
-        self._pool = leader.scheduler.pool
+    def __init__(self, driver: StepDriver, tokenizer: Tokenizer, n_parallel: int) -> None:
+        self._driver, self._scheduler, self._tokenizer = driver, driver.scheduler, tokenizer
+        self._pool = driver.scheduler.pool
         self._n_parallel = n_parallel
         self._members: dict[Ticket, int] = {}
         self._ended: deque[Ticket] = deque()
@@ -69,7 +69,7 @@ class Batcher:
                 yield from self._enter(requests)
                 if not self._members:
                     return
-                self._leader.wait_for(self._waiter, self._goes_on)
+                self._driver.wait_for(self._waiter, self._goes_on)
                 self.counts.passes = self._scheduler.counts.passes - n_passes
                 self.counts.n_evaluated = self._scheduler.counts.n_evaluated - n_evaluated
                 self.counts.seconds = time.perf_counter() - started

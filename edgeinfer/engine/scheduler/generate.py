@@ -13,9 +13,9 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.answering import Answer
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.engine.speculation.speculator import ClosingSpeculator, Speculator
 from edgeinfer.engine.stats import Stats
@@ -26,7 +26,7 @@ from edgeinfer.scheduling.serving.priority import Priority, checked
 class Generation:
     """One running request. Run `pieces()` once, or `drive` it; `stop()` from any thread ends it within a step.
 
-    `leader`: shared with all answers that may take part in its passes; None: it has its passes alone. `shares_prefix`:
+    `driver`: shared with all answers that may take part in its passes; None: it has its passes alone. `shares_prefix`:
     it begins with what other answers have read, and leaves what it read for others. Raises as `Answer`.
     """
 
@@ -38,11 +38,11 @@ class Generation:
         speculator: Speculator | None = None,
         *,
         opens: Callable[[], ClosingSpeculator] | None = None,
-        leader: Leader | None = None,
+        driver: StepDriver | None = None,
         priority: Priority = "interactive",
         shares_prefix: bool = False,
     ) -> None:
-        self._leader = leader or Leader(Scheduler(cached.pool))
+        self._driver = driver or StepDriver(Scheduler(cached.pool))
         self._answer = Answer(cached, tokenizer, request, speculator, opens=opens)
         drafts = speculator is not None or opens is not None
         self._ticket = Ticket(self._answer, checked(priority), shares_prefix=shares_prefix, drafts=drafts)
@@ -93,21 +93,21 @@ class Generation:
 
     def pieces(self) -> Generator[str, None, None]:
         """Generate: pieces of text as they become certain. Closing it ends the answer as `stop()` does."""
-        ticket, leader = self._ticket, self._leader
-        leader.scheduler.enter(ticket)
+        ticket, driver = self._ticket, self._driver
+        driver.scheduler.enter(ticket)
         try:
-            while (piece := leader.next_piece(ticket)) is not None:
+            while (piece := driver.next_piece(ticket)) is not None:
                 yield piece
         finally:
-            leader.scheduler.abandon(ticket)
+            driver.scheduler.abandon(ticket)
 
     def leave(self) -> None:
         """End it, if it has begun, and forget what was made of it and not taken; over when this returns."""
         if self._ticket.has_entered and not self._ticket.is_over:
-            self._leader.scheduler.leave(self._ticket)
+            self._driver.scheduler.leave(self._ticket)
 
     def drive(self, notify: Callable[[], None]) -> Ticket:
         """Have it made in a thread of its own; `notify` is called there when there is something to take."""
         self._ticket.notify = notify
-        self._leader.drive(self._ticket)
+        self._driver.drive(self._ticket)
         return self._ticket

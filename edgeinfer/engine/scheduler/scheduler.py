@@ -14,8 +14,8 @@ from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
 from edgeinfer.engine.scheduler.answering import BatchWork
-from edgeinfer.engine.scheduler.parking import Parking
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, Given, passes_of
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.engine.speculation.speculator import ALONE, Beside
 from edgeinfer.errors import DoesNotFit, EngineClosed
@@ -40,14 +40,14 @@ class Counts:
 class Scheduler:
     """All running requests on one executor. One thread at a time calls `step`; the rest is for any thread."""
 
-    def __init__(self, pool: Pool, most_active: int | None = None, parking: Parking | None = None) -> None:
+    def __init__(self, pool: Pool, most_active: int | None = None, swap: SwapSpace | None = None) -> None:
         """`most_active`: running requests at a time; None: as many as a pass has outputs."""
         self.pool = pool
         self._limits = pool.executor.limits
         self._passes = passes_of(pool.executor)
         self._advances = isinstance(self._passes, AdvancingPasses)
         self._interruptible = pool.executor.capabilities.interruptible
-        self.admission = Admission(pool, most_active, parking or Parking(), shares=not self._advances)
+        self.admission = Admission(pool, most_active, swap or SwapSpace(), shares=not self._advances)
         self._stopped = AnyStopped(self.admission.active)
         self.pace = Pace()
         self.counts = Counts()
@@ -149,7 +149,7 @@ class Scheduler:
         if able:
             now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, is_watched and each.counts_as_watched(now_s), each.answer.n_missing, each.last_pass)
+                Wish(number, is_watched and each.is_interactive_now(now_s), each.answer.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
             room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs)
@@ -192,7 +192,7 @@ class Scheduler:
         return ticket.work
 
     def _given(self, works: dict[Ticket, Batch]) -> dict[int, Given]:
-        """Run a pass; where memory is short what rests gives it up, then answers begun last are parked."""
+        """Run a pass; where memory is short what rests gives it up, then answers begun last are preempted."""
         if self._interruptible is not None:
             self._interruptible.heed(
                 self.admission.active[0].answer.stop_asked if len(self.admission.active) == 1 else None

@@ -79,7 +79,7 @@ class Ticket:
         self.error: BaseException | None = None
         self.failed_alone = False
         """Whether what went wrong was its own, and no failure of a pass or of the model."""
-        self.n_parked = 0
+        self.n_preempted = 0
         """How often its memory was taken."""
         self.n_taken = 0
         """Tokens of the answer whose text was taken."""
@@ -116,7 +116,7 @@ class Ticket:
             return rank(self.priority, AGED_S if now_s < self._stays_until_s else 0.0)
         return rank(self.priority, now_s - self._waits_since_s)
 
-    def counts_as_watched(self, now_s: float) -> bool:
+    def is_interactive_now(self, now_s: float) -> bool:
         """Whether nobody goes before it: somebody looks at it, or it has waited long."""
         return self.rank(now_s) == rank("interactive", 0.0)
 
@@ -125,10 +125,10 @@ class Ticket:
         if now_s - self._waits_since_s >= AGED_S:
             self._stays_until_s = now_s + AGED_S
 
-    def park(self, now_s: float) -> None:
+    def preempt(self, now_s: float) -> None:
         """Its memory was taken."""
         self.state, self._waits_since_s = "waiting", now_s
-        self.n_parked += 1
+        self.n_preempted += 1
 
     def add(self, piece: str) -> None:
         """Some more text was made."""

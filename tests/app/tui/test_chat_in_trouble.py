@@ -287,7 +287,7 @@ async def test_what_a_left_answer_still_says_is_not_the_next_ones(make: Make) ->
         left = app.chat_screen.chat.number
         await say(pilot, "/new")
         await say(pilot, "Second")
-        app.chat_screen.engine.growth.add(app.chat_screen.writing.job - 1, "old2 ")  # said as it was stopped
+        app.chat_screen.engine.text_buffer.add(app.chat_screen.writing.job - 1, "old2 ")  # said as it was stopped
         script.go()
         await quiet(app, pilot)
         assert app.chat_screen.transcript.last_answer.source == "new1 new2"

@@ -102,7 +102,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
     def take_text(self) -> None:
         """Show and save what has come, and what it came to."""
         writing = self.writing
-        text = self.engine.growth.take(None if writing is None else writing.job)
+        text = self.engine.text_buffer.take(None if writing is None else writing.job)
         if writing is None or not text:
             return
         writing.pieces.append(text)

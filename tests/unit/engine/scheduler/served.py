@@ -13,9 +13,9 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.answering import Answer
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.leading import Leader
-from edgeinfer.engine.scheduler.parking import Parking
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.graph.step import Step
 from edgeinfer.models.text import Tokenizer
@@ -52,13 +52,13 @@ class Served:
         n_pages: int = 24,
         n_context: int = 256,
         most_active: int | None = None,
-        parking: Parking | None = None,
+        swap: SwapSpace | None = None,
     ) -> None:
         self.tokenizer, self.n_pages = tokenizer, n_pages
         self.lane = CountingLane(n_pages)
         self.pool = Pool(Executor(SlotDevice(N_VOCAB), self.lane, Limits(n_context, n_pages, 32, 8), "slots"))
-        self.scheduler = Scheduler(self.pool, most_active, parking)
-        self.leader = Leader(self.scheduler)
+        self.scheduler = Scheduler(self.pool, most_active, swap)
+        self.driver = StepDriver(self.scheduler)
 
     def under_way(self) -> dict[Ticket, Request]:
         """Three answers, some passes after they began."""

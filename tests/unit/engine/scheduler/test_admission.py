@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler import scheduler
-from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
@@ -25,29 +25,29 @@ def tokenizer(tiny_model: Path) -> Tokenizer:
         return Tokenizer.from_metadata(file.metadata)
 
 
-def test_an_answer_is_among_those_that_entered_while_it_begins_and_while_it_is_parked(
+def test_an_answer_is_among_those_that_entered_while_it_begins_and_while_it_is_preempted(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tokenizer, n_pages=5)
     found: list[tuple[Ticket, ...]] = []
     behind = served.ticket(request(range(3, 133), 60, 1), "background", shares=False)
-    begin, put = behind.answer.begin, served.scheduler.admission.parking.put
+    begin, put = behind.answer.begin, served.scheduler.admission.swap.swap_out
 
     def beginning(*, is_first: bool) -> None:
         found.append(served.scheduler.admission.tickets)  # as another thread looks meanwhile
         begin(is_first=is_first)
 
-    def parking(cached: object) -> None:
+    def swapping(cached: object) -> None:
         found.append(served.scheduler.admission.tickets)
         put(cached)
 
     monkeypatch.setattr(behind.answer, "begin", beginning)
-    monkeypatch.setattr(served.scheduler.admission.parking, "put", parking)
+    monkeypatch.setattr(served.scheduler.admission.swap, "swap_out", swapping)
     served.scheduler.step()
     watched = served.ticket(request(range(60, 160), 60, 2), driven=False, shares=False)
     served.scheduler.step()
     assert found == [(behind,), (behind, watched)]
-    assert behind.n_parked == 1
+    assert behind.n_preempted == 1
     assert served.scheduler.has_driven
     served.scheduler.close()
     assert served.scheduler.admission.tickets == ()
@@ -67,7 +67,7 @@ def test_a_stop_ends_answers_that_wait_whoever_is_before_them(tokenizer: Tokeniz
     assert second.answer.n_generated == 0
 
 
-def test_a_parked_stream_that_nobody_reads_takes_no_room_from_others(tokenizer: Tokenizer) -> None:
+def test_a_preempted_stream_that_nobody_reads_takes_no_room_from_others(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=5)
     left = request(range(3, 103), 100)
     idle = served.ticket(left, driven=False)
@@ -75,18 +75,18 @@ def test_a_parked_stream_that_nobody_reads_takes_no_room_from_others(tokenizer: 
         served.scheduler.step()
     behind = served.ticket(request(range(60, 200), 100, 3), "background", shares=False)
     served.run(behind)
-    assert (idle.n_parked, behind.n_parked) == (1, 0)
-    while served.leader.next_piece(idle) is not None:
+    assert (idle.n_preempted, behind.n_preempted) == (1, 0)
+    while served.driver.next_piece(idle) is not None:
         pass
     assert idle.answer.text == served.alone(left).text
 
 
 def test_nobody_waits_for_a_prefix_that_a_stream_reads_that_nobody_asks(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    served = Served(tokenizer, n_pages=8, parking=Parking(0, lambda: tmp_path / "none"))
+    served = Served(tokenizer, n_pages=8, swap=SwapSpace(0, lambda: tmp_path / "none"))
     idle = served.ticket(request(range(3, 103), 100), driven=False)
     while idle.is_wanted:
         served.scheduler.step()
-    served.scheduler.admission.parking.put(idle.answer.cached)  # forgotten: there is no place for it
+    served.scheduler.admission.swap.swap_out(idle.answer.cached)  # forgotten: there is no place for it
     wanted = request([*range(3, 103), 150], 10, 5)
     late = served.ticket(wanted)
     served.run(late)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
@@ -40,7 +40,7 @@ JOBS = st.lists(
 def test_whatever_comes_each_answer_is_what_it_is_alone(
     tokenizer: Tokenizer, jobs: list[tuple], n_pages: int, most_active: int, ram_bytes: int
 ) -> None:
-    served = Served(tokenizer, n_pages=n_pages, most_active=most_active, parking=Parking(ram_bytes))
+    served = Served(tokenizer, n_pages=n_pages, most_active=most_active, swap=SwapSpace(ram_bytes))
     wanted = [request(range(first, first + n), n_answer, n) for _, n, first, n_answer, _, _ in jobs]
     entered: dict[int, Ticket] = {}
     for number in range(4000):
@@ -61,7 +61,7 @@ def test_whatever_comes_each_answer_is_what_it_is_alone(
         assert ticket.answer.tokens == whole.tokens[:n]
         assert n == len(whole.tokens) or ticket.answer.stats.finish_reason == "cancelled"
     assert served.scheduler.admission.tickets == ()
-    assert served.scheduler.admission.parking.ram_bytes == 0
+    assert served.scheduler.admission.swap.ram_bytes == 0
     served.scheduler.close()
     assert served.pool.executor.n_free_pages == n_pages
     assert served.pool.members == ()

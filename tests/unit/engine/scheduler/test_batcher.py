@@ -21,8 +21,8 @@ from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.engine.scheduler import admission as loop
 from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed
 from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
@@ -63,7 +63,7 @@ def request(prompt: Sequence[int], n: int | None, seed: int = 1, **options: obje
 
 
 def batcher_of(pool: Pool, tokenizer: Tokenizer, n_parallel: int) -> Batcher:
-    return Batcher(Leader(Scheduler(pool)), tokenizer, n_parallel)
+    return Batcher(StepDriver(Scheduler(pool)), tokenizer, n_parallel)
 
 
 def answered(batcher: Batcher, requests: Sequence[Request]) -> dict[int, BatchAnswer]:
@@ -128,7 +128,7 @@ def test_answers_whose_memory_was_taken_are_the_same(tokenizer: Tokenizer, monke
     roomy = answered(batcher_of(other_pool, tokenizer, 6), requests)
     assert {n: each.tokens for n, each in found.items()} == {n: each.tokens for n, each in roomy.items()}
     assert all(each.stats is not None and each.stats.finish_reason == "length" for each in found.values())
-    assert batcher._scheduler.admission.parking.counts.in_ram > 0
+    assert batcher._scheduler.admission.swap.counts.in_ram > 0
     assert sum(lane.sizes) == sum(other_lane.sizes)  # nothing was read twice
     assert pool.executor.n_free_pages == 6
 

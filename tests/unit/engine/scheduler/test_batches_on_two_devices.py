@@ -26,9 +26,9 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import RescuedBatches
 from edgeinfer.engine.scheduler.answering import Answer
 from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, passes_of
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.stream import Prompt
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
@@ -82,7 +82,7 @@ def alone(model: Path) -> Executor:
 def answered(evaluator: SequenceEvaluator, tokenizer: Tokenizer, wanted: list[Request]) -> dict[int, BatchAnswer]:
     pool = Pool(evaluator)
     try:
-        batcher = Batcher(Leader(Scheduler(pool)), tokenizer, 4)
+        batcher = Batcher(StepDriver(Scheduler(pool)), tokenizer, 4)
         found = {each.number: each for each in batcher.answers(Numbered(n, each) for n, each in enumerate(wanted))}
         assert sorted(found) == list(range(len(wanted)))
         return found
@@ -166,7 +166,7 @@ def test_a_batch_goes_on_once_there_is_memory_for_another_device(
 def test_stopping_ends_what_is_under_way(tiny_model: Path, tokenizer: Tokenizer, wanted: list[Request]) -> None:
     executor = shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0)
     pool = Pool(executor)
-    batcher = Batcher(Leader(Scheduler(pool)), tokenizer, 4)
+    batcher = Batcher(StepDriver(Scheduler(pool)), tokenizer, 4)
     answers = batcher.answers(Numbered(number, each) for number, each in enumerate(wanted))
     assert next(answers).number == 3
     batcher.stop()

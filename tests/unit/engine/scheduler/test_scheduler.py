@@ -13,8 +13,8 @@ import pytest
 from edgeinfer.engine.scheduler import prefixes
 from edgeinfer.engine.scheduler import ticket as tickets
 from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.leading import Leader
-from edgeinfer.engine.scheduler.parking import Parking
+from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Step
@@ -51,41 +51,41 @@ def test_somebody_who_comes_takes_memory_from_background_answers_and_they_go_on(
     ticket = served.ticket(watched)
     served.run(ticket)
     served.same(ticket, watched)
-    assert served.scheduler.admission.parking.counts.in_ram > 0
+    assert served.scheduler.admission.swap.counts.in_ram > 0
     assert not any(each.is_over for each in entered)
     served.run(*entered)
     for other, each in zip(entered, behind, strict=True):
         served.same(other, each)
-    counts = served.scheduler.admission.parking.counts
-    assert (counts.back, counts.forgotten, served.scheduler.admission.parking.ram_bytes) == (counts.in_ram, 0, 0)
-    assert sum(each.n_parked for each in entered) == counts.in_ram
+    counts = served.scheduler.admission.swap.counts
+    assert (counts.swapped_in, counts.dropped, served.scheduler.admission.swap.ram_bytes) == (counts.in_ram, 0, 0)
+    assert sum(each.n_preempted for each in entered) == counts.in_ram
 
 
 @pytest.mark.parametrize("place", ["ram", "disk", "nowhere"])
-def test_a_parked_answer_is_the_same_wherever_it_waited(
+def test_a_preempted_answer_is_the_same_wherever_it_waited(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    parking = Parking(1 << 30 if place == "ram" else 0, lambda: tmp_path)
+    swap = SwapSpace(1 << 30 if place == "ram" else 0, lambda: tmp_path)
     if place == "nowhere":
 
         def full(**_: object) -> None:
             raise OSError("no space left on device")
 
         monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    served = Served(tokenizer, n_pages=5, parking=parking)
+    served = Served(tokenizer, n_pages=5, swap=swap)
     first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
     behind = served.ticket(first, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
     watched = served.ticket(second, shares=False)
     served.run(watched)
-    assert behind.n_parked == 1
+    assert behind.n_preempted == 1
     assert list(tmp_path.iterdir()) == []  # files have no name
     served.run(behind)
     served.same(behind, first)
     served.same(watched, second)
-    counts = parking.counts
-    assert (counts.in_ram, counts.on_disk, counts.forgotten) == {"ram": (1, 0, 0), "disk": (0, 1, 0)}.get(
+    counts = swap.counts
+    assert (counts.in_ram, counts.on_disk, counts.dropped) == {"ram": (1, 0, 0), "disk": (0, 1, 0)}.get(
         place, (0, 0, 1)
     )
     n_read = sum(served.lane.sizes)
@@ -93,21 +93,21 @@ def test_a_parked_answer_is_the_same_wherever_it_waited(
     assert served.pool.executor.n_free_pages == 5
 
 
-def test_a_parked_file_that_cannot_be_read_back_costs_time_and_no_token(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    parking = Parking(0, lambda: tmp_path)
-    served = Served(tokenizer, n_pages=5, parking=parking)
+def test_a_swap_file_that_cannot_be_read_back_costs_time_and_no_token(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    swap = SwapSpace(0, lambda: tmp_path)
+    served = Served(tokenizer, n_pages=5, swap=swap)
     first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
     behind = served.ticket(first, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
     watched = served.ticket(second, shares=False)
-    while not behind.n_parked:
+    while not behind.n_preempted:
         served.scheduler.step()
-    (kept,) = parking._parked.values()
+    (kept,) = swap._swapped.values()
     kept.file.truncate(10)
     served.run(watched, behind)
     served.same(behind, first)
-    assert parking.counts.forgotten == 1
+    assert swap.counts.dropped == 1
 
 
 def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer) -> None:
@@ -165,9 +165,9 @@ def test_streams_that_nobody_asks_get_a_few_pieces_ahead_and_give_way(tokenizer:
     more = [request(range(60 + n, 200), 50, n) for n in range(2)]
     entered = [served.ticket(each, "background", shares=False) for each in more]
     served.run(*entered)
-    assert idle.n_parked
+    assert idle.n_preempted
     pieces = []
-    while (piece := served.leader.next_piece(idle)) is not None:
+    while (piece := served.driver.next_piece(idle)) is not None:
         pieces.append(piece)
     assert "".join(pieces) == served.alone(left).text
 
@@ -178,7 +178,7 @@ def test_leaving_forgets_what_nobody_has_seen(tokenizer: Tokenizer) -> None:
     ticket = served.ticket(wanted)
     while ticket.answer.n_generated < 20:
         served.scheduler.step()
-    seen = "".join(served.leader.next_piece(ticket) or "" for _ in range(5))
+    seen = "".join(served.driver.next_piece(ticket) or "" for _ in range(5))
     served.scheduler.leave(ticket)
     assert ticket.is_over
     assert ticket.answer.text == seen
@@ -194,7 +194,7 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
     wanted = request(range(3, 40), 50)
 
     def begun() -> Generation:
-        generation = Generation(served.pool.open(), tokenizer, wanted, leader=served.leader)
+        generation = Generation(served.pool.open(), tokenizer, wanted, driver=served.driver)
         pieces = generation.pieces()
         shown = next(pieces)
         assert served.scheduler.admission.active
@@ -214,7 +214,7 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
             holds.set()
             ends.wait(10)
 
-    pieces = Generation(served.pool.open(), tokenizer, wanted, leader=served.leader).pieces()
+    pieces = Generation(served.pool.open(), tokenizer, wanted, driver=served.driver).pieces()
     next(pieces)
     thread = threading.Thread(target=hold)
     thread.start()
@@ -232,7 +232,7 @@ def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_ove
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tokenizer)
-    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), leader=served.leader).pieces()
+    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), driver=served.driver).pieces()
     next(pieces)
     last = served.ticket(request([7], 1))
     real = served.lane.run
@@ -262,7 +262,7 @@ def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch:
     served.run(fine, broken)
     served.same(fine, good)
     with pytest.raises(EdgeInferError, match="no such token"):
-        served.leader.next_piece(broken)
+        served.driver.next_piece(broken)
 
 
 def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_a_failed_pass_fails_all_that_took_part(tokenizer: Tokenizer) -> None:
     for ticket in entered:
         ticket.take_all()
         with pytest.raises(EdgeInferError, match="the device is gone"):
-            served.leader.next_piece(ticket)
+            served.driver.next_piece(ticket)
 
 
 def test_threads_lead_for_each_other(tokenizer: Tokenizer) -> None:
@@ -304,7 +304,7 @@ def test_threads_lead_for_each_other(tokenizer: Tokenizer) -> None:
     found: dict[int, Generation] = {}
 
     def stream(number: int) -> None:
-        generation = Generation(served.pool.open(), tokenizer, wanted[number], leader=served.leader)
+        generation = Generation(served.pool.open(), tokenizer, wanted[number], driver=served.driver)
         found[number] = generation
         list(generation.pieces())
 
@@ -333,19 +333,19 @@ def test_the_engines_thread_leads_where_nobody_waits_and_sleeps_when_there_is_no
         over, left = threading.Event(), [3]
         made: list[Ticket] = []
         for each in wanted:
-            generation = Generation(served.pool.reserve(), tokenizer, each, leader=served.leader, shares_prefix=True)
+            generation = Generation(served.pool.reserve(), tokenizer, each, driver=served.driver, shares_prefix=True)
 
             made.append(generation.drive(partial(told, generation, left, over)))
         assert over.wait(30)
         for ticket, each in zip(made, wanted, strict=True):
             served.same(ticket, each)
     n_passes = served.scheduler.counts.passes
-    thread = served.leader._thread
+    thread = served.driver._thread
     assert thread is not None
     assert thread.is_alive()
-    assert not served.leader._demand.is_set()
+    assert not served.driver._demand.is_set()
     assert served.scheduler.counts.passes == n_passes
-    served.leader.close()
+    served.driver.close()
     assert not thread.is_alive()
 
 
@@ -354,13 +354,13 @@ def test_closing_ends_what_is_in_the_making_and_what_waits(tokenizer: Tokenizer)
     entered = [served.ticket(request([7 + n], 60), driven=False) for n in range(3)]
     for _ in range(4):
         served.scheduler.step()
-    served.leader.close()
+    served.driver.close()
     assert all(ticket.is_over for ticket in entered)
     assert {ticket.answer.stats.finish_reason for ticket in entered} == {"cancelled"}
     served.pool.close()
     late = served.ticket(request([7], 5))
     with pytest.raises(EngineClosed):
-        Leader(served.scheduler).next_piece(late)
+        StepDriver(served.scheduler).next_piece(late)
 
 
 def test_a_bug_in_the_engines_thread_reaches_who_waits(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,9 +371,9 @@ def test_a_bug_in_the_engines_thread_reaches_who_waits(tokenizer: Tokenizer, mon
 
     monkeypatch.setattr(served.scheduler, "step", broken)
     over = threading.Event()
-    generation = Generation(served.pool.reserve(), tokenizer, request([5], 5), leader=served.leader)
+    generation = Generation(served.pool.reserve(), tokenizer, request([5], 5), driver=served.driver)
     ticket = generation.drive(over.set)
     assert over.wait(30)
     with pytest.raises(RuntimeError, match="unheard of"):
-        served.leader.next_piece(ticket)
-    served.leader.close()
+        served.driver.next_piece(ticket)
+    served.driver.close()

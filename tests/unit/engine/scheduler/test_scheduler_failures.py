@@ -29,7 +29,7 @@ def test_what_goes_wrong_before_a_pass_is_the_failure_of_the_answer_whose_it_is(
     served.run(fine, other)
     served.same(fine, good)
     with pytest.raises(BrokenPipeError):
-        served.leader.next_piece(other)
+        served.driver.next_piece(other)
 
 
 def test_a_signal_before_a_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Answers that are parked: whatever goes wrong on the way out or back costs time and no token."""
+"""Answers that are preempted: whatever goes wrong on the way out or back costs time and no token."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import Rescued
-from edgeinfer.engine.scheduler.leading import Leader
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.lane import SlotDevice
@@ -49,8 +49,8 @@ def test_an_answer_that_cannot_be_put_away_goes_on(
     served.run(watched, behind)
     served.same(watched, SECOND)
     served.same(behind, FIRST)
-    assert behind.n_parked == 1
-    assert served.scheduler.admission.parking.counts.forgotten == (broken_off is MemoryError)
+    assert behind.n_preempted == 1
+    assert served.scheduler.admission.swap.counts.dropped == (broken_off is MemoryError)
     assert served.pool.executor.n_free_pages == 5
 
 
@@ -63,7 +63,7 @@ def test_what_another_device_kept_is_read_again(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=5)
     served.pool = Pool(Rescued(opened("gpu", 25), lambda: opened("cpu", 10**9)))
     served.scheduler = Scheduler(served.pool)
-    served.leader = Leader(served.scheduler)
+    served.driver = StepDriver(served.scheduler)
     behind = served.ticket(FIRST, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
@@ -72,13 +72,13 @@ def test_what_another_device_kept_is_read_again(tokenizer: Tokenizer) -> None:
     assert served.pool.executor.device == "cpu"
     served.same(watched, SECOND)
     served.same(behind, FIRST)
-    counts = served.scheduler.admission.parking.counts
-    assert (counts.in_ram, counts.back, counts.forgotten) == (1, 0, 1)
+    counts = served.scheduler.admission.swap.counts
+    assert (counts.in_ram, counts.swapped_in, counts.dropped) == (1, 0, 1)
 
 
 def test_an_answer_that_has_outgrown_what_was_expected_is_brought_back_once_it_has_room(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=10, n_context=1024)
     entered = [served.ticket(request(range(3, 13), 440, seed), shares=False) for seed in range(2)]
     served.run(*entered)
-    assert [ticket.n_parked for ticket in entered] == [0, 1]
+    assert [ticket.n_preempted for ticket in entered] == [0, 1]
     assert sum(served.lane.sizes) == 2 * (10 + 439)  # nothing was read again

@@ -1,8 +1,8 @@
-"""Who makes a scheduler's passes: whoever waits for a piece of an answer, or a thread of its own.
+"""Which thread makes a scheduler's steps: one that waits for text, or one of the engine's own.
 
-In: tickets whose pieces somebody wants. Out: passes, one after another, by one thread at a time. A stream alone works
-in its caller's thread, with no hand-over. Where several wait one of them leads for all, and when it has what it
-wanted the next one does. The thread leads while there are tickets that nobody can wait for: those of event loops.
+In: tickets whose text is asked for. Out: steps, one after another, by one thread at a time. A single stream works in
+its caller's thread, with no hand-over. Where several wait one of them steps for all, and the next one does when that
+one has its text. The engine's thread steps for tickets that no thread can wait for: those of event loops.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from edgeinfer.engine.scheduler.ticket import Ticket, Waiter
 from edgeinfer.errors import EngineClosed
 
 LOOK_S = 0.5
-"""Whoever waits looks by itself after so long, whatever happened to who led."""
+"""A waiting thread looks by itself after so long, whatever happened to the one that drove."""
 PAUSE_S = 0.002
-"""Between passes in which nobody could take part."""
+"""Between steps in which no request could take part."""
 
 
-class Leader:
-    """Has passes made. For any thread; `close()` ends its own."""
+class StepDriver:
+    """Has steps made. For any thread; `close()` ends its own."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._lead = threading.Lock()
+        self._driving = threading.Lock()
         self._waiters: list[Waiter] = []
         self._demand = threading.Event()
         self._closing = False
@@ -43,12 +43,12 @@ class Leader:
         return piece
 
     def wait_for(self, waiter: Waiter, is_ready: Callable[[], bool]) -> None:
-        """Return when it is ready: lead until then, or sleep while another thread leads."""
-        if self._lead.acquire(blocking=False):
+        """Return when it is ready: drive until then, or sleep while another thread drives."""
+        if self._driving.acquire(blocking=False):
             try:
                 self._step_until(is_ready)
             finally:
-                self._lead.release()
+                self._driving.release()
                 if self._waiters:
                     self._hand_on()
             return
@@ -56,11 +56,11 @@ class Leader:
         self._waiters.append(waiter)
         try:
             while not is_ready():
-                if self._lead.acquire(blocking=False):
+                if self._driving.acquire(blocking=False):
                     try:
                         self._step_until(is_ready)
                     finally:
-                        self._lead.release()
+                        self._driving.release()
                 else:
                     waiter.wait(LOOK_S)
         finally:
@@ -69,7 +69,7 @@ class Leader:
             self._hand_on()
 
     def drive(self, ticket: Ticket) -> None:
-        """Have an answer made by a thread of its own, whether somebody asks for pieces or not. Raises EngineClosed."""
+        """Have an answer made by the engine's thread, whether its text is asked for or not. Raises EngineClosed."""
         with self._starting:
             if self._closing:
                 raise EngineClosed("the model is closed; load it again")
@@ -81,7 +81,7 @@ class Leader:
         self._demand.set()
 
     def close(self) -> None:
-        """End the thread and all answers; whoever waits is told."""
+        """End the thread and all answers, and wake those that wait for them."""
         with self._starting:
             self._closing = True
         self.scheduler.close()
@@ -97,7 +97,7 @@ class Leader:
                 time.sleep(PAUSE_S)
 
     def _hand_on(self) -> None:
-        """Let somebody else lead who waits."""
+        """Let another thread drive that waits."""
         for waiter in tuple(self._waiters):
             waiter.wake()
             return
@@ -107,9 +107,9 @@ class Leader:
             self._demand.wait()
             self._demand.clear()
             while self.scheduler.has_driven and not self._closing:
-                with self._lead:
+                with self._driving:
                     try:
                         self._step_until(lambda: self._closing or not self.scheduler.has_driven)
-                    except Exception as reason:  # whatever it was, nobody may wait for ever
+                    except Exception as reason:  # whatever it was, no thread may wait for ever
                         self.scheduler.fail_all(reason)
             self._hand_on()
