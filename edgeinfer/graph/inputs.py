@@ -1,7 +1,7 @@
 """What a pass is given besides token ids: rows of numbers in place of them, and three positions a token.
 
 An encoder of images or sound makes rows as wide as the model. A model with multi-axis rotary embedding distinguishes
-the tokens of an image by three positions: temporal, height, width. Knows no encoder, and nothing of how texts are compared.
+the tokens of an image by three positions: temporal, height, width. Knows no encoder, nor how texts are compared.
 """
 
 from __future__ import annotations

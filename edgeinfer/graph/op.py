@@ -1,7 +1,7 @@
 """What every op says of itself: what it reads and writes, its weights, what it costs, and what it means in NumPy.
 
-An op is a frozen record. Shapes use one legend: T new tokens of a pass, O rows whose logits are requested, D model width,
-H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Knows no file, no device and no plan.
+An op is a frozen record. Shapes use one legend: T new tokens of a pass, O rows whose logits are requested, D model
+width, H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Knows no file, no device and no plan.
 """
 
 from __future__ import annotations

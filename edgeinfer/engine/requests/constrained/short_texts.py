@@ -1,8 +1,9 @@
 """A short text that a regular expression matches, and one for each format of JSON Schema.
 
-In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try: anchors
-and word boundaries are not checked. Groups, alternatives and repeats are read here, and `re` says which character a set
-or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas and no tokens.
+In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try:
+anchors and word boundaries are not checked. Groups, alternatives and repeats are read here, and `re` says which
+character a set or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas and
+no tokens.
 """
 
 from __future__ import annotations
