@@ -1,9 +1,8 @@
 """A short text that a regular expression matches, and one for each format of JSON Schema.
 
-In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try:
+In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try, since
 anchors and word boundaries are not checked. Groups, alternatives and repeats are read here, and `re` says which
-character a set or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas and
-no tokens.
+character a set or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas.
 """
 
 from __future__ import annotations
@@ -90,7 +89,8 @@ def _character(pattern: str) -> str:
     """A character that a literal, an escape or a set matches. Raises ValueError where none was found."""
     by_number = [chr(int(two or four, 16)) for two, four in _BY_NUMBER.findall(pattern)]
     matches = re.compile(pattern).fullmatch
-    for character in [*_USUAL, *by_number, *pattern, *"\n\t\r\f\v"]:
+    candidates: list[str] = [*_USUAL, *by_number, *pattern, *"\n\t\r\f\v"]
+    for character in candidates:
         if matches(character):
             return character
     raise ValueError(f"no character matches {pattern}")
