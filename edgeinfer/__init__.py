@@ -13,20 +13,20 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
 if TYPE_CHECKING:
+    from edgeinfer.engine.batch_stream import BatchStream as BatchStream
+    from edgeinfer.engine.batch_stream import Prompt as Prompt
     from edgeinfer.engine.kv.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.model_info import ModelInfo as ModelInfo
     from edgeinfer.engine.model_info import QueueStats as QueueStats
-    from edgeinfer.engine.requests.logprobs import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
-    from edgeinfer.engine.scheduler.live import DraftSpan as DraftSpan
-    from edgeinfer.engine.scheduler.live import RequestProgress as RequestProgress
-    from edgeinfer.engine.scheduler.stream import BatchStream as BatchStream
-    from edgeinfer.engine.scheduler.stream import Prompt as Prompt
+    from edgeinfer.engine.scheduler.stats import DraftSpan as DraftSpan
+    from edgeinfer.engine.scheduler.stats import RequestProgress as RequestProgress
+    from edgeinfer.engine.scheduler.stats import Stats as Stats
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.session import Session as Session
-    from edgeinfer.engine.stats import Stats as Stats
     from edgeinfer.engine.stream import TextStream as TextStream
     from edgeinfer.errors import BadBundle as BadBundle
     from edgeinfer.errors import BadFlag as BadFlag
@@ -98,20 +98,20 @@ def _home(name: str) -> str:
     """The module that defines a public name."""
     homes = {
         "BatchAnswer": "engine.scheduler.batcher",
-        "BatchStream": "engine.scheduler.stream",
+        "BatchStream": "engine.batch_stream",
         "LLM": "engine.llm",
         "ModelInfo": "engine.model_info",
-        "RequestProgress": "engine.scheduler.live",
+        "RequestProgress": "engine.scheduler.stats",
         "QueueStats": "engine.model_info",
-        "DraftSpan": "engine.scheduler.live",
+        "DraftSpan": "engine.scheduler.stats",
         "Message": "models.text",
-        "Prompt": "engine.scheduler.stream",
+        "Prompt": "engine.batch_stream",
         "PromptRows": "engine.kv.prompt_rows",
         "SamplingSettings": "engine.requests.sampling",
         "Session": "engine.session",
-        "Stats": "engine.stats",
+        "Stats": "engine.scheduler.stats",
         "TextStream": "engine.stream",
-        "TokenLogprobs": "engine.requests.logprobs",
+        "TokenLogprobs": "engine.scheduler.token_choice",
         "ToolCall": "models.text.tools",
         "load": "engine.loading",
     }

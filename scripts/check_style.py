@@ -18,7 +18,7 @@ FRONT_DOORS = {
     "app/cli.py",
     "app/tui/app.py",
     "app/server/app.py",
-    "engine/scheduler/generate.py",
+    "engine/scheduler/step_driver.py",
     "engine/run/executor.py",
 }
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}

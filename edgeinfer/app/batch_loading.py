@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.scheduler.replicas import Cores, Replicas
+    from edgeinfer.engine.replicas import Cores, Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
 
 def _opened(settings: Settings, path: Path, wanted: BatchSettings) -> Replicas:
     """The model at a path, once or on several worker pools of cores."""
-    from edgeinfer.engine.scheduler.replicas import Replicas
+    from edgeinfer.engine.replicas import Replicas
 
     worker_pools = _worker_pools(settings, path, wanted)
     each = -(-wanted.parallel // max(1, len(worker_pools)))
@@ -58,8 +58,8 @@ def _check_schedule(settings: Settings) -> None:
 def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
     """The cores of each replica; () for one model that is loaded as any other."""
     from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.engine.replicas import even_worker_pools, planned_worker_pools
     from edgeinfer.engine.run.limits import context_of
-    from edgeinfer.engine.scheduler.replicas import even_worker_pools, planned_worker_pools
     from edgeinfer.models.load import open_model
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import read_topology

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
 
 SHARE = 0.5
 """Of the context, that is used at most after compaction."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.measure.experience import Adjustment
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.machine.profile import Profile
 
 MADE_MIN = 32

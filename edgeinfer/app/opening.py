@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.probing.racing.choosing import Race
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
 
 
 def given_options(context: typer.Context) -> dict[str, object]:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from edgeinfer.engine.batch_stream import BatchStream, Prompt
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
@@ -22,10 +23,9 @@ from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.scheduler.batcher import Batcher
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.scheduler.stream import BatchStream, Prompt
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -90,7 +90,7 @@ class LLM(TextReader):
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs)
         self.drafts = drafts
-        self._recent: deque[Generation] = deque(maxlen=RECENT)
+        self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         self.info = info
         self.telemetry = Telemetry(self._driver.scheduler, subject, info)
@@ -174,17 +174,11 @@ class LLM(TextReader):
 
     def _answer(self, request: Request, priority: Priority) -> TextStream:
         self._pool.check_open()
-        generation = Generation(
-            self._pool.reserve(),
-            self._tokenizer,
-            request,
-            opens=None if self.drafts is None else self.drafts.session,
-            driver=self._driver,
-            priority=priority,
-            shares_prefix=True,
-        )
-        self._recent.append(generation)
-        return TextStream(generation)
+        opens = None if self.drafts is None else self.drafts.session
+        own = self._pool.reserve(), self._tokenizer, request
+        sequence = ScheduledSequence(*own, opens=opens, priority=priority, shares_prefix=True)
+        self._recent.append(sequence)
+        return TextStream(sequence, self._driver)
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
         """The tokens of the last answer to a conversation that begins so."""

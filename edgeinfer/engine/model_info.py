@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.engine.scheduler.live import RequestProgress
+from edgeinfer.engine.scheduler.stats import RequestProgress
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.settings import KVKind, Mode

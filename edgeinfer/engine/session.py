@@ -17,7 +17,8 @@ from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options, Request
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
@@ -51,8 +52,8 @@ class Session:
         self._drafts = drafts
         self._speculator: SessionDrafts | None = None
         self._kv_bytes = kv_bytes
-        self._driver = driver
-        self._last: Generation | None = None
+        self._driver = driver or StepDriver(Scheduler(cached.pool))
+        self._last: ScheduledSequence | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -153,8 +154,8 @@ class Session:
     def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()
         own = self._cached, self._prompts.tokenizer, request, self.speculator
-        self._last = Generation(*own, driver=self._driver, priority=priority)
-        return TextStream(self._last)
+        self._last = ScheduledSequence(*own, priority=priority)
+        return TextStream(self._last, self._driver)
 
     def _known(self) -> tuple[int, ...]:
         """Tokens read or generated: those cached, and the last one of an answer, which is not."""

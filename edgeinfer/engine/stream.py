@@ -1,7 +1,8 @@
 """A stream of text: what `chat` and `complete` return.
 
-In: a `Generation`. Out: its pieces, through a plain iterator, whose caller's thread makes them, or an asynchronous one,
-for which the engine's thread does. Starts no event loop and no work before it is asked for a piece.
+In: a sequence that the scheduler drives. Out: its text in pieces, through a plain iterator, whose caller's thread makes
+them, or an asynchronous one, for which the engine's thread does. Starts no event loop and no work before it is asked
+for a piece.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edgeinfer.engine.requests.logprobs import TokenLogprobs
-from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
+from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
 from edgeinfer.models.text.tools import ToolCall, ToolReader
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ class TextStream:
     which keeps what there is.
     """
 
-    def __init__(self, generation: Generation) -> None:
-        """Nothing is generated before the first piece is asked for."""
-        self._generation = generation
-        self._pieces = generation.pieces()
+    def __init__(self, sequence: ScheduledSequence, driver: StepDriver) -> None:
+        """Nothing is generated before the first piece is asked for. `driver`: makes steps for all on its scheduler."""
+        self._sequence, self._driver = sequence, driver
+        self._pieces = driver.pieces(sequence)
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[str]:
@@ -61,44 +62,43 @@ class TextStream:
         loop, arrived, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
         def notify() -> None:
-            _tell(loop, arrived)
+            _set(loop, arrived)
             if self.stats is not None:
-                _tell(loop, ended)
+                _set(loop, ended)
 
-        ticket = self._generation.drive(notify)
+        sequence = self._sequence
+        self._driver.drive(sequence, notify)
         try:
-            while not (ticket.is_over and not ticket.has_pieces):
-                pieces = []
-                while (piece := ticket.take()) is not None:
-                    pieces.append(piece)
+            while not (sequence.is_over and not sequence.output.n_pieces):
+                pieces = sequence.output.take_all()
                 if pieces:
                     yield pieces
-                    if every_s and not ticket.is_over:
+                    if every_s and not sequence.is_over:
                         with suppress(TimeoutError):
                             async with asyncio.timeout(every_s):
                                 await ended.wait()
-                elif not ticket.is_over:
+                elif not sequence.is_over:
                     await arrived.wait()
                     arrived.clear()
-            if ticket.error is not None:
-                raise ticket.error
+            if sequence.error is not None:
+                raise sequence.error
         finally:
             self.stop()
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return self._generation.text
+        return self._sequence.output.text(self._sequence.n_seen)
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, the end-of-generation token not among them."""
-        return self._generation.tokens
+        return self._sequence.tokens[: self._sequence.n_seen]
 
     @property
     def reader(self) -> ToolReader | None:
-        """Who tells calls from content in the text, piece by piece; None where nothing may be called."""
-        tools = self._generation.tools
+        """Tells calls from content in the text, piece by piece; None where the request has no tools."""
+        tools = self._sequence.request.tools
         return None if tools is None else tools.reader()
 
     @property
@@ -121,22 +121,22 @@ class TextStream:
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """Of each of these tokens, if they were asked for: its logarithmic probability, and likely others'."""
-        return self._generation.logprobs
+        return self._sequence.logprobs[: self._sequence.n_seen]
 
     @property
     def marks(self) -> tuple[DraftSpan, ...]:
-        """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
-        return self._generation.marks
+        """Which part of the text so far came from which draft source: runs of characters, in order."""
+        return self._sequence.spans(self._sequence.n_seen)
 
     @property
     def live(self) -> RequestProgress:
         """How far it is, while it is made; from any thread."""
-        return self._generation.live
+        return self._sequence.live
 
     @property
     def stats(self) -> Stats | None:
         """The numbers of the answer; None until it is done."""
-        return self._generation.stats
+        return self._sequence.stats
 
     def read(self) -> str:
         """Generate to the end; the whole text."""
@@ -146,18 +146,19 @@ class TextStream:
 
     def stop(self) -> None:
         """End the answer within one step; from any thread. What was generated stays in `text`."""
-        self._generation.stop()
+        self._sequence.stop()
 
     def close(self) -> None:
         """Stop, wait for the running step to end, and let go of the session."""
         self.stop()
         with self._lock:
             self._pieces.close()
-        self._generation.leave()
+        if self._sequence.has_entered and not self._sequence.is_over:
+            self._driver.scheduler.leave(self._sequence)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     """Let an event loop go on, from another thread."""
     if not event.is_set():
-        with suppress(RuntimeError):  # it is closed: nobody waits any more
+        with suppress(RuntimeError):  # it is closed: nothing waits any more
             loop.call_soon_threadsafe(event.set)

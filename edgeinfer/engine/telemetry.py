@@ -41,13 +41,13 @@ class Telemetry:
     @property
     def requests(self) -> tuple[ActiveRequest, ...]:
         """The running and the waiting requests."""
-        tickets = self._scheduler.admission.tickets
-        return tuple(ActiveRequest(ticket.state == "active", ticket.priority, ticket.answer.live) for ticket in tickets)
+        sequences = self._scheduler.admission.sequences
+        return tuple(ActiveRequest(each.state == "active", each.priority, each.live) for each in sequences)
 
     @property
     def n_requests(self) -> int:
         """Requests that are running or waiting."""
-        return len(self._scheduler.admission.tickets)
+        return len(self._scheduler.admission.sequences)
 
     @property
     def queue(self) -> QueueStats:
@@ -56,7 +56,7 @@ class Telemetry:
         swaps = admission.swap.counts
         return QueueStats(
             n_active=len(admission.active),
-            n_waiting=len(admission.tickets) - len(admission.active),
+            n_waiting=len(admission.sequences) - len(admission.active),
             n_kept=len(admission.prefixes.kept),
             n_preempted=swaps.in_ram + swaps.on_disk,
             n_recomputed=swaps.dropped,

@@ -28,7 +28,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.experience import Adjustment
 from edgeinfer.engine.measure.machine import fingerprint_of
 from edgeinfer.engine.measure.profiles import ProfileStore
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
 from edgeinfer.scheduling.machine.topology import read_topology

@@ -15,14 +15,15 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import DATA
+from tests.unit.engine.scheduler.served import stream_of
 from tests.unit.engine.speculation.test_speculative_generation import right, wild
 
 N_CONTEXT = 256
@@ -39,13 +40,13 @@ def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Poo
             yield Pool(executor), Tokenizer.from_metadata(model.file.metadata)
 
 
-def answer(pool: tuple[Pool, Tokenizer], options: dict[str, float], speculator: Speculator | None) -> Generation:
+def answer(pool: tuple[Pool, Tokenizer], options: dict[str, float], speculator: Speculator | None) -> TextStream:
     pages = pool[0].executor.n_free_pages
     cached = pool[0].open()
     bias = dict.fromkeys(pool[1].vocabulary.end_of_generation, float("-inf"))
     wanted = Request(PROMPT, SamplingSettings(**options, logit_bias=bias), 96)  # type: ignore[arg-type]
-    generation = Generation(cached, pool[1], wanted, speculator)
-    assert "".join(generation.pieces()) == generation.text
+    generation = stream_of(cached, pool[1], wanted, speculator)
+    assert "".join(generation) == generation.text
     cached.close()
     assert pool[0].executor.n_free_pages == pages
     return generation
@@ -86,8 +87,8 @@ def test_a_hundred_turns_leak_no_page(pool: tuple[Pool, Tokenizer]) -> None:
     text = list(PROMPT[:20])
     for turn in range(100):
         wanted = Request(tuple(text), SamplingSettings(seed=turn), 6)
-        generation = Generation(cached, pool[1], wanted, session)
-        for piece in generation.pieces():
+        generation = stream_of(cached, pool[1], wanted, session)
+        for piece in generation:
             if turn % 7 == 3 and piece:
                 generation.stop()
         text = [*text, *generation.tokens, 5 + turn] if len(text) < 200 else list(PROMPT[:20])

@@ -21,12 +21,12 @@ from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
+from tests.unit.engine.scheduler.served import stream_of
 
 N_CONTEXT, N_ANSWERS, LENGTH = 128, 3000, 3
 FEWEST = 5.0
@@ -88,8 +88,8 @@ def count_answers(
     counted: Counter[Answer] = Counter()
     for seed in range(n_answers):
         wanted = Request(tuple(prompt), SamplingSettings(seed=seed, **settings), LENGTH)  # type: ignore[arg-type]
-        generation = Generation(cached, tokenizer, wanted, session)
-        for _ in generation.pieces():
+        generation = stream_of(cached, tokenizer, wanted, session)
+        for _ in generation:
             pass
         counted[generation.tokens] += 1
         n_accepted += sum(count.accepted for count in session.report().sources.values())

@@ -18,7 +18,7 @@ from edgeinfer.app.web import engine_host, shared_models, wire
 from edgeinfer.app.web.engine_host import AnswerRelay, EngineHost
 from edgeinfer.app.web.joined import open_joined
 from edgeinfer.app.web.shared_models import SharedModel, SharedModels
-from edgeinfer.engine.scheduler.live import RequestProgress
+from edgeinfer.engine.scheduler.stats import RequestProgress
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings, load_settings
 

@@ -22,7 +22,7 @@ from edgeinfer.engine.offload.residency import Holding, stored
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.limits import limits_for
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.scheduling.machine.topology import usable_cores

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgeinfer.backends.stored import WeightReads
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.probing.racing.afterwards import Compared
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.settings import Settings
 

@@ -20,7 +20,7 @@ from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.run.observed import StageSeconds
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.cost.memory import MemoryNeed
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile

@@ -12,7 +12,7 @@ from edgeinfer.app.readings.records import Phase, Reached, Roofline
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile
 

@@ -21,7 +21,7 @@ from edgeinfer.scheduling.machine.topology import Topology, available_bytes, rea
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.machine.profile import Profile
 
 LEAST_WATTS_S = 0.5

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.requests.logprobs import TokenLogprobs
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text import Tokenizer
     from edgeinfer.models.text.tools import ToolCall

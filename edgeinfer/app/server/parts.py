@@ -12,7 +12,7 @@ from edgeinfer.app.server.sending import DONE, event
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.asked import Sampling
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
 
 
 class EventWriter:

@@ -11,7 +11,7 @@ from edgeinfer.app.sessions.chat import LOST
 from edgeinfer.app.sessions.records import Figures, State
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
 
 
 def figures_of(stats: Stats) -> Figures:

@@ -30,7 +30,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The numbers of an answer, as `engine.stats.Stats` has them; None where nothing was measured."""
+    """The numbers of an answer, as `engine.scheduler.stats.Stats` has them; None where nothing was measured."""
 
     n_prompt: int
     n_cached: int

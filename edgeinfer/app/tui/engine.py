@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.probing.racing.afterwards import Compared
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.live import RequestProgress
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 
 Runs = tuple[tuple[int, str | None], ...]
 """A text in runs: so many characters, and who drafted them; None for what was not drafted."""

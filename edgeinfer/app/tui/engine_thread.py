@@ -19,7 +19,7 @@ from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.scheduler.live import RequestProgress
+    from edgeinfer.engine.scheduler.stats import RequestProgress
 
 PATIENCE_S = 10.0
 

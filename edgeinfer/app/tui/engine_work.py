@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.compaction import Turn
     from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.engine.probing.racing.afterwards import Compared
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
 
 MEGABYTE = 1_000_000
 LOOK_S = 0.1

@@ -38,7 +38,7 @@ from edgeinfer.errors import EdgeInferError, EngineClosed
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import Messages
-    from edgeinfer.engine.scheduler.live import RequestProgress
+    from edgeinfer.engine.scheduler.stats import RequestProgress
 
 PAUSE_S = 0.01
 LAST_S = 5.0

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.requests.conversation import Fitted, Messages
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.live import DraftSpan, RequestProgress
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 
 LOOK_S = 0.1
 """How often it is looked whether opening was called off."""

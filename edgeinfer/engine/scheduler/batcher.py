@@ -12,11 +12,11 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.scheduler.answering import Answer
+from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.scheduler import Counts
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
+from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.scheduler.ticket import Ticket, Waiter
-from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import Tokenizer
@@ -48,8 +48,8 @@ class Batcher:
         self._driver, self._scheduler, self._tokenizer = driver, driver.scheduler, tokenizer
         self._pool = driver.scheduler.pool
         self._n_parallel = n_parallel
-        self._members: dict[Ticket, int] = {}
-        self._ended: deque[Ticket] = deque()
+        self._members: dict[ScheduledSequence, int] = {}
+        self._ended: deque[ScheduledSequence] = deque()
         self._stopped = self._is_exhausted = False
         self._waiter = Waiter()
         self.counts = Counts()
@@ -57,8 +57,8 @@ class Batcher:
     def stop(self) -> None:
         """End within a step, from any thread: running requests end as they are, no others begin."""
         self._stopped = True
-        for ticket in tuple(self._members):
-            ticket.answer.stop()
+        for sequence in tuple(self._members):
+            sequence.stop()
 
     def answers(self, requests: Iterator[Numbered]) -> Generator[BatchAnswer, None, None]:
         """Answer all requests; each is taken when its turn comes. Raises as evaluators do, and EngineClosed."""
@@ -76,13 +76,13 @@ class Batcher:
                 while self._ended:
                     yield self._result(self._ended.popleft())
         finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
-            for ticket in tuple(self._members):
-                self._scheduler.abandon(ticket)
+            for sequence in tuple(self._members):
+                self._scheduler.abandon(sequence)
 
     def leave(self) -> None:
         """End the running requests: they are over when this returns."""
-        for ticket in tuple(self._members):
-            self._scheduler.leave(ticket)
+        for sequence in tuple(self._members):
+            self._scheduler.leave(sequence)
 
     def _goes_on(self) -> bool:
         """Whether an answer has ended, or another one may be taken."""
@@ -105,37 +105,38 @@ class Batcher:
             try:
                 if not isinstance(wanted.request, Request):
                     raise wanted.request
-                ticket = self._ticket(wanted.request)
+                sequence = self._sequence(wanted.request)
             except EdgeInferError as reason:
                 self._pool.check_open()
                 yield BatchAnswer(wanted.number, error=reason)
                 continue
-            self._members[ticket] = wanted.number
-            self._scheduler.enter(ticket)
+            self._members[sequence] = wanted.number
+            self._scheduler.enter(sequence)
             if self._stopped:
-                ticket.answer.stop()
+                sequence.stop()
 
-    def _ticket(self, request: Request) -> Ticket:
-        """An answer's place in the scheduler."""
+    def _sequence(self, request: Request) -> ScheduledSequence:
+        """A sequence with room for the whole answer."""
         n_pages = self._scheduler.admission.pages_of(request)
         n_tokens = min(n_pages * PAGE, self._pool.executor.limits.n_context)
-        answer = Answer(self._pool.reserve(n_tokens), self._tokenizer, request, counts_energy=False)
-        ticket = Ticket(answer, "background", is_driven=True, released=self._release, notify=self._waiter.wake)
-        ticket.n_pages = n_pages
-        return ticket
+        own = self._pool.reserve(n_tokens), self._tokenizer, request
+        sequence = ScheduledSequence(*own, priority="background", counts_energy=False)
+        sequence.n_pages, sequence.is_driven = n_pages, True
+        sequence.released, sequence.notify = self._release, self._waiter.wake
+        return sequence
 
-    def _release(self, ticket: Ticket) -> None:
+    def _release(self, sequence: ScheduledSequence) -> None:
         """An answer is over: its memory is for others."""
-        ticket.answer.cached.close()
-        self._ended.append(ticket)
+        sequence.cached.close()
+        self._ended.append(sequence)
 
-    def _result(self, ticket: Ticket) -> BatchAnswer:
+    def _result(self, sequence: ScheduledSequence) -> BatchAnswer:
         """What became of an answer. Raises what ended all of them."""
-        number, answer = self._members.pop(ticket), ticket.answer
-        self.counts.n_generated += len(answer.tokens)
-        if ticket.error is None:
-            return BatchAnswer(number, answer.text, answer.tokens, answer.stats)
+        number = self._members.pop(sequence)
+        self.counts.n_generated += len(sequence.tokens)
+        if sequence.error is None:
+            return BatchAnswer(number, sequence.text, sequence.tokens, sequence.stats)
         self._pool.check_open()
-        if isinstance(ticket.error, Exception) and ticket.failed_alone:
-            return BatchAnswer(number, error=ticket.error)
-        raise ticket.error
+        if isinstance(sequence.error, Exception) and sequence.failed_alone:
+            return BatchAnswer(number, error=sequence.error)
+        raise sequence.error

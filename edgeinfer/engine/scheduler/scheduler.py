@@ -1,7 +1,7 @@
 """The scheduler: which answers take part in the next pass, and what becomes of it (continuous batching).
 
-In: tickets, from any thread. Out: text in them. `step` makes one pass for all running requests; `leading` says who
-calls it, `admission` which answers those are. Source of the form: Orca (Yu et al., OSDI 2022).
+In: sequences, from any thread. Out: their text. `step` makes one pass for all running requests; `step_driver` decides
+which thread calls it, `admission` which requests those are. Source of the form: Orca (Yu et al., OSDI 2022).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
-from edgeinfer.engine.scheduler.answering import BatchWork
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, Given, passes_of
+from edgeinfer.engine.scheduler.sequence import BatchWork, ScheduledSequence
 from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.engine.speculation.speculator import ALONE, Beside
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
@@ -55,38 +54,38 @@ class Scheduler:
     @property
     def has_driven(self) -> bool:
         """Whether there are answers that are made without anybody asking for pieces."""
-        return any(ticket.is_driven for ticket in self.admission.tickets)
+        return any(sequence.is_driven for sequence in self.admission.sequences)
 
-    def enter(self, ticket: Ticket) -> None:
+    def enter(self, sequence: ScheduledSequence) -> None:
         """An answer is wanted."""
-        self.admission.enter(ticket)
+        self.admission.enter(sequence)
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, sequence: ScheduledSequence) -> None:
         """An answer is not wanted any more, nor what was made of it and not taken: it is over when this returns."""
-        ticket.answer.stop()
+        sequence.stop()
         with self.pool.lock:
-            self.admission.leave(ticket)
+            self.admission.leave(sequence)
 
-    def abandon(self, ticket: Ticket) -> None:
+    def abandon(self, sequence: ScheduledSequence) -> None:
         """As `leave`, but waits for nobody: where a pass is being made the answer is over with it, or before the next.
 
         For finalizers, which may run in the middle of anything, in any thread.
         """
-        if ticket.is_over:
+        if sequence.is_over:
             return
-        ticket.answer.stop()
-        ticket.is_left = True
+        sequence.stop()
+        sequence.is_left = True
         lock = self.pool.lock
         if not lock.is_held and lock.acquire(blocking=False):
             try:
-                self.admission.leave(ticket)
+                self.admission.leave(sequence)
             finally:
                 lock.release()
 
     def stop(self) -> None:
         """End all answers within a step, those that wait for their turn too; from any thread."""
-        for ticket in self.admission.tickets:
-            ticket.answer.stop()
+        for sequence in self.admission.sequences:
+            sequence.stop()
 
     def close(self) -> None:
         """Stop all answers, and forget what is kept."""
@@ -120,36 +119,36 @@ class Scheduler:
                 if not self._advances:
                     self.pace.observe(self.counts.n_evaluated - n_before, time.perf_counter() - started)
             took_part = tuple(self.admission.active)
-            for ticket in took_part:
-                if ticket.answer.is_done:
-                    self.admission.finish(ticket)
+            for sequence in took_part:
+                if sequence.is_done:
+                    self.admission.finish(sequence)
         self._end_left()
-        for ticket in took_part:
-            if ticket.has_pieces:
-                ticket.notify()
+        for sequence in took_part:
+            if sequence.output.n_pieces:
+                sequence.notify()
         return has_work
 
     def _end_left(self) -> None:
         """End what was abandoned while the pass was made; whoever abandons now has the lock, or the next pass."""
-        if any(ticket.is_left for ticket in self.admission.tickets):
+        if any(sequence.is_left for sequence in self.admission.sequences):
             with self.pool.lock:
                 self.admission.end_left()
 
-    def _gather(self) -> dict[Ticket, Batch]:
+    def _gather(self) -> dict[ScheduledSequence, Batch]:
         """What the answers get of the next pass."""
         active, limits = self.admission.active, self._limits
         if len(active) == 1 and active[0].work is None and active[0].is_wanted:
             work = self._ask(active[0], limits.max_tokens, ALONE)
             return {} if work is None else {active[0]: work.batch}
-        for ticket in active:
-            if ticket.answer.stop_asked.is_set():
-                ticket.answer.cancel()
-                ticket.work = None  # that is under way, perhaps of a sequence that is closed
-        able = [each for each in active if each.work is None and each.is_wanted and not each.answer.is_done]
+        for sequence in active:
+            if sequence.stop_asked.is_set():
+                sequence.cancel()
+                sequence.work = None  # that is under way, perhaps of a sequence that is closed
+        able = [each for each in active if each.work is None and each.is_wanted and not each.is_done]
         if able:
             now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, is_watched and each.is_interactive_now(now_s), each.answer.n_missing, each.last_pass)
+                Wish(number, is_watched and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
             room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs)
@@ -160,102 +159,99 @@ class Scheduler:
                 for each in able:
                     each.work = None
                 raise
-        return {ticket: ticket.work.batch for ticket in able if ticket.work is not None}
+        return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}
 
-    def _ask_all(self, given: Sequence[tuple[Ticket, int]]) -> None:
+    def _ask_all(self, given: Sequence[tuple[ScheduledSequence, int]]) -> None:
         """Ask several answers for their batches; those that draft share what raises tokens per second of all."""
         n_tokens = sum(n for _, n in given)
         expected = float(len(given))
-        n_prompt = sum(n for ticket, n in given if ticket.answer.n_missing > 1)
+        n_prompt = sum(n for sequence, n in given if sequence.n_missing > 1)
         drafts = not self._advances and n_prompt <= DRAFTS_BESIDE
         n_left = min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens
-        for ticket, n in given:
-            if ticket.answer.n_missing > 1 or not drafts or n_left < 1:
-                self._ask(ticket, n, Beside(n_tokens - n, expected - 1))
+        for sequence, n in given:
+            if sequence.n_missing > 1 or not drafts or n_left < 1:
+                self._ask(sequence, n, Beside(n_tokens - n, expected - 1))
                 continue
             beside = Beside(n_tokens - 1, expected - 1)
-            work = self._ask(ticket, 1 + n_left, beside)
+            work = self._ask(sequence, 1 + n_left, beside)
             if work is not None:
                 n_more = len(work.batch.tokens) - 1
                 n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
 
-    def _ask(self, ticket: Ticket, most_tokens: int, beside: Beside) -> BatchWork | None:
+    def _ask(self, sequence: ScheduledSequence, most_tokens: int, beside: Beside) -> BatchWork | None:
         """What an answer wants evaluated; what goes wrong with that is its own failure."""
-        if ticket.drafts and most_tokens > 1 and ticket.answer.n_missing == 1:
-            self.admission.find_room_for_drafts(ticket)
+        if sequence.drafts and most_tokens > 1 and sequence.n_missing == 1:
+            self.admission.find_room_for_drafts(sequence)
         try:
-            ticket.work = ticket.answer.work(most_tokens, beside)
+            sequence.work = sequence.next_work(most_tokens, beside)
         except Exception as reason:
-            self.admission.fail(ticket, reason, alone=True)
+            self.admission.fail(sequence, reason, alone=True)
             return None
-        ticket.last_pass = self.counts.passes
-        return ticket.work
+        sequence.last_pass = self.counts.passes
+        return sequence.work
 
-    def _given(self, works: dict[Ticket, Batch]) -> dict[int, Given]:
+    def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, Given]:
         """Run a pass; where memory is short what rests gives it up, then answers begun last are preempted."""
         if self._interruptible is not None:
-            self._interruptible.heed(
-                self.admission.active[0].answer.stop_asked if len(self.admission.active) == 1 else None
-            )
+            self._interruptible.heed(self.admission.active[0].stop_asked if len(self.admission.active) == 1 else None)
         while True:
             try:
                 given = self._passes.run(list(works.values()))
             except Interrupted:
-                for ticket in works:
-                    ticket.work = None
-                    ticket.answer.cancel()
+                for sequence in works:
+                    sequence.work = None
+                    sequence.cancel()
                 return {}
             except DoesNotFit as reason:
                 if not self.admission.find_room(works):
                     self._lose(works, reason)
                     return {}
-                works = {ticket: batch for ticket, batch in works.items() if ticket.work is not None}
+                works = {sequence: batch for sequence, batch in works.items() if sequence.work is not None}
                 continue
             except Exception as reason:
                 self._lose(works, reason)
                 return {}
             except BaseException:  # a signal handler raised in whoever leads: the others go on
-                for ticket in works:
-                    ticket.work = None
+                for sequence in works:
+                    sequence.work = None
                 raise
             self.counts.passes += 1
             self.counts.n_evaluated += sum(len(batch.tokens) for batch in works.values())
             return dict(given)
 
-    def _lose(self, works: Iterable[Ticket], reason: Exception) -> None:
+    def _lose(self, works: Iterable[ScheduledSequence], reason: Exception) -> None:
         """A pass failed for all that were to take part; where there are none, for those under way."""
-        for ticket in tuple(works) or tuple(each for each in self.admission.active if each.work is not None):
-            self.admission.fail(ticket, reason)
+        for sequence in tuple(works) or tuple(each for each in self.admission.active if each.work is not None):
+            self.admission.fail(sequence, reason)
 
     def _take(self, given: dict[int, Given]) -> None:
         """Let answers go on with what their batches gave."""
         if not given:
             return
-        for ticket in tuple(self.admission.active):
-            work = ticket.work
-            found = None if work is None else given.get(ticket.sequence)
+        for sequence in tuple(self.admission.active):
+            work = sequence.work
+            found = None if work is None else given.get(sequence.cached.sequence)
             if work is None or found is None:
                 continue
-            ticket.work = None
-            answer = ticket.answer
+            sequence.work = None
             try:
-                for token in answer.take(work, found.logits, found.peaks, found.batch, found.first):
-                    ticket.add(answer.show(token))
+                for token in sequence.accept(work, found):
+                    sequence.show(token)
                     self.counts.n_generated += 1
-                    if answer.is_done:
+                    if sequence.is_done:
                         break
             except Exception as reason:
-                self.admission.fail(ticket, reason, alone=True)
+                self.admission.fail(sequence, reason, alone=True)
             except BaseException as reason:
-                self.admission.fail(ticket, reason, alone=True)
+                self.admission.fail(sequence, reason, alone=True)
                 raise
 
 
 class AnyStopped:
     """Set as soon as any of these answers is to stop."""
 
-    def __init__(self, tickets: Sequence[Ticket]) -> None:
-        self._tickets = tickets
+    def __init__(self, sequences: Sequence[ScheduledSequence]) -> None:
+        self._sequences = sequences
 
     def is_set(self) -> bool:
-        return any(ticket.answer.stop_asked.is_set() for ticket in tuple(self._tickets))
+        return any(sequence.stop_asked.is_set() for sequence in tuple(self._sequences))

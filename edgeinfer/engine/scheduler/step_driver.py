@@ -1,18 +1,19 @@
 """Which thread makes a scheduler's steps: one that waits for text, or one of the engine's own.
 
-In: tickets whose text is asked for. Out: steps, one after another, by one thread at a time. A single stream works in
+In: sequences whose text is asked for. Out: steps, one after another, by one thread at a time. A single stream works in
 its caller's thread, with no hand-over. Where several wait one of them steps for all, and the next one does when that
-one has its text. The engine's thread steps for tickets that no thread can wait for: those of event loops.
+one has its text. The engine's thread steps for sequences that no thread can wait for: those of event loops.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
+from edgeinfer.engine.scheduler.output import Waiter
 from edgeinfer.engine.scheduler.scheduler import Scheduler
-from edgeinfer.engine.scheduler.ticket import Ticket, Waiter
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.errors import EngineClosed
 
 LOOK_S = 0.5
@@ -33,13 +34,22 @@ class StepDriver:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def next_piece(self, ticket: Ticket) -> str | None:
+    def pieces(self, sequence: ScheduledSequence) -> Generator[str, None, None]:
+        """The text of an answer, made as it is asked for; closing the generator ends the answer as `stop` does."""
+        self.scheduler.enter(sequence)
+        try:
+            while (piece := self.next_piece(sequence)) is not None:
+                yield piece
+        finally:
+            self.scheduler.abandon(sequence)
+
+    def next_piece(self, sequence: ScheduledSequence) -> str | None:
         """The next piece of an answer, made if need be; None when it is over. Raises what ended it."""
-        if not ticket.is_ready():
-            self.wait_for(ticket.waiter, ticket.is_ready)
-        piece = ticket.take()
-        if piece is None and ticket.error is not None:
-            raise ticket.error
+        if not sequence.is_ready():
+            self.wait_for(sequence.waiter, sequence.is_ready)
+        piece = sequence.output.take()
+        if piece is None and sequence.error is not None:
+            raise sequence.error
         return piece
 
     def wait_for(self, waiter: Waiter, is_ready: Callable[[], bool]) -> None:
@@ -68,13 +78,14 @@ class StepDriver:
             self._waiters.remove(waiter)
             self._hand_on()
 
-    def drive(self, ticket: Ticket) -> None:
-        """Have an answer made by the engine's thread, whether its text is asked for or not. Raises EngineClosed."""
+    def drive(self, sequence: ScheduledSequence, notify: Callable[[], None]) -> None:
+        """Have an answer made by the engine's thread, which calls `notify` when there is text. Raises EngineClosed."""
+        sequence.notify = notify
         with self._starting:
             if self._closing:
                 raise EngineClosed("the model is closed; load it again")
-            ticket.is_driven = True
-            self.scheduler.enter(ticket)
+            sequence.is_driven = True
+            self.scheduler.enter(sequence)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="edgeinfer engine", daemon=True)
                 self._thread.start()

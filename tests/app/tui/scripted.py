@@ -11,8 +11,7 @@ from typing import Unpack
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.requests.conversation import Fitted, Messages, fit
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.scheduler.live import RequestProgress
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 

@@ -181,7 +181,7 @@ def test_one_stream_is_stopped_and_the_others_are_not(llm: LLM, alone: LLM) -> N
 def test_a_stop_of_all_reaches_those_that_have_not_begun(llm: LLM) -> None:
     streams = [llm.chat(chat(n), **options(n)) for n in range(2)]
     next(streams[0])
-    llm._driver.scheduler.enter(streams[1]._generation._ticket)  # as its reader does, who then waits
+    llm._driver.scheduler.enter(streams[1]._sequence)  # as its reader does, who then waits
     llm.stop()
     for stream in streams:
         stream.read()

@@ -30,7 +30,7 @@ from edgeinfer.app.server.wanted import chat_options, messages_of, seeded
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text import Tokenizer
 

@@ -29,7 +29,7 @@ from edgeinfer.app.server.wanted import options_of, seeded
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
 
 router = APIRouter(tags=["answers"])

@@ -24,7 +24,7 @@ from edgeinfer.app.server.wanted import chat_options, messages_of
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 

@@ -16,7 +16,7 @@ from edgeinfer.app.readings.cores import CoreWatch
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.run.observed import LastStep
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile

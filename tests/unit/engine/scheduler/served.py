@@ -9,14 +9,15 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.answering import Answer
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.scheduler.ticket import Ticket
+from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.graph.step import Step
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.serving.priority import Priority
@@ -43,6 +44,20 @@ def request(prompt: Sequence[int], n: int | None, seed: int = 1, **options: obje
     return Request(tuple(prompt), sampling, n)
 
 
+def stream_of(
+    cached: CachedSequence,
+    tokenizer: Tokenizer,
+    wanted: Request,
+    speculator: Speculator | None = None,
+    *,
+    driver: StepDriver | None = None,
+    shares_prefix: bool = False,
+) -> TextStream:
+    """An answer as a caller has it; without a driver its scheduler has no others."""
+    sequence = ScheduledSequence(cached, tokenizer, wanted, speculator, shares_prefix=shares_prefix)
+    return TextStream(sequence, driver or StepDriver(Scheduler(cached.pool)))
+
+
 class Served:
     """A scheduler over such a lane."""
 
@@ -60,44 +75,44 @@ class Served:
         self.scheduler = Scheduler(self.pool, most_active, swap)
         self.driver = StepDriver(self.scheduler)
 
-    def under_way(self) -> dict[Ticket, Request]:
+    def under_way(self) -> dict[ScheduledSequence, Request]:
         """Three answers, some passes after they began."""
         wanted = [request([7 + n], 20, n) for n in range(3)]
-        entered = {self.ticket(each): each for each in wanted}
+        entered = {self.sequence(each): each for each in wanted}
         for _ in range(5):
             self.scheduler.step()
         return entered
 
-    def ticket(
+    def sequence(
         self, wanted: Request, priority: Priority = "interactive", *, shares: bool = True, driven: bool = True
-    ) -> Ticket:
+    ) -> ScheduledSequence:
         """An answer that has entered."""
-        answer = Answer(self.pool.reserve(), self.tokenizer, wanted, counts_energy=False)
-        released = None if shares else lambda over: over.answer.cached.close()
-        ticket = Ticket(answer, priority, shares_prefix=shares, is_driven=driven, released=released)
-        self.scheduler.enter(ticket)
-        return ticket
+        own = self.pool.reserve(), self.tokenizer, wanted
+        sequence = ScheduledSequence(*own, priority=priority, shares_prefix=shares, counts_energy=False)
+        sequence.is_driven, sequence.released = driven, None if shares else lambda over: over.cached.close()
+        self.scheduler.enter(sequence)
+        return sequence
 
-    def run(self, *tickets: Ticket, most: int = 5000) -> None:
+    def run(self, *sequences: ScheduledSequence, most: int = 5000) -> None:
         """Make passes until these are over."""
         for _ in range(most):
-            if all(ticket.is_over for ticket in tickets):
+            if all(sequence.is_over for sequence in sequences):
                 return
             self.scheduler.step()
         raise AssertionError("they never end")
 
-    def alone(self, wanted: Request) -> Generation:
+    def alone(self, wanted: Request) -> TextStream:
         """The same answer by itself."""
         other = Served(self.tokenizer)
-        generation = Generation(other.pool.open(), self.tokenizer, wanted)
-        list(generation.pieces())
+        generation = stream_of(other.pool.open(), self.tokenizer, wanted)
+        list(generation)
         return generation
 
-    def same(self, ticket: Ticket, wanted: Request) -> None:
+    def same(self, sequence: ScheduledSequence, wanted: Request) -> None:
         """An answer is what it is alone."""
         other = self.alone(wanted)
-        assert ticket.error is None
-        assert (ticket.answer.tokens, ticket.answer.text) == (other.tokens, other.text)
-        assert ticket.take_all() == other.text
-        assert ticket.answer.stats is not None
-        assert ticket.answer.stats.finish_reason == other.stats.finish_reason
+        assert sequence.error is None
+        assert (sequence.tokens, sequence.text) == (other.tokens, other.text)
+        assert "".join(sequence.output.take_all()) == other.text
+        assert sequence.stats is not None
+        assert sequence.stats.finish_reason == other.stats.finish_reason

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.scheduler.served import Served, request
@@ -42,25 +42,25 @@ def test_whatever_comes_each_answer_is_what_it_is_alone(
 ) -> None:
     served = Served(tokenizer, n_pages=n_pages, most_active=most_active, swap=SwapSpace(ram_bytes))
     wanted = [request(range(first, first + n), n_answer, n) for _, n, first, n_answer, _, _ in jobs]
-    entered: dict[int, Ticket] = {}
+    entered: dict[int, ScheduledSequence] = {}
     for number in range(4000):
         for index, (priority, _, _, _, at, until) in enumerate(jobs):
             if at == number:
-                entered[index] = served.ticket(wanted[index], priority)
+                entered[index] = served.sequence(wanted[index], priority)
             if until is not None and number == at + until:
-                entered[index].answer.stop()
-        if len(entered) == len(jobs) and all(ticket.is_over for ticket in entered.values()):
+                entered[index].stop()
+        if len(entered) == len(jobs) and all(sequence.is_over for sequence in entered.values()):
             break
         served.scheduler.step()
     else:
         raise AssertionError("they never end")
-    for index, ticket in entered.items():
-        assert ticket.error is None
+    for index, sequence in entered.items():
+        assert sequence.error is None
         whole = served.alone(wanted[index])
-        n = len(ticket.answer.tokens)
-        assert ticket.answer.tokens == whole.tokens[:n]
-        assert n == len(whole.tokens) or ticket.answer.stats.finish_reason == "cancelled"
-    assert served.scheduler.admission.tickets == ()
+        n = len(sequence.tokens)
+        assert sequence.tokens == whole.tokens[:n]
+        assert n == len(whole.tokens) or sequence.stats.finish_reason == "cancelled"
+    assert served.scheduler.admission.sequences == ()
     assert served.scheduler.admission.swap.ram_bytes == 0
     served.scheduler.close()
     assert served.pool.executor.n_free_pages == n_pages

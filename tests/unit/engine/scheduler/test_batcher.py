@@ -20,15 +20,16 @@ from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.engine.scheduler import admission as loop
 from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed
 from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.lane import SlotDevice, SlotLane
 from tests.unit.engine.run.test_rescue import FailingLane
+from tests.unit.engine.scheduler.served import stream_of
 
 N_VOCAB = 268
 NO_EOG = dict.fromkeys((0, 2), -np.inf)
@@ -72,9 +73,9 @@ def answered(batcher: Batcher, requests: Sequence[Request]) -> dict[int, BatchAn
     return {each.number: each for each in found}
 
 
-def alone(tokenizer: Tokenizer, wanted: Request) -> Generation:
-    generation = Generation(make_pool()[0].open(), tokenizer, wanted)
-    list(generation.pieces())
+def alone(tokenizer: Tokenizer, wanted: Request) -> TextStream:
+    generation = stream_of(make_pool()[0].open(), tokenizer, wanted)
+    list(generation)
     return generation
 
 
@@ -136,7 +137,7 @@ def test_answers_whose_memory_was_taken_are_the_same(tokenizer: Tokenizer, monke
 def test_sessions_that_rest_give_way(tokenizer: Tokenizer) -> None:
     pool, _ = make_pool(n_pages=5)
     resting = pool.open()
-    list(Generation(resting, tokenizer, request(range(3, 150), 20)).pieces())
+    list(stream_of(resting, tokenizer, request(range(3, 150), 20)))
     wanted = [request(range(3, 150), 50)]
     same(tokenizer, answered(batcher_of(pool, tokenizer, 2), wanted), wanted)
     assert resting.tokens == ()

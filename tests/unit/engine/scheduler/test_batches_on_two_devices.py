@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.batch_stream import Prompt
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.multi.overlap.choosing import Choosing
 from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
@@ -24,13 +25,11 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import RescuedBatches
-from edgeinfer.engine.scheduler.answering import Answer
 from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, passes_of
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.scheduler.stream import Prompt
-from edgeinfer.engine.scheduler.ticket import Ticket
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
@@ -183,17 +182,18 @@ def test_closing_a_session_whose_batch_is_under_way_ends_its_answer(
 ) -> None:
     pool = Pool(shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0))
     scheduler = Scheduler(pool)
-    closed, other = (Ticket(Answer(pool.open(), tokenizer, each), is_driven=True) for each in wanted[:2])
-    for ticket in (closed, other):
-        scheduler.enter(ticket)
+    closed, other = (ScheduledSequence(pool.open(), tokenizer, each) for each in wanted[:2])
+    for sequence in (closed, other):
+        sequence.is_driven = True
+        scheduler.enter(sequence)
     for _ in range(n_passes):
         scheduler.step()
-    closed.answer.cached.close()
+    closed.cached.close()
     while not (closed.is_over and other.is_over):
         scheduler.step()
-    assert closed.answer.stats is not None
-    assert closed.answer.stats.finish_reason == "cancelled"
-    assert other.answer.tokens == tokens_of(answered(alone(tiny_model), tokenizer, wanted))[1]
+    assert closed.stats is not None
+    assert closed.stats.finish_reason == "cancelled"
+    assert other.tokens == tokens_of(answered(alone(tiny_model), tokenizer, wanted))[1]
     pool.close()
 
 

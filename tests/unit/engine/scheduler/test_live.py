@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.scheduler.generate import Generation
-from edgeinfer.engine.scheduler.live import DraftSpan, marks_of
+from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from tests.unit.engine.scheduler.test_generate import make_pool, request
+from tests.unit.engine.scheduler.served import stream_of
+from tests.unit.engine.scheduler.test_sequence import make_pool, request
 from tests.unit.engine.speculation.test_speculative_generation import Drafting, right
 
 ASKED = [{"role": "user", "content": "the rain in the inn " * 12}]
@@ -32,24 +32,24 @@ class Named(Drafting):
 
 
 def test_runs_of_one_source_are_joined() -> None:
-    assert marks_of(["a", "bc", "", "d", "e"], [None, "x", "y", "x"]) == (
+    assert spans_of(["a", "bc", "", "d", "e"], [None, "x", "y", "x"]) == (
         DraftSpan(1, None),
         DraftSpan(3, "x"),
         DraftSpan(1, None),
     )
-    assert marks_of([], ["x"]) == ()
-    assert marks_of(["ab"], ["x", "y"]) == (DraftSpan(2, "x"),)
+    assert spans_of([], ["x"]) == ()
+    assert spans_of(["ab"], ["x", "y"]) == (DraftSpan(2, "x"),)
 
 
 def test_drafted_tokens_are_marked_with_who_drafted_them(tokenizer: Tokenizer) -> None:
     wanted = request(range(3, 80), 20, temperature=0)
-    plain = Generation(make_pool().open(), tokenizer, wanted)
-    list(plain.pieces())
+    plain = stream_of(make_pool().open(), tokenizer, wanted)
+    list(plain)
     assert [mark.source for mark in plain.marks] == [None]
     drafting = Named(right(plain.tokens, 77, 2, 1)._make)
-    generation = Generation(make_pool().open(), tokenizer, wanted, drafting)
+    generation = stream_of(make_pool().open(), tokenizer, wanted, drafting)
     text = ""
-    for piece in generation.pieces():
+    for piece in generation:
         text += piece
         assert sum(mark.n_characters for mark in generation.marks) == len(text)
     assert generation.text == plain.text == text
@@ -58,7 +58,7 @@ def test_drafted_tokens_are_marked_with_who_drafted_them(tokenizer: Tokenizer) -
         sources += [*drafting.sources(walked.path), None]
     pieces = [tokenizer.piece(token) for token in plain.tokens]
     if all(piece.isascii() for piece in pieces):
-        assert generation.marks == marks_of([piece.decode() for piece in pieces], sources[: len(pieces)])
+        assert generation.marks == spans_of([piece.decode() for piece in pieces], sources[: len(pieces)])
     assert {"odd", "even"} <= {mark.source for mark in generation.marks}
 
 

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.scheduler import prefixes
-from edgeinfer.engine.scheduler import ticket as tickets
-from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.scheduler.sequence import AHEAD, ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.scheduler.ticket import Ticket
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from tests.unit.engine.scheduler.served import Served, request
+from tests.unit.engine.scheduler.served import Served, request, stream_of
 
 SYSTEM = range(3, 103)
 
@@ -34,23 +33,23 @@ def tokenizer(tiny_model: Path) -> Tokenizer:
 def test_prompts_are_read_while_others_go_on(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
     wanted = [request(range(3, 3 + n), 20, n) for n in (1, 90, 40, 200)]
-    entered = [served.ticket(each) for each in wanted]
+    entered = [served.sequence(each) for each in wanted]
     served.run(*entered)
-    for ticket, each in zip(entered, wanted, strict=True):
-        served.same(ticket, each)
+    for sequence, each in zip(entered, wanted, strict=True):
+        served.same(sequence, each)
     assert max(served.lane.sizes) <= 32
 
 
 def test_somebody_who_comes_takes_memory_from_background_answers_and_they_go_on(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=8)
     behind = [request(range(3, 73), 100, seed) for seed in range(2)]
-    entered = [served.ticket(each, "background") for each in behind]
+    entered = [served.sequence(each, "background") for each in behind]
     for _ in range(12):
         served.scheduler.step()
     watched = request(range(100, 200), 30)
-    ticket = served.ticket(watched)
-    served.run(ticket)
-    served.same(ticket, watched)
+    sequence = served.sequence(watched)
+    served.run(sequence)
+    served.same(sequence, watched)
     assert served.scheduler.admission.swap.counts.in_ram > 0
     assert not any(each.is_over for each in entered)
     served.run(*entered)
@@ -74,10 +73,10 @@ def test_a_preempted_answer_is_the_same_wherever_it_waited(
         monkeypatch.setattr(tempfile, "TemporaryFile", full)
     served = Served(tokenizer, n_pages=5, swap=swap)
     first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
-    behind = served.ticket(first, "background", shares=False)
+    behind = served.sequence(first, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
-    watched = served.ticket(second, shares=False)
+    watched = served.sequence(second, shares=False)
     served.run(watched)
     assert behind.n_preempted == 1
     assert list(tmp_path.iterdir()) == []  # files have no name
@@ -97,10 +96,10 @@ def test_a_swap_file_that_cannot_be_read_back_costs_time_and_no_token(tokenizer:
     swap = SwapSpace(0, lambda: tmp_path)
     served = Served(tokenizer, n_pages=5, swap=swap)
     first, second = request(range(3, 133), 60, 1), request(range(60, 160), 60, 2)
-    behind = served.ticket(first, "background", shares=False)
+    behind = served.sequence(first, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
-    watched = served.ticket(second, shares=False)
+    watched = served.sequence(second, shares=False)
     while not behind.n_preempted:
         served.scheduler.step()
     (kept,) = swap._swapped.values()
@@ -113,33 +112,33 @@ def test_a_swap_file_that_cannot_be_read_back_costs_time_and_no_token(tokenizer:
 def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
     wanted = [request([*SYSTEM, 150 + n, 160 + n], 10, n) for n in range(4)]
-    entered = [served.ticket(each) for each in wanted]
+    entered = [served.sequence(each) for each in wanted]
     served.run(*entered)
-    for ticket, each in zip(entered, wanted, strict=True):
-        served.same(ticket, each)
-    assert [ticket.answer.stats.n_cached for ticket in entered] == [0, 96, 96, 96]  # what is left is too little to wait
+    for sequence, each in zip(entered, wanted, strict=True):
+        served.same(sequence, each)
+    assert [sequence.stats.n_cached for sequence in entered] == [0, 96, 96, 96]  # what is left is too little to wait
     assert sum(served.lane.sizes) == 102 + 9 + 3 * (6 + 9)
 
 
 def test_what_was_read_of_answers_that_are_over_is_kept_while_there_is_room(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
     first = request(SYSTEM, 20)
-    ticket = served.ticket(first)
-    served.run(ticket)
-    turn = request([*SYSTEM, *ticket.answer.tokens, 150, 151], 20)
-    again = served.ticket(turn)
+    sequence = served.sequence(first)
+    served.run(sequence)
+    turn = request([*SYSTEM, *sequence.tokens, 150, 151], 20)
+    again = served.sequence(turn)
     served.run(again)
     served.same(again, turn)
-    assert again.answer.stats.n_cached == 119  # its last token had not been read
+    assert again.stats.n_cached == 119  # its last token had not been read
     assert len(served.scheduler.admission.prefixes.kept) == 1  # one that begins as the other replaces it
     other = request([*SYSTEM[:50], 200, 201], 20)
-    branch = served.ticket(other)
+    branch = served.sequence(other)
     served.run(branch)
     served.same(branch, other)
-    assert branch.answer.stats.n_cached == 50
+    assert branch.stats.n_cached == 50
     assert len(served.scheduler.admission.prefixes.kept) == 2
     large = request(range(20, 220), 56)
-    served.run(*[served.ticket(large, shares=False) for _ in range(6)])
+    served.run(*[served.sequence(large, shares=False) for _ in range(6)])
     assert len(served.scheduler.admission.prefixes.kept) < 2
     served.scheduler.close()
     assert served.pool.executor.n_free_pages == 24
@@ -149,21 +148,21 @@ def test_no_more_is_kept_than_so_many(tokenizer: Tokenizer, monkeypatch: pytest.
     monkeypatch.setattr(prefixes, "MOST_KEPT", 3)
     served = Served(tokenizer, n_pages=40)
     for n in range(6):
-        served.run(served.ticket(request(range(3 + 20 * n, 23 + 20 * n), 4)))
+        served.run(served.sequence(request(range(3 + 20 * n, 23 + 20 * n), 4)))
     assert len(served.scheduler.admission.prefixes.kept) == 3
 
 
 def test_streams_that_nobody_asks_get_a_few_pieces_ahead_and_give_way(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=8)
     left = request(range(3, 103), 100)
-    idle = served.ticket(left, driven=False)
-    busy = served.ticket(request(range(40, 60), 200), driven=True)
+    idle = served.sequence(left, driven=False)
+    busy = served.sequence(request(range(40, 60), 200), driven=True)
     for _ in range(120):
         served.scheduler.step()
-    assert len(idle._pieces) == tickets.AHEAD
+    assert idle.output.n_pieces == AHEAD
     served.run(busy)
     more = [request(range(60 + n, 200), 50, n) for n in range(2)]
-    entered = [served.ticket(each, "background", shares=False) for each in more]
+    entered = [served.sequence(each, "background", shares=False) for each in more]
     served.run(*entered)
     assert idle.n_preempted
     pieces = []
@@ -175,35 +174,34 @@ def test_streams_that_nobody_asks_get_a_few_pieces_ahead_and_give_way(tokenizer:
 def test_leaving_forgets_what_nobody_has_seen(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
     wanted = request(range(3, 40), 50)
-    ticket = served.ticket(wanted)
-    while ticket.answer.n_generated < 20:
+    sequence = served.sequence(wanted)
+    while sequence.n_generated < 20:
         served.scheduler.step()
-    seen = "".join(served.driver.next_piece(ticket) or "" for _ in range(5))
-    served.scheduler.leave(ticket)
-    assert ticket.is_over
-    assert ticket.answer.text == seen
+    seen = "".join(served.driver.next_piece(sequence) or "" for _ in range(5))
+    served.scheduler.leave(sequence)
+    assert sequence.is_over
+    assert sequence.text == seen
     assert served.alone(wanted).text.startswith(seen)
-    waiting = served.ticket(request([5], 5))
+    waiting = served.sequence(request([5], 5))
     served.scheduler.leave(waiting)  # it has not begun
     assert waiting.is_over
-    assert waiting.answer.stats.finish_reason == "cancelled"
+    assert waiting.stats.finish_reason == "cancelled"
 
 
 def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
     wanted = request(range(3, 40), 50)
 
-    def begun() -> Generation:
-        generation = Generation(served.pool.open(), tokenizer, wanted, driver=served.driver)
-        pieces = generation.pieces()
-        shown = next(pieces)
+    def begun() -> ScheduledSequence:
+        stream = stream_of(served.pool.open(), tokenizer, wanted, driver=served.driver)
+        sequence, shown = stream._sequence, next(stream)
         assert served.scheduler.admission.active
-        del pieces  # its finalizer runs here
-        assert generation.text == shown
-        return generation
+        del stream  # the finalizer of its generator runs here
+        assert sequence.output.text(sequence.n_seen) == shown
+        return sequence
 
     begun()
-    assert served.scheduler.admission.tickets == ()  # nobody held the lock
+    assert served.scheduler.admission.sequences == ()  # nobody held the lock
     with served.pool.lock:  # as a finalizer in the middle of a pass
         left = begun()
         assert len(served.scheduler.admission.active) == 1
@@ -214,7 +212,7 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
             holds.set()
             ends.wait(10)
 
-    pieces = Generation(served.pool.open(), tokenizer, wanted, driver=served.driver).pieces()
+    pieces = stream_of(served.pool.open(), tokenizer, wanted, driver=served.driver)._pieces
     next(pieces)
     thread = threading.Thread(target=hold)
     thread.start()
@@ -222,9 +220,9 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
     pieces.close()  # another thread makes a pass
     ends.set()
     thread.join()
-    other = served.ticket(request([5], 3))
+    other = served.sequence(request([5], 3))
     served.run(other)
-    assert served.scheduler.admission.tickets == ()
+    assert served.scheduler.admission.sequences == ()
     assert left.stats is not None
 
 
@@ -232,9 +230,9 @@ def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_ove
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tokenizer)
-    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), driver=served.driver).pieces()
+    pieces = stream_of(served.pool.open(), tokenizer, request(range(3, 40), 50), driver=served.driver)._pieces
     next(pieces)
-    last = served.ticket(request([7], 1))
+    last = served.sequence(request([7], 1))
     real = served.lane.run
 
     def run(step: Step) -> np.ndarray:
@@ -246,19 +244,19 @@ def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_ove
     monkeypatch.setattr(served.lane, "run", run)
     served.scheduler.step()
     assert last.is_over
-    assert served.scheduler.admission.tickets == ()
+    assert served.scheduler.admission.sequences == ()
     assert not any(member.runs for member in served.pool.members)
 
 
 def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tokenizer)
     good, bad = request([7, 8], 20), request([9], 20)
-    fine, broken = served.ticket(good), served.ticket(bad)
+    fine, broken = served.sequence(good), served.sequence(bad)
 
-    def show(token: int) -> str:
+    def show(token: int) -> None:
         raise EdgeInferError("no such token")
 
-    monkeypatch.setattr(broken.answer, "show", show)
+    monkeypatch.setattr(broken, "show", show)
     served.run(fine, broken)
     served.same(fine, good)
     with pytest.raises(EdgeInferError, match="no such token"):
@@ -278,13 +276,13 @@ def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypa
     with pytest.raises(KeyboardInterrupt):
         served.scheduler.step()
     served.run(*entered)
-    for ticket, each in entered.items():
-        served.same(ticket, each)
+    for sequence, each in entered.items():
+        served.same(sequence, each)
 
 
 def test_a_failed_pass_fails_all_that_took_part(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer)
-    entered = [served.ticket(request([7 + n], 20)) for n in range(2)]
+    entered = [served.sequence(request([7 + n], 20)) for n in range(2)]
     served.scheduler.step()
 
     def broken(step: Step) -> np.ndarray:
@@ -292,21 +290,21 @@ def test_a_failed_pass_fails_all_that_took_part(tokenizer: Tokenizer) -> None:
 
     served.lane.run = broken  # type: ignore[method-assign]
     served.run(*entered)
-    for ticket in entered:
-        ticket.take_all()
+    for sequence in entered:
+        sequence.output.take_all()
         with pytest.raises(EdgeInferError, match="the device is gone"):
-            served.driver.next_piece(ticket)
+            served.driver.next_piece(sequence)
 
 
 def test_threads_lead_for_each_other(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=40)
     wanted = [request(range(3 + n, 40 + n), 60, n) for n in range(6)]
-    found: dict[int, Generation] = {}
+    found: dict[int, TextStream] = {}
 
     def stream(number: int) -> None:
-        generation = Generation(served.pool.open(), tokenizer, wanted[number], driver=served.driver)
+        generation = stream_of(served.pool.open(), tokenizer, wanted[number], driver=served.driver)
         found[number] = generation
-        list(generation.pieces())
+        list(generation)
 
     threads = [threading.Thread(target=stream, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -318,9 +316,9 @@ def test_threads_lead_for_each_other(tokenizer: Tokenizer) -> None:
     assert len(served.lane.sizes) < 0.7 * 6 * 60  # most passes were shared
 
 
-def told(generation: Generation, left: list[int], over: threading.Event) -> None:
+def told(generation: TextStream, left: list[int], over: threading.Event) -> None:
     """Count the answers that are over; all of them are once none is left."""
-    if generation._ticket.is_over:
+    if generation._sequence.is_over:
         left[0] -= 1
         if not left[0]:
             over.set()
@@ -331,14 +329,15 @@ def test_the_engines_thread_leads_where_nobody_waits_and_sleeps_when_there_is_no
     wanted = [request([7 + n], 30, n) for n in range(3)]
     for _ in range(2):
         over, left = threading.Event(), [3]
-        made: list[Ticket] = []
+        made: list[ScheduledSequence] = []
         for each in wanted:
-            generation = Generation(served.pool.reserve(), tokenizer, each, driver=served.driver, shares_prefix=True)
+            generation = stream_of(served.pool.reserve(), tokenizer, each, driver=served.driver, shares_prefix=True)
 
-            made.append(generation.drive(partial(told, generation, left, over)))
+            served.driver.drive(generation._sequence, partial(told, generation, left, over))
+            made.append(generation._sequence)
         assert over.wait(30)
-        for ticket, each in zip(made, wanted, strict=True):
-            served.same(ticket, each)
+        for sequence, each in zip(made, wanted, strict=True):
+            served.same(sequence, each)
     n_passes = served.scheduler.counts.passes
     thread = served.driver._thread
     assert thread is not None
@@ -351,14 +350,14 @@ def test_the_engines_thread_leads_where_nobody_waits_and_sleeps_when_there_is_no
 
 def test_closing_ends_what_is_in_the_making_and_what_waits(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, most_active=1)
-    entered = [served.ticket(request([7 + n], 60), driven=False) for n in range(3)]
+    entered = [served.sequence(request([7 + n], 60), driven=False) for n in range(3)]
     for _ in range(4):
         served.scheduler.step()
     served.driver.close()
-    assert all(ticket.is_over for ticket in entered)
-    assert {ticket.answer.stats.finish_reason for ticket in entered} == {"cancelled"}
+    assert all(sequence.is_over for sequence in entered)
+    assert {sequence.stats.finish_reason for sequence in entered} == {"cancelled"}
     served.pool.close()
-    late = served.ticket(request([7], 5))
+    late = served.sequence(request([7], 5))
     with pytest.raises(EngineClosed):
         StepDriver(served.scheduler).next_piece(late)
 
@@ -371,9 +370,10 @@ def test_a_bug_in_the_engines_thread_reaches_who_waits(tokenizer: Tokenizer, mon
 
     monkeypatch.setattr(served.scheduler, "step", broken)
     over = threading.Event()
-    generation = Generation(served.pool.reserve(), tokenizer, request([5], 5), driver=served.driver)
-    ticket = generation.drive(over.set)
+    generation = stream_of(served.pool.reserve(), tokenizer, request([5], 5), driver=served.driver)
+    sequence = generation._sequence
+    served.driver.drive(sequence, over.set)
     assert over.wait(30)
     with pytest.raises(RuntimeError, match="unheard of"):
-        served.driver.next_piece(ticket)
+        served.driver.next_piece(sequence)
     served.driver.close()

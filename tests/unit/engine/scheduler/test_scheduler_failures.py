@@ -25,7 +25,7 @@ def test_what_goes_wrong_before_a_pass_is_the_failure_of_the_answer_whose_it_is(
         raise BrokenPipeError("nobody reads this")
 
     good, bad = request(range(3, 90), 20), replace(request(range(100, 190), 20), progress=broken)
-    fine, other = served.ticket(good), served.ticket(bad)
+    fine, other = served.sequence(good), served.sequence(bad)
     served.run(fine, other)
     served.same(fine, good)
     with pytest.raises(BrokenPipeError):
@@ -40,9 +40,9 @@ def test_a_signal_before_a_pass_costs_nobody_a_token(tokenizer: Tokenizer, monke
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(list(entered)[1].answer, "work", interrupted)
+    monkeypatch.setattr(list(entered)[1], "next_work", interrupted)
     with pytest.raises(KeyboardInterrupt):
         served.scheduler.step()
     served.run(*entered)
-    for ticket, each in entered.items():
-        served.same(ticket, each)
+    for sequence, each in entered.items():
+        served.same(sequence, each)

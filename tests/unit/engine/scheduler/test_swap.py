@@ -33,7 +33,7 @@ def test_an_answer_that_cannot_be_put_away_goes_on(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, broken_off: type[BaseException]
 ) -> None:
     served = Served(tokenizer, n_pages=5)
-    behind = served.ticket(FIRST, "background", shares=False)
+    behind = served.sequence(FIRST, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
 
@@ -42,7 +42,7 @@ def test_an_answer_that_cannot_be_put_away_goes_on(
         raise broken_off
 
     monkeypatch.setattr(served.pool.executor, "save", save)
-    watched = served.ticket(SECOND, shares=False)
+    watched = served.sequence(SECOND, shares=False)
     if broken_off is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
             served.scheduler.step()
@@ -64,10 +64,10 @@ def test_what_another_device_kept_is_read_again(tokenizer: Tokenizer) -> None:
     served.pool = Pool(Rescued(opened("gpu", 25), lambda: opened("cpu", 10**9)))
     served.scheduler = Scheduler(served.pool)
     served.driver = StepDriver(served.scheduler)
-    behind = served.ticket(FIRST, "background", shares=False)
+    behind = served.sequence(FIRST, "background", shares=False)
     for _ in range(9):
         served.scheduler.step()
-    watched = served.ticket(SECOND, shares=False)
+    watched = served.sequence(SECOND, shares=False)
     served.run(watched, behind)
     assert served.pool.executor.device == "cpu"
     served.same(watched, SECOND)
@@ -78,7 +78,7 @@ def test_what_another_device_kept_is_read_again(tokenizer: Tokenizer) -> None:
 
 def test_an_answer_that_has_outgrown_what_was_expected_is_brought_back_once_it_has_room(tokenizer: Tokenizer) -> None:
     served = Served(tokenizer, n_pages=10, n_context=1024)
-    entered = [served.ticket(request(range(3, 13), 440, seed), shares=False) for seed in range(2)]
+    entered = [served.sequence(request(range(3, 13), 440, seed), shares=False) for seed in range(2)]
     served.run(*entered)
-    assert [ticket.n_preempted for ticket in entered] == [0, 1]
+    assert [sequence.n_preempted for sequence in entered] == [0, 1]
     assert sum(served.lane.sizes) == 2 * (10 + 439)  # nothing was read again

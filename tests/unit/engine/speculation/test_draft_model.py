@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.speculation.acceptance import AcceptanceEstimator
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import UNASKED, DraftModelPolicy, Follower, Offer
 from edgeinfer.engine.speculation.drafters.draft_model import ASSUMED_SEEN, LIKELIEST_ACCEPTANCE, Chain
 from edgeinfer.engine.speculation.records import BEST, FIRST_BUCKET, GAPS, MOST_CHAINED, STANDINGS, TOKEN_BITS
 from edgeinfer.engine.speculation.second_model import MOST_SPARE, split_sources
-from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, DeviceFailed
 from edgeinfer.graph.step import Batch, Floats

@@ -11,12 +11,13 @@ import pytest
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.tree import ROOT, Draft, Walk
-from edgeinfer.engine.scheduler.generate import Generation
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from tests.unit.engine.scheduler.test_generate import EOG, make_pool, request
+from tests.unit.engine.scheduler.served import stream_of
+from tests.unit.engine.scheduler.test_sequence import EOG, make_pool, request
 
 N_PAGES = 12
 OPTIONS = [
@@ -100,11 +101,11 @@ def wild(seed: int) -> Drafting:
     return Drafting(make)
 
 
-def run(tokenizer: Tokenizer, wanted: Request, speculator: Speculator | None, **sizes: int) -> Generation:
+def run(tokenizer: Tokenizer, wanted: Request, speculator: Speculator | None, **sizes: int) -> TextStream:
     pool = make_pool(n_pages=N_PAGES, **sizes)
     cached = pool.open()
-    generation = Generation(cached, tokenizer, wanted, speculator)
-    assert "".join(generation.pieces()) == generation.text
+    generation = stream_of(cached, tokenizer, wanted, speculator)
+    assert "".join(generation) == generation.text
     everything = [*wanted.prompt, *generation.tokens]
     assert everything[: len(cached.tokens)] == list(cached.tokens)[: len(everything)]
     cached.forget()
@@ -168,7 +169,7 @@ def test_a_stop_string_within_a_draft_ends_the_answer_there(tokenizer: Tokenizer
 def test_drafts_take_no_memory_from_other_sequences(tokenizer: Tokenizer) -> None:
     pool = make_pool(n_pages=4, n_context=256)
     resting = pool.open()
-    list(Generation(resting, tokenizer, request(range(3, 60), 4)).pieces())
+    list(stream_of(resting, tokenizer, request(range(3, 60), 4)))
     cached = pool.open()
     asked = []
 
@@ -176,7 +177,7 @@ def test_drafts_take_no_memory_from_other_sequences(tokenizer: Tokenizer) -> Non
         asked.append(most)
         return tree(history[-1], [(token, 0) for token in range(most - 1)])
 
-    list(Generation(cached, tokenizer, request(range(3, 90), 30), Drafting(make)).pieces())
+    list(stream_of(cached, tokenizer, request(range(3, 90), 30), Drafting(make)))
     assert resting.tokens
     assert set(asked) == {1}
 
@@ -186,12 +187,12 @@ def test_closing_within_a_draft_keeps_what_was_shown(tokenizer: Tokenizer) -> No
     plain = run(tokenizer, wanted, None)
     pool = make_pool()
     cached = pool.open()
-    generation = Generation(cached, tokenizer, wanted, right(plain.tokens, 77, 3, 1))
-    pieces, shown = generation.pieces(), []
+    generation = stream_of(cached, tokenizer, wanted, right(plain.tokens, 77, 3, 1))
+    shown = []
     while len(generation.tokens) < 7:
-        shown.append(next(pieces))
-    pieces.close()
+        shown.append(next(generation))
+    generation.close()
     assert generation.tokens == plain.tokens[:7]
     assert generation.text == "".join(shown)
-    again = Generation(cached, tokenizer, wanted)
-    assert "".join(again.pieces()) == plain.text
+    again = stream_of(cached, tokenizer, wanted)
+    assert "".join(again) == plain.text

@@ -1,13 +1,15 @@
-"""What a generation did and how fast: measured numbers, None where nothing was measured.
+"""How far a running request is, and what it did and how fast: measured numbers, None where nothing was measured.
 
-In: the moments of a generation, marked as they happen. Out: one frozen `Stats`. Knows nothing of text or tokens.
+In: the moments of a sequence, marked as they happen. Out: frozen records; those of a running request are taken from any
+thread without a lock, so a number may be of the step before another one's. Knows no screens.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, zip_longest
 from typing import Literal
 
 from edgeinfer.engine.speculation.speculator import DraftReport
@@ -60,6 +62,33 @@ class Stats:
     def joules_per_token(self) -> float | None:
         """Joules by tokens of the answer; reading the prompt is part of what they cost."""
         return None if self.joules is None or not self.n_generated else self.joules / self.n_generated
+
+
+@dataclass(frozen=True, slots=True)
+class RequestProgress:
+    """A running request in numbers, as `Stats` has them at its end.
+
+    n_read of n_prompt tokens of the prompt are read, n_cached of which were so before; n_generated tokens came in
+    `steps` passes. Rates are of all so far, None where nothing was measured.
+    """
+
+    n_prompt: int
+    n_cached: int
+    n_read: int
+    n_generated: int
+    steps: int
+    ttft_s: float | None
+    prefill_tok_s: float | None
+    decode_tok_s: float | None
+    accepted_per_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSpan:
+    """A run of an answer's text: its characters, and their draft source; None where nothing was drafted."""
+
+    n_characters: int
+    source: str | None
 
 
 class GenerationMeter:
@@ -139,3 +168,10 @@ class GenerationMeter:
 
 def _rate(count: int, by: float | None) -> float | None:
     return count / by if by and count else None
+
+
+def spans_of(pieces: Sequence[str], sources: Sequence[str | None]) -> tuple[DraftSpan, ...]:
+    """Runs of pieces of one source; `sources` are those of the first pieces, the others have none."""
+    sourced = zip_longest(pieces, sources[: len(pieces)])
+    runs = groupby(((piece, source) for piece, source in sourced if piece), key=lambda pair: pair[1])
+    return tuple(DraftSpan(sum(len(piece) for piece, _ in run), source) for source, run in runs)

@@ -16,12 +16,13 @@ from edgeinfer.engine.requests.sampling import Sampler, SamplingSettings
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.generate import Generation
+from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import StreamDecoder, Tokenizer
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
+from tests.unit.engine.scheduler.served import stream_of
 
 N_VOCAB = 268
 EOG = (0, 2)
@@ -49,9 +50,9 @@ def request(prompt: Sequence[int], n: int | None = 20, **options: object) -> Req
     return Request(tuple(prompt), sampling, n)
 
 
-def generate(cached: CachedSequence, tokenizer: Tokenizer, wanted: Request) -> Generation:
-    generation = Generation(cached, tokenizer, wanted)
-    pieces = list(generation.pieces())
+def generate(cached: CachedSequence, tokenizer: Tokenizer, wanted: Request) -> TextStream:
+    generation = stream_of(cached, tokenizer, wanted)
+    pieces = list(generation)
     assert "".join(pieces) == generation.text
     assert all(pieces)
     return generation
@@ -129,11 +130,11 @@ def test_a_stop_string_over_several_tokens_is_cut_off(cached: CachedSequence, to
 
 def generate_script(
     cached: CachedSequence, tokenizer: Tokenizer, script: list[int], stop: tuple[str, ...]
-) -> Generation:
+) -> TextStream:
     """A generation whose sampler is forced to say `script`."""
-    generation = Generation(cached, tokenizer, Request((3,), SamplingSettings(), len(script), stop))
-    generation._answer._sampler = Scripted(script)
-    assert "".join(generation.pieces()) == generation.text
+    generation = stream_of(cached, tokenizer, Request((3,), SamplingSettings(), len(script), stop))
+    generation._sequence._chooser._sampler = Scripted(script)
+    assert "".join(generation) == generation.text
     return generation
 
 
@@ -150,7 +151,7 @@ class Scripted(Sampler):
 class Stopping(Scripted):
     """Asks for a stop when it chooses the token after so many."""
 
-    def __init__(self, script: list[int], n_before: int, generation: Generation) -> None:
+    def __init__(self, script: list[int], n_before: int, generation: TextStream) -> None:
         super().__init__(script)
         self._n_before = n_before
         self._generation = generation
@@ -175,9 +176,9 @@ def test_a_stop_inside_a_character_leaves_nothing_of_it(
 ) -> None:
     script = tokenizer.encode("aé🦙b")
     n_tokens = len(tokenizer.encode("aé")) + n_bytes
-    generation = Generation(cached, tokenizer, request([3], len(script)))
-    generation._answer._sampler = Stopping(script, n_tokens - 1, generation)
-    shown = list(generation.pieces())
+    generation = stream_of(cached, tokenizer, request([3], len(script)))
+    generation._sequence._chooser._sampler = Stopping(script, n_tokens - 1, generation)
+    shown = list(generation)
     assert generation.stats is not None
     assert (generation.stats.finish_reason, len(generation.tokens)) == ("cancelled", n_tokens)
     assert "".join(shown) == generation.text == "aé"
@@ -194,17 +195,17 @@ def test_the_end_of_the_context_ends_the_answer_and_is_told(tokenizer: Tokenizer
 
 def test_requests_that_cannot_be_met_are_refused_with_the_numbers(cached: CachedSequence, tokenizer: Tokenizer) -> None:
     with pytest.raises(ContextOverflow, match="the prompt has 257 tokens and the context holds 256"):
-        Generation(cached, tokenizer, request([3] * 257))
+        stream_of(cached, tokenizer, request([3] * 257))
     with pytest.raises(BadSetting, match="no tokens"):
-        Generation(cached, tokenizer, request([]))
+        stream_of(cached, tokenizer, request([]))
     with pytest.raises(BadSetting, match="max_tokens cannot be 0"):
-        Generation(cached, tokenizer, request([3], 0))
+        stream_of(cached, tokenizer, request([3], 0))
 
 
 def test_stop_ends_the_answer_within_a_step_and_keeps_it(cached: CachedSequence, tokenizer: Tokenizer) -> None:
-    generation = Generation(cached, tokenizer, request(range(3, 9), None))
+    generation = stream_of(cached, tokenizer, request(range(3, 9), None))
     shown = []
-    for piece in generation.pieces():
+    for piece in generation:
         shown.append(piece)
         if len(generation.tokens) >= 4:
             n_before = len(generation.tokens)
@@ -223,8 +224,8 @@ def test_stop_between_chunks_of_the_prompt_keeps_what_was_read(cached: CachedSeq
             generation.stop()
 
     wanted = Request(tuple(range(3, 150)), progress=progress)
-    generation = Generation(cached, tokenizer, wanted)
-    assert list(generation.pieces()) == []
+    generation = stream_of(cached, tokenizer, wanted)
+    assert list(generation) == []
     assert generation.stats is not None
     assert (generation.stats.finish_reason, generation.stats.ttft_s) == ("cancelled", None)
     assert seen[:3] == [(0, 147), (32, 147), (64, 147)]
@@ -234,33 +235,27 @@ def test_stop_between_chunks_of_the_prompt_keeps_what_was_read(cached: CachedSeq
 
 def test_progress_goes_from_nothing_to_all(cached: CachedSequence, tokenizer: Tokenizer) -> None:
     seen: list[tuple[str, int, int]] = []
-    list(
-        Generation(
-            cached, tokenizer, Request(tuple(range(3, 103)), max_tokens=1, progress=lambda *a: seen.append(a))
-        ).pieces()
-    )
+    list(stream_of(cached, tokenizer, Request(tuple(range(3, 103)), max_tokens=1, progress=lambda *a: seen.append(a))))
     assert seen == [("reading the prompt", done, 100) for done in (0, 32, 64, 96, 100)]
 
 
 def test_closing_the_pieces_ends_the_generation(cached: CachedSequence, tokenizer: Tokenizer) -> None:
-    generation = Generation(cached, tokenizer, request(range(3, 9), None))
-    pieces = generation.pieces()
-    next(pieces)
+    generation = stream_of(cached, tokenizer, request(range(3, 9), None))
+    next(generation)
     assert not cached.rests
-    pieces.close()
+    generation.close()
     assert cached.rests
     assert generation.stats is not None
     assert generation.stats.finish_reason == "cancelled"
 
 
 def test_a_new_generation_ends_the_one_before(cached: CachedSequence, tokenizer: Tokenizer) -> None:
-    first = Generation(cached, tokenizer, request(range(3, 9), None))
-    pieces = first.pieces()
-    next(pieces)
+    first = stream_of(cached, tokenizer, request(range(3, 9), None))
+    next(first)
     n_first = len(first.tokens)
     second = generate(cached, tokenizer, request(range(50, 60)))
     assert second.tokens == generate(make_pool().open(), tokenizer, request(range(50, 60))).tokens
-    list(pieces)
+    list(first)
     assert len(first.tokens) == n_first
     assert first.stats is not None
     assert first.stats.finish_reason == "cancelled"
@@ -270,7 +265,7 @@ def test_a_new_generation_ends_the_one_before(cached: CachedSequence, tokenizer:
 def test_sequences_of_several_threads_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:
     pool = make_pool()
     wanted = [request(range(first, first + 40)) for first in (3, 60, 120)]
-    found: dict[int, Generation] = {}
+    found: dict[int, TextStream] = {}
 
     def work(index: int) -> None:
         found[index] = generate(pool.open(), tokenizer, wanted[index])
@@ -299,12 +294,11 @@ def test_resting_sequences_give_their_memory_to_one_that_needs_it(tokenizer: Tok
 
 def test_running_sequences_keep_their_memory_and_the_lack_of_it_is_told(tokenizer: Tokenizer) -> None:
     pool = make_pool(n_context=4 * PAGE, n_pages=4)
-    running = Generation(pool.open(), tokenizer, request(range(3, 3 + 2 * PAGE), None))
-    pieces = running.pieces()
-    next(pieces)
+    running = stream_of(pool.open(), tokenizer, request(range(3, 3 + 2 * PAGE), None))
+    next(running)
     with pytest.raises(DoesNotFit, match="close other sessions"):
         generate(pool.open(), tokenizer, request(range(3, 3 + 2 * PAGE), None))
-    assert next(pieces)
+    assert next(running)
 
 
 def test_a_branch_goes_on_like_its_origin(cached: CachedSequence, tokenizer: Tokenizer) -> None:

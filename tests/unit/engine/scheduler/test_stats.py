@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.stats import GenerationMeter
+from edgeinfer.engine.scheduler.stats import GenerationMeter
 
 
 def meter_of(pass_seconds: Sequence[float | None]) -> GenerationMeter:

@@ -1,0 +1,110 @@
+"""The text of one answer: what was made of it, what was taken of that, and the thread that waits for more.
+
+In: tokens, and which of them were drafted. Out: pieces of text, in order, with nothing of a stop string. The
+scheduler's thread adds, the caller's takes; both may be different threads. Knows no passes and no memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.stops import StopStrings
+from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
+from edgeinfer.models.text import StreamDecoder, Tokenizer
+
+
+class Waiter:
+    """A thread that sleeps until there is something new."""
+
+    def __init__(self) -> None:
+        self.is_awaited = False
+        self._woken = threading.Event()
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until `wake`, or for so long."""
+        self._woken.wait(timeout_s)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """There is something new."""
+        if self.is_awaited:
+            self._woken.set()
+
+
+class Output:
+    """Text by tokens, and pieces of it not taken yet."""
+
+    def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
+        shows_control = request.tools is not None and request.tools.is_written_by_token(tokenizer)
+        self._decoder = StreamDecoder(tokenizer, show_control=shows_control, continues=request.continues_text)
+        self._stops = StopStrings(request.stop)
+        self._shown: list[str] = []  # by tokens, and the text held back at the end
+        self._sources: list[str | None] = []  # draft sources, of the tokens up to the last drafted one
+        self._pieces: deque[tuple[str, int]] = deque()  # not taken, with how many tokens are taken with each
+        self.n_taken = 0
+        """Tokens of the answer whose text was taken."""
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether a stop string ended the text."""
+        return self._stops.matched is not None
+
+    @property
+    def n_pieces(self) -> int:
+        """Pieces not taken yet."""
+        return len(self._pieces)
+
+    def add(self, token: int, n_tokens: int) -> None:
+        """A token follows, with which the answer has so many."""
+        self._add(self._stops.push(self._decoder.push(token)), n_tokens)
+
+    def add_rest(self, n_tokens: int, *, ended_itself: bool) -> None:
+        """The answer is over: add the text that was held back as it could have become a stop string.
+
+        A character whose rest will not come, as the answer was stopped or cut, is left out.
+        """
+        rest = self._stops.push(self._decoder.finish() if ended_itself else "")
+        self._add(rest + self._stops.finish(), n_tokens)
+
+    def _add(self, piece: str, n_tokens: int) -> None:
+        self._shown.append(piece)
+        if piece:
+            self._pieces.append((piece, n_tokens))
+
+    def note_sources(self, n_tokens: int, sources: list[str | None]) -> None:
+        """After so many tokens follow some from these draft sources."""
+        self._sources += [None] * (n_tokens - len(self._sources))
+        self._sources += sources
+
+    def take(self) -> str | None:
+        """The next piece, if there is one."""
+        try:
+            piece, self.n_taken = self._pieces.popleft()
+        except IndexError:
+            return None
+        return piece
+
+    def take_all(self) -> list[str]:
+        """All pieces there are."""
+        pieces = []
+        while (piece := self.take()) is not None:
+            pieces.append(piece)
+        return pieces
+
+    def text(self, n_tokens: int | None = None) -> str:
+        """The text of the first tokens; None: all there is."""
+        return "".join(self._shown[:n_tokens])
+
+    def spans(self, n_generated: int, n_tokens: int | None = None) -> tuple[DraftSpan, ...]:
+        """Which part of that text came from which draft source; text that a token completes counts as that token's."""
+        return spans_of(tuple(self._shown[:n_tokens]), self._sources[:n_generated])
+
+    def drop_pieces(self) -> bool:
+        """Forget the text that was not taken; whether there was any. Nothing may be added afterwards."""
+        has_pieces = bool(self._pieces)
+        if has_pieces:
+            self._pieces.clear()
+            del self._shown[self.n_taken :]
+        return has_pieces

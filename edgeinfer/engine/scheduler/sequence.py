@@ -1,0 +1,388 @@
+"""One sequence in the scheduler: a request, its tokens so far, the keys and values they have, and its turn.
+
+In: a request, a sequence that may hold part of the prompt already, logits. Out: batches to evaluate, text in `output`,
+stats. The scheduler drives it, with many others, so it never waits and evaluates nothing. Knows no messages, templates,
+files or devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.run.cached import CachedSequence
+from edgeinfer.engine.run.tree import Draft, Walk, trimmed, walk
+from edgeinfer.engine.scheduler.output import Output, Waiter
+from edgeinfer.engine.scheduler.passes import Given
+from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
+from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
+from edgeinfer.engine.speculation.speculator import ALONE, Beside, ClosingSpeculator, Speculator
+from edgeinfer.graph.step import Batch
+from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.serving.priority import AGED_S, Priority, checked, rank
+
+State = Literal["waiting", "active", "over"]
+
+READING = "reading the prompt"
+AHEAD = 16
+"""Pieces that are made before the caller asks for them, while other requests run."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """A batch that a sequence has to be evaluated, begun when it `started`, made when it was `ready`.
+
+    `draft`: what it was made of; None for a chain, which is kept whole. `expected`: tokens it should give.
+    """
+
+    batch: Batch
+    draft: Draft | None
+    started: float
+    expected: float = 1.0
+    ready: float = field(default_factory=time.perf_counter)
+
+
+class ScheduledSequence:
+    """`begin` it, then `next_work`, `accept` and `show` until it `is_done`, then `end`: what a scheduler does.
+
+    `next_work` and `accept` need the lock of the pool, held from one to the other. `speculator`: drafts tokens; the
+    text is the same with any, and with none. `opens` makes one for this sequence alone. `shares_prefix`: it may begin
+    with what is cached of others, and leaves its own to them. `counts_energy`: whether it runs alone. Raises
+    ContextOverflow or BadSetting for a request that cannot be met.
+    """
+
+    def __init__(
+        self,
+        cached: CachedSequence,
+        tokenizer: Tokenizer,
+        request: Request,
+        speculator: Speculator | None = None,
+        *,
+        opens: Callable[[], ClosingSpeculator] | None = None,
+        priority: Priority = "interactive",
+        shares_prefix: bool = False,
+        counts_energy: bool = True,
+    ) -> None:
+        cached.pool.check_writes()
+        request.check(cached.n_context)
+        self.cached, self.request = cached, request
+        self.stop_asked = StopFlag()
+        self._history = list(request.prompt)
+        self._ids = self._history if request.mixed is None else request.mixed.ids
+        """The tokens that drafts and penalties look at: all that are ids."""
+        self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
+        self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
+        self.output = Output(tokenizer, request)
+        self._speculator, self._opens = speculator, opens
+        self._own: ClosingSpeculator | None = None
+        self._power_limiter = cached.power_limiter
+        self._joules = self._power_limiter.joules if counts_energy else _unknown
+        self._meter, self._read_before = GenerationMeter(), 0
+        self._n_reused, self._ran_full, self._is_first = 0, False, False
+        self._finish_reason: FinishReason | None = None
+        self.stats: Stats | None = None
+        """The numbers of the answer, once it is done."""
+        self._enlist(checked(priority), shares_prefix=shares_prefix)
+
+    def _enlist(self, priority: Priority, *, shares_prefix: bool) -> None:
+        """What the scheduler notes of it."""
+        self.priority, self.shares_prefix = priority, shares_prefix
+        self.is_driven = False
+        """Whether it goes on as fast as it can, whether its text is asked for or not."""
+        self.released: Callable[[ScheduledSequence], None] | None = None
+        """Called when it is over, by the scheduler's thread, under the engine's lock."""
+        self.waiter = Waiter()
+        self.notify: Callable[[], None] = self.waiter.wake
+        """Called by the scheduler's thread when there is text, or it is over; must not wait."""
+        self.number = 0  # in order of arrival
+        self._waits_since_s = time.monotonic()
+        self._stays_until_s = 0.0
+        self.state: State = "waiting"
+        self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
+        self.work: BatchWork | None = None  # that is under way
+        self.n_pages = 0
+        """Pages that room is kept for; 0: as many as are usual."""
+        self.last_pass = 0
+        self.error: BaseException | None = None
+        self.failed_alone = False
+        """Whether the error is its own, and no failure of a pass or of the model."""
+        self.n_preempted = 0
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of the answer so far."""
+        return tuple(self._history[len(self.request.prompt) :])
+
+    @property
+    def history(self) -> tuple[int, ...]:
+        """The tokens of the prompt and the answer so far."""
+        return tuple(self._history)
+
+    @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return self.output.text()
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """Of each token of the answer so far, if the request asks for them."""
+        return tuple(self._chooser.logprobs[: self.n_generated])
+
+    def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
+        """Which part of the text of the first tokens came from which draft source."""
+        return self.output.spans(self.n_generated, n_tokens)
+
+    @property
+    def live(self) -> RequestProgress:
+        """How far it is, from any thread."""
+        meter, n_prompt = self._meter, len(self.request.prompt)
+        return RequestProgress(
+            n_prompt=n_prompt,
+            n_cached=self._n_reused,
+            n_read=min(n_prompt, self._n_reused + meter.n_evaluated),
+            n_generated=self.n_generated,
+            steps=meter.steps,
+            ttft_s=meter.ttft_s,
+            prefill_tok_s=meter.prefill_so_far_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            accepted_per_step=meter.accepted_per_step,
+        )
+
+    @property
+    def n_generated(self) -> int:
+        """How many tokens the answer has so far."""
+        return len(self._history) - len(self.request.prompt)
+
+    @property
+    def n_missing(self) -> int:
+        """Tokens of prompt and answer that are not cached."""
+        return len(self._history) - self.cached.n_cached
+
+    @property
+    def n_seen(self) -> int | None:
+        """Tokens of the answer whose text was taken; None: all of them, and the rest of the text."""
+        return None if self.is_over and not self.output.n_pieces else self.output.n_taken
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it drafts where there is room for that."""
+        return self._speculator is not None or self._opens is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to be evaluated."""
+        return self._finish_reason is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has left the scheduler."""
+        return self.state == "over"
+
+    @property
+    def is_interactive(self) -> bool:
+        return self.priority == "interactive"
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a pass should go on with it."""
+        return self.is_driven or self.output.n_pieces < AHEAD
+
+    def is_ready(self) -> bool:
+        """Whether there is text to take, or there will be none."""
+        return bool(self.output.n_pieces) or self.is_over
+
+    def rank(self, now_s: float) -> int:
+        """The lowest begins first and is preempted last; one that has waited long is low for a while."""
+        if self.state == "active":
+            return rank(self.priority, AGED_S if now_s < self._stays_until_s else 0.0)
+        return rank(self.priority, now_s - self._waits_since_s)
+
+    def is_interactive_now(self, now_s: float) -> bool:
+        """Whether it is interactive, or has waited so long that it counts as such."""
+        return self.rank(now_s) == rank("interactive", 0.0)
+
+    def go_on(self, now_s: float) -> None:
+        """It begins, or has its memory back."""
+        if now_s - self._waits_since_s >= AGED_S:
+            self._stays_until_s = now_s + AGED_S
+
+    def preempt(self, now_s: float) -> None:
+        """Its memory was taken."""
+        self.state, self._waits_since_s = "waiting", now_s
+        self.n_preempted += 1
+
+    def stop(self) -> None:
+        """End the answer before its next step, from any thread; its text so far stays."""
+        self.stop_asked.set()
+
+    def begin(self, *, is_first: bool = False) -> None:
+        """Start with what is cached of the prompt; `is_first`: nothing was answered before. Raises EngineClosed."""
+        self._is_first = is_first
+        self._meter, self._read_before = GenerationMeter(joules=self._joules), self.cached.reading.n_bytes
+        self.cached.begin(self.stop, self.stop_asked)
+        try:
+            with self.cached.lock:
+                if self._opens is not None:
+                    self._speculator = self._own = self._opens()
+                if self._speculator is not None:
+                    self._speculator.begin(self._ids, sampled=self.request.sampling.temperature > 0)
+                self._n_reused = self.cached.keep_prefix(self.request.prompt)
+        except BaseException:
+            self.end()
+            raise
+
+    def cancel(self) -> None:
+        """Nothing more is to be evaluated: a pass was broken off, or a stop asked for."""
+        self._finish_reason = self._finish_reason or "cancelled"
+
+    def drop_rest(self) -> None:
+        """No more text will be taken: the answer ends where its text was taken."""
+        self.is_dropped = True
+        if self.output.drop_pieces():
+            n_taken = self.output.n_taken
+            del self._history[len(self.request.prompt) + n_taken :]
+            del self._chooser.logprobs[n_taken:]
+
+    def end(self) -> None:
+        """It is over: let other requests have the cached sequence, and count."""
+        self.cancel()
+        assert self._finish_reason is not None
+        self.cached.end(self.stop)
+        self.stats = self._measured(self._finish_reason)
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def next_work(self, most_tokens: int, beside: Beside = ALONE) -> BatchWork | None:
+        """What to evaluate next, of so many tokens at most; None where a stop was asked for or the context has ended.
+
+        Whatever is not cached is read in chains, of a prompt or of a text whose memory was taken; then comes a token of
+        the answer at a time, with what is drafted after it. `beside`: what else the pass will have.
+        """
+        started, n_missing = time.perf_counter(), self.n_missing
+        if n_missing > 1 and not self.n_generated:
+            self._report_progress(len(self.request.prompt) - n_missing)
+        if self.stop_asked.is_set():
+            self.cancel()
+            return None
+        if self.n_generated and self.cached.is_full:
+            self._finish_reason, self._ran_full = "length", True
+            return None
+        if n_missing == 1 and self.n_generated and self._speculator is not None:
+            draft = self._draft(self._speculator, self._history[-1], most_tokens, beside)
+            return BatchWork(self.cached.tree(draft, self.request.mixed), draft, started, self._speculator.expected)
+        n_tokens = min(n_missing, most_tokens)
+        first = len(self._history) - n_missing
+        chunk = self._history[first : first + n_tokens]
+        batch = self.cached.chain(chunk, wants_logits=n_tokens == n_missing, mixed=self.request.mixed)
+        return BatchWork(batch, None, started)
+
+    def _report_progress(self, n_read: int) -> None:
+        n_prompt = len(self.request.prompt)
+        self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
+
+    def _draft(self, speculator: Speculator, root: int, most_tokens: int, beside: Beside) -> Draft:
+        """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
+        most, deepest = self.cached.most_drafted
+        if self.request.max_tokens is not None:
+            deepest = min(deepest, self.request.max_tokens - self.n_generated - 1)
+        most = min(most, most_tokens)
+        if most == 1 or deepest < 1:
+            most, deepest = 1, 0
+        draft = trimmed(speculator.draft(self._ids, most, deepest, beside), root, self._n_vocab, most, deepest)
+        nodes = self._chooser.allowed_nodes(draft)
+        return draft if nodes is None else speculator.narrow(draft, nodes)
+
+    def accept(self, work: BatchWork, given: Given) -> list[int]:
+        """The tokens that the logits of some work give, and keep in the cache what leads to them.
+
+        Where the pass had other sequences too, drafting learns nothing of what passes cost. `show` each of the tokens
+        afterwards.
+        """
+        draft, speculator, chooser, is_alone = work.draft, self._speculator, self._chooser, given.batch is work.batch
+        logits, peaks = given.logits, given.peaks
+        pass_s = time.perf_counter() - work.ready if is_alone else None
+        if draft is None or speculator is None:
+            nodes = np.arange(len(work.batch.tokens), dtype=np.int32)
+            walked = Walk([chooser.choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
+        else:
+            likeliest = speculator.look(draft, logits, peaks)
+            walked = walk(draft, partial(chooser.choose, logits, peaks, likeliest), chooser.eog)
+            if len(walked.path) > 1:
+                self.output.note_sources(self.n_generated, speculator.sources(walked.path))
+        self.cached.commit(given.batch, walked.path + np.int32(given.first) if given.first else walked.path)
+        if draft is not None and speculator is not None:
+            speculator.learn(draft, walked, time.perf_counter() - work.started if is_alone else None)
+        if not self.n_generated:
+            self._meter.prompt(len(work.batch.tokens))
+            if walked.tokens:
+                self._report_progress(len(self.request.prompt))
+        if walked.tokens:
+            most = self.cached.n_context - len(self._history)
+            if self.request.max_tokens is not None:
+                most = min(most, self.request.max_tokens - self.n_generated)
+            chooser.add_forced(walked.tokens, most)
+            self._meter.step(len(walked.tokens), pass_s)
+        return walked.tokens
+
+    def show(self, token: int) -> None:
+        """Add a token to the answer, and its text to the output."""
+        if token in self._chooser.eog:
+            is_cut = self._chooser.is_cut
+            self._finish_reason = "length" if is_cut else "stop"
+            self._ran_full = is_cut and self._n_room < (self.request.max_tokens or self._n_room + 1)
+            return
+        self._history.append(token)
+        if self._ids is not self._history:
+            self._ids.append(token)
+        self.output.add(token, self.n_generated)
+        if self.output.has_stopped:
+            self._finish_reason = "stop"
+        elif self.n_generated == self.request.max_tokens:
+            self._finish_reason = "length"
+
+    def show_rest(self) -> None:
+        """Add the text that was held back to the output."""
+        self.output.add_rest(self.n_generated, ended_itself=self._finish_reason == "stop")
+
+    def _measured(self, finish_reason: FinishReason) -> Stats:
+        meter, notices = self._meter, self.request.notices
+        truncated = bool(notices)
+        if self._ran_full:
+            truncated = True
+            notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
+        notices += self.cached.take_notices()
+        if self._speculator is not None:
+            notices += self._speculator.take_notices()
+        return Stats(
+            n_prompt=len(self.request.prompt),
+            n_cached=self._n_reused,
+            n_generated=self.n_generated,
+            finish_reason=finish_reason,
+            truncated=truncated,
+            notices=notices,
+            ttft_s=meter.ttft_s,
+            prefill_tok_s=meter.prefill_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            steps=meter.steps,
+            accepted_per_step=meter.accepted_per_step,
+            seed=self._chooser.seed,
+            policy=self._power_limiter.policy.reason,
+            joules=meter.joules,
+            weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
+            draft=None if self._speculator is None else self._speculator.report(),
+            is_first=self._is_first,
+            step_s=meter.step_s,
+        )
+
+
+def _unknown() -> float | None:
+    """The energy of one answer among several."""
+    return None

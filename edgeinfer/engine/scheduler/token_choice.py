@@ -1,0 +1,131 @@
+"""Choosing the next token: by sampling, within what a constraint allows, with log probabilities on request.
+
+In: logits, and the tokens before. Out: a token, or those that a constraint forces after it. Log probabilities are
+natural logarithms, of logits as the model gave them, before bias, penalties and temperature. Knows no text and no
+cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
+from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.sampling import Sampler
+from edgeinfer.engine.run.tree import Draft
+from edgeinfer.engine.speculation.records import NO_TOKEN
+from edgeinfer.graph.step import Floats
+from edgeinfer.models.text import Tokenizer
+
+MOST_FORCED = 256
+"""Tokens in a row that a constraint forces before the model is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A chosen token, the logarithm of its probability, and likely tokens with theirs, the likeliest first.
+
+    A token that a grammar forced has 0, and none beside it: nothing else could follow.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class TokenChooser:
+    """Chooses the tokens of one answer. `history`: the ids before it, which the caller appends its tokens to.
+
+    `n_room`: tokens that fit into the context after the prompt.
+    """
+
+    def __init__(self, request: Request, tokenizer: Tokenizer, history: Sequence[int], n_room: int) -> None:
+        self._request, self._history, self._n_prompt = request, history, len(history)
+        self._n_vocab = tokenizer.n_tokens
+        self.eog = tokenizer.vocabulary.end_of_generation
+        self._sampler = Sampler(request.sampling)
+        self._constraint = request.constraint
+        if self._constraint is not None:
+            most = request.max_tokens
+            self._constraint.end_within(n_room if most is None else min(most, n_room))
+        self.logprobs: list[TokenLogprobs] = []
+        """Of each chosen token, if the request asks for them."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the sampler, which is drawn where the request has none."""
+        return self._sampler.seed
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a constraint ended the answer because there was no room for more."""
+        return self._constraint is not None and self._constraint.is_cut
+
+    def choose(
+        self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], row: int, before: list[int]
+    ) -> int:
+        """The token that follows the history and these, by a row of logits; `likeliest` as `Speculator.look`."""
+        if self._constraint is not None or self._request.logprobs is not None:
+            return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before])
+        if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
+            return likeliest[row]
+        history = [*self._history, *before] if before else self._history
+        of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
+        return self._sampler.choose(logits[row, : self._n_vocab], history, len(history) - self._n_prompt, of_row)
+
+    def _choose_allowed(self, logits: Floats, history: list[int]) -> int:
+        """The token after the history, which a constraint allows, with its log probability. `logits`: float32[V]."""
+        constraint, sampler, n = self._constraint, self._sampler, len(history) - self._n_prompt
+        forced = () if constraint is None else constraint.forced()
+        if forced:
+            token = forced[0]
+        elif constraint is None:
+            token = sampler.choose(logits, history, n)
+        elif self._request.sampling.temperature > 0 or not constraint.allows(
+            token := sampler.choose(logits, history, n)
+        ):
+            token = sampler.choose(np.where(constraint.mask(), logits, np.float32(-np.inf)), history, n)
+        if constraint is not None and not forced:
+            token = constraint.settled(token)
+        if constraint is not None and token not in self.eog:
+            constraint.accept(token)
+        if (n_top := self._request.logprobs) is not None:
+            self.logprobs.append(TokenLogprobs(token, 0.0, ()) if forced else logprobs_of(logits, token, n_top))
+        return token
+
+    def add_forced(self, tokens: list[int], most: int) -> None:
+        """Add to chosen tokens those that must follow, up to so many in all: the model need not be asked for these."""
+        constraint, most = self._constraint, min(MOST_FORCED, most)
+        while constraint is not None and tokens[-1] not in self.eog and len(tokens) < most:
+            forced = constraint.forced()[: most - len(tokens)]
+            if not forced:
+                return
+            for token in forced:
+                constraint.accept(token)
+                tokens.append(token)
+                if self._request.logprobs is not None:
+                    self.logprobs.append(TokenLogprobs(token, 0.0, ()))
+
+    def allowed_nodes(self, draft: Draft) -> Sequence[int] | None:
+        """The nodes of a draft that the constraint allows; None where it allows all."""
+        if self._constraint is None or len(draft.tokens) == 1:
+            return None
+        nodes = allowed_nodes(draft, self._constraint)
+        return None if len(nodes) == len(draft.tokens) else nodes
+
+
+def logprobs_of(logits: Floats, token: int, n_top: int) -> TokenLogprobs:
+    """Those of a token and of the `n_top` likeliest, by float32[V] logits; of equals the lowest ids come first."""
+    highest = float(logits.max())
+    total = highest + float(np.log(np.exp(logits - np.float32(highest), dtype=np.float64).sum()))
+    top: list[int] = []
+    if n_top:
+        edge = np.partition(logits, len(logits) - n_top)[len(logits) - n_top]
+        likely = (logits >= edge).nonzero()[0]
+        top = likely[np.argsort(-logits[likely], kind="stable")][:n_top].tolist()
+    return TokenLogprobs(
+        token, float(logits[token]) - total, tuple((likely_id, float(logits[likely_id]) - total) for likely_id in top)
+    )
