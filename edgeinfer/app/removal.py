@@ -104,7 +104,7 @@ def _fingerprint(model: LocalModel) -> str | None:
 
 def _derived(fingerprint: str) -> list[Path]:
     """Files and folders about a model that are kept elsewhere than its bundle files."""
-    from edgeinfer.engine.speculation.keeping import DraftFolder
+    from edgeinfer.engine.speculation.files import DraftFolder
     from edgeinfer.models.folders import default_root
 
     snapshots = default_root().parent / "snapshots"

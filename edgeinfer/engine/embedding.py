@@ -1,8 +1,11 @@
-"""Embeddings: what a model makes of a text as one vector.
+"""Embeddings and rankings: a text as one vector, and how well documents answer a query.
 
-In: tokens, a model that shows its hidden states. Out: float32[D], of length 1 if wanted. The final hidden states of
-all tokens are pooled as the model's file says, else their mean is taken (what llama.cpp calls mean pooling; Reimers
-and Gurevych, arXiv 1908.10084). Passes are small, so that running requests go on between them.
+In: tokens, a model that shows its hidden states. Out: float32[D] of a text, of length 1 if normalized, or a number
+between 0 and 1 of a query with a document. The final hidden states of all tokens are pooled as the model's file says,
+else their mean is taken (what llama.cpp calls mean pooling; Reimers and Gurevych, arXiv 1908.10084). A ranking is a
+head over the hidden row of the first token, or of the last one where tokens see those before them alone: a single score
+becomes its sigmoid, of "yes" and "no" the share of the first counts (BERT, arXiv 1810.04805, as a cross-encoder; Qwen3
+Embedding, arXiv 2506.05176). Passes are small, so that running requests go on between them.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, ContextOverflow, UnsupportedModel
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats, join
 from edgeinfer.models.gguf import Metadata
+from edgeinfer.models.text import Tokenizer
 from edgeinfer.steps import Progress, no_progress
 
 Pooling = Literal["mean", "last", "first"]
@@ -171,3 +175,55 @@ class Embedder:
         assert self._weight is not None
         normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
         return normed
+
+
+TEMPLATE = "tokenizer.chat_template.rerank"
+
+
+class Ranker:
+    """Ranks documents with one model; for any thread. Raises UnsupportedModel for a model that ranks nothing."""
+
+    def __init__(self, embedder: Embedder, subject: Subject, tokenizer: Tokenizer) -> None:
+        spec = subject.spec
+        if spec is None or spec.rank is None:
+            raise UnsupportedModel(
+                "this model has no head that ranks; a reranker has one (bge-reranker, jina-reranker, Qwen3-Reranker)"
+            )
+        file, head = subject.gguf, spec.rank
+        self._embedder, self._tokenizer, self._is_causal = embedder, tokenizer, spec.is_causal
+        self._layers = [
+            (matrix(file, weight), None if bias is None else vector(file, bias))
+            for weight, bias in (head.dense, head.out)
+            if weight is not None
+        ]
+        self._has_dense = head.dense[0] is not None
+        self._template = file.metadata.text(TEMPLATE) if TEMPLATE in file.metadata else None
+        if self._is_causal and self._template is None:
+            raise BadGGUF(f"{TEMPLATE} is missing: the file does not say how to put a query and a document")
+
+    def rank(self, query: str, documents: Sequence[str], progress: Progress = no_progress) -> list[float]:
+        """A number between 0 and 1 for each document; higher is better. Raises as `Embedder.embed`."""
+        return self._scores([self.tokens(query, document) for document in documents], progress)
+
+    def tokens(self, query: str, document: str) -> list[int]:
+        """What is read of a pair."""
+        tokenizer, vocabulary = self._tokenizer, self._tokenizer.vocabulary
+        if self._template is not None:
+            text = self._template.replace("{query}", query).replace("{document}", document)
+            return tokenizer.encode(text)
+        begin, end = vocabulary.bos_id, vocabulary.eos_id
+        parts = [tokenizer.encode(text, add_special=False, parse_special=False) for text in (query, document)]
+        between = [end, end] if vocabulary.model == "t5" else [end]
+        return [token for token in (begin, *parts[0], *between, *parts[1], end) if token is not None]
+
+    def _scores(self, pairs: list[list[int]], progress: Progress) -> list[float]:
+        pooling: Pooling = "last" if self._is_causal else "first"
+        return [self._score(row) for row in self._embedder.embed(pairs, pooling, normalized=False, progress=progress)]
+
+    def _score(self, row: Floats) -> float:
+        for number, (weight, bias) in enumerate(self._layers):
+            row = weight @ row if bias is None else weight @ row + bias
+            if self._has_dense and number == 0:
+                row = np.tanh(row)
+        margin = float(row[0]) if len(row) == 1 else float(row[0]) - float(row[1])
+        return float(1.0 / (1.0 + np.exp(-margin)))

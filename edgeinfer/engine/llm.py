@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 from edgeinfer.engine.batch_stream import BatchStream, Prompt
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import Piece
-from edgeinfer.engine.kv.saved_sequences import n_saved_checkpoints
+from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.model_info import ModelInfo, renamed
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.requests.conversation import Messages

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.engine.approximation import approximate_on
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.offload.residency import Holding, room_for, stored
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening import approximate_on, open_evaluator
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.probing.racing.choices import Choices
 from edgeinfer.engine.probing.racing.choosing import ChosenDevice, Race, chosen_device

@@ -15,9 +15,10 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.run.foreign import ForeignExecutor
 from edgeinfer.engine.run.limits import memory_need
 from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.thresholds import check_threshold
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.machine.topology import available_bytes
@@ -25,6 +26,8 @@ from edgeinfer.steps import Progress, no_progress
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
+ABLE = (AUTO_DEVICE, "reference")
+"""Devices that leave small activations out."""
 
 
 def open_executor(
@@ -90,3 +93,13 @@ def open_evaluator(
     else:
         executor = open_executor(*model, device, options, progress, power_limiter, schedule)
     return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)
+
+
+def approximate_on(device: str, approx: float | None) -> str:
+    """The device to use: the one asked for, but where small activations are left out the cpu. Raises BadSetting."""
+    if approx is None:
+        return device
+    check_threshold(approx)
+    if device not in ("auto", *ABLE):
+        raise BadSetting(f"{device} does not leave small activations out: use --device cpu with --approx, or neither")
+    return AUTO_DEVICE if device == "auto" else device

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from edgeinfer.engine.embedding import Embedder, Pooling
-from edgeinfer.engine.ranking import Ranker
+from edgeinfer.engine.embedding import Embedder, Pooling, Ranker
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool

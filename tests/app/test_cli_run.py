@@ -18,7 +18,7 @@ from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure import power
 from edgeinfer.engine.measure.power import EnergyCounter, package_domains
-from edgeinfer.engine.requests.stops import StopStrings
+from edgeinfer.engine.scheduler.output import StopStrings
 from tests.unit.engine.measure.test_power import count, powercap
 
 KEYS = {

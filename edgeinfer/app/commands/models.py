@@ -80,7 +80,7 @@ def _remove(store: ModelStore, name: str, *, as_json: bool) -> None:
 
 
 def _clear_history(*, as_json: bool) -> None:
-    from edgeinfer.engine.speculation.keeping import clear_history
+    from edgeinfer.engine.speculation.files import clear_history
 
     count = clear_history()
     typer.echo(

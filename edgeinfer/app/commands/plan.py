@@ -118,7 +118,7 @@ def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
 
 def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     """Settings and schedule, on the cpu where --approx is wanted. Raises BadSetting where that cannot be."""
-    from edgeinfer.engine.approximation import approximate_on
+    from edgeinfer.engine.opening import approximate_on
     from edgeinfer.errors import BadSetting
 
     approx = settings.model.approx

@@ -1,7 +1,10 @@
-"""Fitting a conversation into the context: the oldest turns go first, and never unsaid.
+"""Fitting a conversation into the context, and continuing its last message.
 
 In: messages, a way to turn messages into prompt tokens, the context and the room an answer needs. Out: the prompt, and
-a notice of what was left out. System messages and the last turn always stay. Knows no template and no model.
+a notice of what was left out: the oldest turns; system messages and the last turn always stay. Text that is tokenized
+anew is often cut in other places than the model cut it, so an answer is continued from the tokens that are known to
+stand for its text: the cache holds them, and the model goes on as if it had not been stopped. Knows no cache, template
+or model.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadSetting, ContextOverflow
-from edgeinfer.models.text import Message
+from edgeinfer.models.text import Message, StreamDecoder, Tokenizer
 
 SYSTEM_ROLES = ("system", "developer")
 
@@ -98,3 +101,47 @@ def _fitted(prompt: tuple[int, ...], n_dropped: int, n_context: int) -> Fitted:
         return Fitted(prompt, 0, ())
     oldest = "the oldest message was" if n_dropped == 1 else f"the {n_dropped} oldest messages were"
     return Fitted(prompt, n_dropped, (f"the context of {n_context} tokens is full: {oldest} left out",))
+
+
+ASSISTANT = "assistant"
+
+
+def split_partial(messages: Sequence[Message]) -> tuple[Sequence[Message], str | None]:
+    """The messages before an answer that is to be continued, and its text so far; None where the last is none.
+
+    A last message of the assistant is such an answer, unless it calls tools.
+    """
+    last = messages[-1] if messages else None
+    if last is None or last.role != ASSISTANT or last.extra.get("tool_calls"):
+        return messages, None
+    return messages[:-1], last.text
+
+
+def partial_tokens(tokenizer: Tokenizer, head: Sequence[int], text: str, known: Sequence[int] = ()) -> list[int]:
+    """The tokens of a partial answer's `text` after those of `head`.
+
+    `known`: tokens that were read or generated; those of them that follow `head` and begin the text are taken as they
+    are, in whole characters.
+    """
+    n_head = len(head)
+    kept, n_said = _agreeing(tokenizer, known[n_head:], text) if list(known[:n_head]) == list(head) else ([], 0)
+    goes_on = bool(kept) or not (n_head and tokenizer.vocabulary.is_control(head[-1]))
+    return kept + tokenizer.encode(text[n_said:], add_special=False, goes_on=goes_on)
+
+
+def _agreeing(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> tuple[list[int], int]:
+    """The most of these tokens whose text begins `text`, and how many characters that is."""
+    decoder = StreamDecoder(tokenizer)
+    n_kept = n_said = at = 0
+    for number, token in enumerate(tokens, 1):
+        if token < 0:  # a row of numbers, which no text stands for
+            break
+        piece = decoder.push(token)
+        if not text.startswith(piece, at):
+            break
+        at += len(piece)
+        if decoder.is_whole:
+            n_kept, n_said = number, at
+        if at == len(text) and decoder.is_whole:
+            break
+    return list(tokens[:n_kept]), n_said

@@ -15,8 +15,7 @@ from typing import Any
 from edgeinfer.engine.kv.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
-from edgeinfer.engine.requests.continuing import partial_tokens, split_partial
-from edgeinfer.engine.requests.conversation import Fitted, Messages, fit, whole
+from edgeinfer.engine.requests.conversation import Fitted, Messages, fit, partial_tokens, split_partial, whole
 from edgeinfer.engine.requests.request import Options, Request, request_of
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
-from edgeinfer.engine.kv import saved_sequences
+from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -178,11 +178,11 @@ class Executor(Observed):
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
-        saved_sequences.fill_with_zeros(self._cache, self._open_lane(), sequence, n_tokens)
+        saved_state.fill_with_zeros(self._cache, self._open_lane(), sequence, n_tokens)
 
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
-        told, body = saved_sequences.saved(self._cache, self._open_lane(), sequence)
+        told, body = saved_state.saved(self._cache, self._open_lane(), sequence)
         return seal(MAGIC, {**self._identity(), **told}, body)
 
     def restore(self, sequence: int, state: bytes) -> None:
@@ -194,7 +194,7 @@ class Executor(Observed):
         lane = self._open_lane()
         header, body = unseal(MAGIC, state, "the saved state")
         check_same(header, self._identity())
-        saved_sequences.put_back(self._cache, lane, sequence, header, body)
+        saved_state.put_back(self._cache, lane, sequence, header, body)
 
     def _identity(self) -> dict[str, Value]:
         """What a saved state must agree in with this executor."""

@@ -16,7 +16,7 @@ import numpy as np
 from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.stored import WeightReads, with_activations
-from edgeinfer.engine.kv import saved_sequences
+from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kv_records import PlacedStep
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.multi.shared import SharedLane
@@ -108,7 +108,7 @@ class Observed:
             return ()
         sequence = self._cache.create()
         try:
-            saved_sequences.fill_with_zeros(self._cache, lane, sequence, n_cached)
+            saved_state.fill_with_zeros(self._cache, lane, sequence, n_cached)
             return op_times.time_ops(self._place(lane, _one_token(sequence, n_cached)).step)
         finally:
             self._cache.free(sequence)

@@ -1,18 +1,20 @@
-"""The text of one answer: what was made of it, what was taken of that, and the thread that waits for more.
+"""The text of one answer: its pieces, what was taken of them, stop strings, and the thread that waits for more.
 
-In: tokens, and which of them were drafted. Out: pieces of text, in order, with nothing of a stop string. The
-scheduler's thread adds, the caller's takes; both may be different threads. Knows no passes and no memory.
+In: tokens, and which of them were drafted. Out: pieces of text, in order; nothing of a stop string is ever let through.
+The scheduler's thread adds, the caller's takes; both may be different threads. Knows no passes and no memory.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.requests.stops import StopStrings
 from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
+from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import StreamDecoder, Tokenizer
+from edgeinfer.models.text.overlap import overlap
 
 
 class Waiter:
@@ -108,3 +110,37 @@ class Output:
             self._pieces.clear()
             del self._shown[self.n_taken :]
         return has_pieces
+
+
+class StopStrings:
+    """Watches for `stops`; `matched` is the one that was found, after which nothing more is let through."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        for stop in stops:
+            if not isinstance(stop, str):
+                raise BadSetting(f"a stop string cannot be {stop!r}: it must be text")
+            if not stop:
+                raise BadSetting("a stop string cannot be empty")
+        self._stops = tuple(dict.fromkeys(stops))
+        self._held = ""
+        self.matched: str | None = None
+
+    def push(self, text: str) -> str:
+        """The text that is now certain not to belong to a stop string."""
+        if self.matched is not None:
+            return ""
+        self._held += text
+        found = [(at, -len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            at, _, self.matched = min(found)
+            shown, self._held = self._held[:at], ""
+            return shown
+        n_held = max((overlap(self._held, stop) for stop in self._stops), default=0)
+        cut = len(self._held) - n_held
+        shown, self._held = self._held[:cut], self._held[cut:]
+        return shown
+
+    def finish(self) -> str:
+        """What was held back when the text ends without a stop string."""
+        shown, self._held = self._held, ""
+        return shown

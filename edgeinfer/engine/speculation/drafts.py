@@ -23,7 +23,7 @@ from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tabl
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
-from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
+from edgeinfer.engine.speculation.files import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts

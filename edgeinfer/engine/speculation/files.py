@@ -1,19 +1,27 @@
-"""The user's own files as a source of drafts: which of a path's files are text, and their tokens.
+"""Files of speculation: tables learnt of a model, kept for the next time, and the user's texts to draft from.
 
-In: files and folders. Out: tokens of each file, up to a limit in all. Hidden files, and files that are not UTF-8,
-are left out of folders; a file that is named itself must be text.
+Tables: a folder for each model in the user's data folder, with two files: `primed.npz`, which says nothing of any user,
+and `learnt.npz`, which holds tokens of texts and is readable by the user alone. A file that is damaged, or of another
+layout, counts as none; one that cannot be written is left alone. Texts: tokens of each file, up to a limit in all.
+Hidden files, and files that are not UTF-8, are left out of folders; a file that is named itself must be text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.temporary import temporary_file
 
 MOST_TOKENS = 1 << 17
 MOST_FILE_BYTES = 1 << 20
@@ -64,3 +72,54 @@ def _text_of(path: Path) -> str | None:
     except UnicodeDecodeError as reason:
         whole = reason.start > len(data) - 4 and len(data) == MOST_FILE_BYTES  # cut within a character
         return data[: reason.start].decode("utf-8") if whole else None
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+PRIMED, LEARNT = "primed.npz", "learnt.npz"
+LAYOUT = "layout"
+
+
+def default_root() -> Path:
+    """The folder of what was learnt: beside the models."""
+    from edgeinfer.models.store import default_root as models_root
+
+    return models_root().parent / "drafts"
+
+
+class DraftFolder:
+    """What is kept of one model. `layout` names everything that the arrays' meaning depends on."""
+
+    def __init__(self, fingerprint: str, layout: str, root: Path | None = None) -> None:
+        self.path = (root or default_root()) / fingerprint
+        self._layout = layout
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays of a file; none where there is none that is whole and of this layout."""
+        try:
+            with (self.path / name).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays = {key: file[key] for key in file.files}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return {}
+        return arrays if str(arrays.pop(LAYOUT, "")) == self._layout else {}
+
+    def write(self, name: str, arrays: Arrays) -> None:
+        """Write a file, whole or not at all, if it can be written."""
+        with contextlib.suppress(OSError):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, beside = temporary_file(self.path / name)  # for the user alone
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    np.savez(file, **{LAYOUT: np.array(self._layout)}, **arrays)  # type: ignore[arg-type]
+                os.replace(beside, self.path / name)
+            except BaseException:
+                Path(beside).unlink(missing_ok=True)
+                raise
+
+
+def clear_history(root: Path | None = None) -> int:
+    """Forget what was learnt of texts, of all models; how many files are gone."""
+    found = sorted((root or default_root()).glob(f"*/{LEARNT}"))
+    for path in found:
+        path.unlink()
+    return len(found)

@@ -20,8 +20,7 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
-from edgeinfer.engine.speculation.files import file_texts
-from edgeinfer.engine.speculation.keeping import DraftFolder
+from edgeinfer.engine.speculation.files import DraftFolder, file_texts
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources

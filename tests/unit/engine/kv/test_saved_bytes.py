@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.engine.kv import saved_sequences
+from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.loading import load
 from tests.golden.goldens import DATA
 
@@ -17,7 +17,7 @@ def test_checkpoints_of_large_states_are_saved_as_far_as_they_are_worth_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A state that is larger than all checkpoints may be: the newest is saved, from which reading goes on."""
-    monkeypatch.setattr(saved_sequences, "SAVED_CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(saved_state, "SAVED_CHECKPOINT_BYTES", 1)
     tokens = [5 + n for n in range(200)]
     with load(DATA / "qwen35-q8_0.gguf", device="cpu", spec="off") as llm, llm.session() as session:
         first = session.complete(tokens, max_tokens=5, temperature=0).read()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.requests.continuing import partial_tokens, split_partial
+from edgeinfer.engine.requests.conversation import partial_tokens, split_partial
 from edgeinfer.engine.requests.texts import ProgramTokenizer
 from edgeinfer.errors import ContextOverflow
 from edgeinfer.models.text import Message, Vocabulary, vocabulary_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.engine.requests.request import request_of
-from edgeinfer.engine.requests.stops import StopStrings
+from edgeinfer.engine.scheduler.output import StopStrings
 from edgeinfer.errors import BadSetting
 
 texts = st.text("ab\n", max_size=12)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.speculation.drafters import suffix
-from edgeinfer.engine.speculation.files import MOST_TOKENS, file_texts
-from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder, clear_history
+from edgeinfer.engine.speculation.files import LEARNT, MOST_TOKENS, PRIMED, DraftFolder, clear_history, file_texts
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
