@@ -1,7 +1,7 @@
 """Compiling for the cpu while a model is still being fetched, so that the first answer waits for one of the two.
 
-In: the kind of keys and values, and the types of the weights. Out: kernels in the cache; whoever opens the model waits
-for those that are not there yet.
+In: the kind of keys and values, and the types of the weights. Out: kernels in the cache; opening the model waits
+for those that are missing.
 """
 
 from __future__ import annotations

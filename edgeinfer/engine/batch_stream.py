@@ -82,12 +82,12 @@ def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options
     """Numbered requests; what is wrong with a prompt is its own answer."""
     for number, prompt in enumerate(prompts):
         given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-        wanted: Options = {**options, **given.options}
+        merged: Options = {**options, **given.options}
         try:
             if isinstance(given.content, str):
-                yield Numbered(number, form.text(given.content, wanted))
+                yield Numbered(number, form.text(given.content, merged))
             else:
-                yield Numbered(number, form.chat(given.content, wanted))
+                yield Numbered(number, form.chat(given.content, merged))
         except EdgeInferError as reason:
             yield Numbered(number, reason)
 
@@ -138,7 +138,7 @@ def _side_by_side(
                 failure = answer
                 for batcher in batchers:
                     batcher.stop()
-    finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
+    finally:  # perhaps in a finalizer, in the middle of anything, so nothing is waited for
         for batcher in batchers:
             batcher.stop()
     for thread in threads:

@@ -79,7 +79,7 @@ class Embedder:
     ) -> list[Floats]:
         """The embeddings of texts: float32[D] each. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
 
-        `progress` is told how many tokens of each are read; what it raises ends the work.
+        `progress` gets how many tokens of each are read; what it raises ends the work.
         """
         pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
         if pooling not in get_args(Pooling):
@@ -157,7 +157,7 @@ class Embedder:
         return [rows[own] for own in nodes]
 
     def _finished(self, pooled: Floats, *, normalized: bool) -> Floats:
-        """What the dense layers make of it, with length 1 if wanted: float32[D]."""
+        """What the dense layers make of it, with length 1 if `normalized`: float32[D]."""
         for weight in self._dense:
             pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))

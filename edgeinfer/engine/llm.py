@@ -155,7 +155,7 @@ class LLM(TextReader):
         return round(numbers * KV_ELEMENT_BYTES[self.info.kv]) + n_states * spec.state_bytes
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.
+        """Answer a conversation, as `Session.chat`; each answer is independent of others, from any thread.
 
         What other answers have read of its beginning is not read again.
         """
@@ -182,9 +182,9 @@ class LLM(TextReader):
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
         """The tokens of the last answer to a conversation that begins so."""
-        wanted = tuple(head)
+        tokens = tuple(head)
         histories = (each.history for each in reversed(tuple(self._recent)))
-        return next((each for each in histories if each[: len(wanted)] == wanted), ())
+        return next((each for each in histories if each[: len(tokens)] == tokens), ())
 
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]

@@ -1,7 +1,7 @@
 """What runs on this computer: a small file for every open model and every server, removed when it is closed.
 
 In: a model or an address, noted by the process that has it. Out: `Running` values of this user's living processes.
-Files of processes that were killed count as none and are removed by whoever looks; so folders may be shared with other
+Files of processes that were killed count as none and are removed by the next look; so folders may be shared with other
 computers, whose processes are not known here. Nothing is raised: a note that cannot be written is none.
 """
 
@@ -94,8 +94,8 @@ def running() -> tuple[Running, ...]:
 
 def users_of(paths: Sequence[Path]) -> tuple[Running, ...]:
     """The processes that have one of these files open as a model."""
-    wanted = {os.path.realpath(path) for path in paths}
-    return tuple(each for each in running() if any(os.path.realpath(model.path) in wanted for model in each.models))
+    real_paths = {os.path.realpath(path) for path in paths}
+    return tuple(each for each in running() if any(os.path.realpath(model.path) in real_paths for model in each.models))
 
 
 def _each_once(process: Running) -> Running:

@@ -73,7 +73,7 @@ class Session:
 
     @property
     def speculator(self) -> SessionDrafts | None:
-        """Who drafts, if anyone does."""
+        """Drafts for this session; None without speculation."""
         if self._speculator is None and (drafts := self._drafts()) is not None:
             self._speculator = drafts.session()
         return self._speculator
@@ -83,9 +83,8 @@ class Session:
 
         Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
         system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
-        and what this session generated of it is not read again. "background" answers leave those that somebody watches
-        their speed. Raises ContextOverflow when system messages and the last turn alone do not fit, BadTemplate,
-        BadSetting, EngineClosed.
+        and what this session generated of it is not read again. "background" answers yield to interactive ones. Raises
+        ContextOverflow when system messages and the last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
         return self._start(self._prompts.chat(messages, options, lambda head: self._known()), priority)
 

@@ -40,7 +40,7 @@ class TextReader:
     ) -> list[Floats]:
         """The embeddings of texts, or of their tokens: float32[D] each, of length 1 if `normalized`; from any thread.
 
-        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. `progress` is told how
+        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. `progress` gets how
         many tokens of each text are read; what it raises ends the work. Raises BadSetting, ContextOverflow,
         UnsupportedModel where the device does not show hidden states, EngineClosed.
         """

@@ -70,5 +70,5 @@ def test_a_drafter_proposes_something_of_a_text_that_repeats_itself(alone: str) 
 def test_tables_are_of_bounded_size(alone: str) -> None:
     tables = model_drafts().tables[alone]
     assert tables.nbytes < 8 << 20
-    assert all(isinstance(array, np.ndarray) for array in tables.kept().values())
+    assert all(isinstance(array, np.ndarray) for array in tables.arrays().values())
     assert PROPOSED <= 32

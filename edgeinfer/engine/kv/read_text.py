@@ -1,6 +1,6 @@
-"""What a sequence has read, kept so that it can be read again: token ids, and the rows and axes that came with them.
+"""What a sequence has read, to read it again: token ids, and the rows and axes that came with them.
 
-In: batches and the paths that were kept of them. Out: batches that read the same. For evaluators that outlive what
+In: batches and the paths that were accepted of them. Out: batches that read the same. For evaluators that outlive what
 holds keys and values. Knows no keys and values, and no devices.
 """
 
@@ -53,7 +53,7 @@ class ReadText:
         return ReadText(list(self.tokens), list(self.rows), None if self.axes is None else list(self.axes))
 
     def batches(self, sequence: int, most_tokens: int, first: int = 0) -> Iterator[Batch]:
-        """Batches that read it, one after the other, from position `first` on; no logits are wanted."""
+        """Batches that read it, one after the other, from position `first` on, without logits."""
         n_rows = 0
         for start in range(0, len(self.tokens), most_tokens):
             tokens = np.array(self.tokens[start : start + most_tokens], np.int32)
@@ -67,13 +67,13 @@ class ReadText:
     def sealed(self) -> tuple[str, bytes]:
         """It as JSON, and the bytes of its rows."""
         width = len(self.rows[0]) if self.rows else 0
-        told = json.dumps({"tokens": self.tokens, "axes": self.axes, "n_rows": len(self.rows), "width": width})
-        return told, b"".join(row.tobytes() for row in self.rows)
+        header = json.dumps({"tokens": self.tokens, "axes": self.axes, "n_rows": len(self.rows), "width": width})
+        return header, b"".join(row.tobytes() for row in self.rows)
 
     @classmethod
-    def unsealed(cls, told: str, body: bytes) -> tuple[ReadText, bytes]:
+    def unsealed(cls, header: str, body: bytes) -> tuple[ReadText, bytes]:
         """What `sealed` gave, and the rest of bytes that begin with its rows."""
-        fields = json.loads(told)
+        fields = json.loads(header)
         n_rows, width = fields["n_rows"], fields["width"]
         rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
         return cls(fields["tokens"], list(rows), fields["axes"]), body[4 * n_rows * width :]

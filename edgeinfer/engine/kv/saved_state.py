@@ -66,24 +66,26 @@ def _device_of(magic: bytes, state: bytes) -> Value | None:
     return None
 
 
-def check_same(found: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
+def check_same(found: Mapping[str, Value], expected: Mapping[str, Value]) -> None:
     """Raises EdgeInferError with what differs where the header of a saved state is not of this model and device."""
-    differing = [f"{key} is {found.get(key)}, not {value}" for key, value in wanted.items() if found.get(key) != value]
+    differing = [
+        f"{key} is {found.get(key)}, not {value}" for key, value in expected.items() if found.get(key) != value
+    ]
     if not differing:
         return
-    if found.get("model") == wanted["model"] and found.get("device") != wanted["device"]:
+    if found.get("model") == expected["model"] and found.get("device") != expected["device"]:
         raise EdgeInferError(
             f"the saved state was saved by {_loading(found.get('device'))}, or start again from the text: this is "
-            f"the device {wanted['device']}"
+            f"the device {expected['device']}"
         )
-    if found.get("model") == wanted["model"] and found.get("window") != wanted.get("window"):
+    if found.get("model") == expected["model"] and found.get("window") != expected.get("window"):
         raise EdgeInferError(
             "the saved state was saved with another context, with which layers with a window keep other positions; "
             "start again from the text"
         )
-    if len(differing) == 1 and found.get("layout") != wanted.get("layout"):
+    if len(differing) == 1 and found.get("layout") != expected.get("layout"):
         raise EdgeInferError(
-            f"the saved state was saved when {wanted['device']} had other layers each; start again from the text"
+            f"the saved state was saved when {expected['device']} had other layers each; start again from the text"
         )
     raise EdgeInferError(
         f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
@@ -117,8 +119,8 @@ def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], 
     if cache.windows is not None and windows is not None and len(pages):
         cache.windows.tell(windows)
         body += windows.read(pages[cache.windows.first_page(n_tokens) :]).tobytes()
-    told, states = _saved_states(cache, lane.capabilities.states, sequence)
-    return {"n_tokens": n_tokens, **told}, body + states
+    header, states = _saved_states(cache, lane.capabilities.states, sequence)
+    return {"n_tokens": n_tokens, **header}, body + states
 
 
 def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value], body: bytes) -> None:
@@ -159,8 +161,8 @@ def _saved_states(cache: KVCache, states: StateMemory | None, sequence: int) -> 
         return {}, b""
     pages = cache.pages(sequence)[: (cache.n_cached(sequence) - 1) // PAGE].tolist()  # of those before the last token
     checkpoints = cache.states.checkpoints(pages)[-n_saved_checkpoints(states.slot_bytes) :]
-    kept = [cache.states.current(sequence), *(slot for _, slot in checkpoints)]
-    return {"checkpoints": [n_pages for n_pages, _ in checkpoints]}, states.read(kept).tobytes()
+    slots = [cache.states.current(sequence), *(slot for _, slot in checkpoints)]
+    return {"checkpoints": [n_pages for n_pages, _ in checkpoints]}, states.read(slots).tobytes()
 
 
 def _put_states_back(

@@ -2,7 +2,7 @@
 
 In: pages, whose checkpoints are the states after their last positions, and wishes for slots. Out: slots, counted by who
 holds them. Slots are written once and read by all who begin there, so that sequences that branch share them. The
-oldest checkpoint makes room for what is wanted. Holds no states and knows no device.
+oldest checkpoint makes room for the next one. Holds no states and knows no device.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StateSlots:
 
     @property
     def n_available(self) -> int:
-        """Slots that are free, or would be without checkpoints that nobody is at."""
+        """Slots that are free, or would be without checkpoints that no sequence is at."""
         return len(self._free) + sum(self._holders[slot] == 1 for slot in self._checkpoints.values())
 
     def check(self, n_wanted: int) -> None:
@@ -52,7 +52,7 @@ class StateSlots:
             )
 
     def take(self) -> int:
-        """A slot, for which the oldest checkpoint that nobody is at is given up if need be; `check` before."""
+        """A slot, for which the oldest checkpoint that no sequence is at is dropped if need be; `check` before."""
         if not self._free:
             oldest = next(page for page, slot in self._checkpoints.items() if self._holders[slot] == 1)
             self.drop(oldest)
@@ -171,7 +171,7 @@ class SequenceStates:
         return StateStep(firsts, np.array(loads, np.int32), np.array(settled, np.int32), written)
 
     def discard(self, sequence: int) -> None:
-        """What a pass wrote of a sequence is not kept."""
+        """Discard what a pass wrote of a sequence."""
         writes = self._pending.pop(sequence, None)
         if writes is not None:
             self.slots.release(writes.slot)
@@ -189,7 +189,7 @@ class SequenceStates:
         return self._pending.pop(sequence, None)
 
     def give_back(self, sequence: int, writes: Writes | None) -> None:
-        """It was not kept after all."""
+        """Undo it: the tokens were discarded after all."""
         if writes is not None:
             self._pending[sequence] = writes
 
@@ -227,15 +227,15 @@ class SequenceStates:
     def _move(self, sequence: int, slot: int) -> None:
         """Let a sequence be at a slot, with its holder's claim."""
         left, self._current[sequence] = self._current[sequence], slot
-        self.slots.release(left)  # afterwards: who is interrupted in between gives up no slot twice
+        self.slots.release(left)  # afterwards, so that an interrupt in between frees no slot twice
 
 
 def _n_settled(batch: Batch, first: int, stop: int) -> int:
-    """How many of a sequence's tokens will be kept whatever the logits are: a chain up to the first that has any."""
+    """How many of a sequence's tokens stay whatever the logits are: a chain up to the first that has any."""
     place = int(np.searchsorted(batch.outputs, first))
     last = int(batch.outputs[place]) if place < len(batch.outputs) else stop - 1
     n_settled = min(last, stop - 1) - first + 1
     parents = batch.parents[first : first + n_settled]
     if parents[0] != -1 or np.any(parents[1:] != np.arange(first, first + n_settled - 1)):
-        raise ValueError("tokens before the first wanted logits of a sequence must be a chain")
+        raise ValueError("tokens before the first logits of a sequence must be a chain")
     return n_settled

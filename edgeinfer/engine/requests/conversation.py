@@ -40,16 +40,16 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     """
     chat = _checked(messages)
     quarter = max(1, n_context // 4)
-    wanted = n_context - min(quarter if max_tokens is None else max_tokens, quarter)
+    n_most = n_context - min(quarter if max_tokens is None else max_tokens, quarter)
     prompt = tuple(render(chat))
-    if len(prompt) <= wanted:
+    if len(prompt) <= n_most:
         return Fitted(prompt, 0, ())
     starts = _turn_starts(chat)
     low = min(1, len(starts) - 1)  # the fewest turns to leave out that make it fit, or all but the last
     high = len(starts) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if len(render(_without(chat, starts[middle]))) <= wanted else (middle + 1, high)
+        low, high = (low, middle) if len(render(_without(chat, starts[middle]))) <= n_most else (middle + 1, high)
     kept = _without(chat, starts[low]) if low else chat
     prompt = tuple(render(kept))
     if len(prompt) > n_context:

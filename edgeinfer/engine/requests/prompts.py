@@ -60,8 +60,8 @@ class Prompts:
         tools = ToolUse.of(options.get("tools"), choice, several, self.template)
         variables = _checked_variables(options.get("template_variables") or {})
 
-        def tokens(kept: Sequence[Message]) -> list[int]:
-            return self._tokens(kept, known, tools, variables)
+        def tokens(shortened: Sequence[Message]) -> list[int]:
+            return self._tokens(shortened, known, tools, variables)
 
         if options.get("keeps_all"):
             fitted = whole(messages, tokens, self.n_context)
@@ -79,7 +79,7 @@ class Prompts:
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
         """The prompt of a conversation and what was left out of it. Raises as `chat`."""
-        return fit(messages, lambda kept: self._tokens(kept, nothing_known), self.n_context, max_tokens)
+        return fit(messages, lambda shortened: self._tokens(shortened, nothing_known), self.n_context, max_tokens)
 
     def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
         """A text to continue as it is, or its tokens, rows of numbers among them.
@@ -139,8 +139,8 @@ class Prompts:
         """A conversation as the model is given it, up to where the answer begins."""
         if tools is None:
             return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
-        told = None if tools.in_words else tools.tools
-        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told, **variables)
+        schemas = None if tools.in_words else tools.tools
+        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=schemas, **variables)
 
     def _tokens(
         self,

@@ -22,17 +22,17 @@ REQUEST_KEYS = (
 )
 
 MOST_LOGPROBS = 20
-"""Likely tokens that are told beside a chosen one."""
+"""Most likely tokens whose log probabilities come with a chosen one."""
 
 
 class Options(TypedDict, total=False):
     """How to answer: the fields of `SamplingSettings`, when to stop, and what the answer must be.
 
-    logprobs: tell the logarithm of each token's probability, and so many likely tokens beside it. schema: a JSON schema
+    logprobs: the log probability of each token, and of so many likely tokens beside it. schema: a JSON schema
     (as a mapping or text; True: any JSON object); grammar: in Lark's or llama.cpp's form; regex: the whole answer.
     keeps_all: a conversation that outgrows the context is refused, not shortened. tools: functions that may be called,
     as OpenAI's API has them; tool_choice: "auto", "none", "required", or the name of one that must be called;
-    parallel_tools: whether several may be called at a time. template_variables: what the chat template is told besides
+    parallel_tools: whether several may be called at a time. template_variables: further variables of the chat template
     (enable_thinking, …).
     """
 
@@ -65,9 +65,9 @@ class Request:
     """What to continue and how.
 
     `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
-    was already left out of the prompt to make it fit, if anything. `logprobs`: tell how likely each chosen token was,
-    and so many likely ones beside it; None: tell nothing of this. `constraint`: what the answer must follow, made for
-    it alone. `tools`: what may be called. `mixed`: the prompt, where it has rows of numbers; those are in `prompt` by
+    was already left out of the prompt to make it fit, if anything. `logprobs`: the log probability of each chosen
+    token, and of so many likely ones beside it; None: none. `constraint`: what the answer must follow, made for it
+    alone. `tools`: what may be called. `mixed`: the prompt, where it has rows of numbers; those are in `prompt` by
     their names.
     """
 

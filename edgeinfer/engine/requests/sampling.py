@@ -168,11 +168,11 @@ class Sampler:
             tokens = tokens[values == np.inf]
             return Distribution(tokens, np.full(len(tokens), 1 / len(tokens)))
         if 0 < settings.top_k < len(tokens):
-            kept = _best(values, settings.top_k)
-            tokens, values = tokens[kept], values[kept]
+            candidates = _best(values, settings.top_k)
+            tokens, values = tokens[candidates], values[candidates]
         if settings.top_p < 1:
-            kept = _top_p(values, settings.top_p)
-            tokens, values = tokens[kept], values[kept]
+            candidates = _top_p(values, settings.top_p)
+            tokens, values = tokens[candidates], values[candidates]
         below_best = values.astype(np.float64) - float(shifted[best])
         if settings.min_p > 0:
             likely = below_best >= np.log(settings.min_p)
@@ -252,17 +252,17 @@ def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
 def _best(values: NDArray[np.float32], n: int) -> Int64s:
     """Indices of the n highest values, increasing; of equals at the edge the lowest indices."""
     edge = np.partition(values, len(values) - n)[len(values) - n]
-    kept: Int64s = (values >= edge).nonzero()[0]
-    if len(kept) > n:
-        equal = kept[values[kept] == edge]
-        kept = np.setdiff1d(kept, equal[len(equal) - (len(kept) - n) :], assume_unique=True)
-    return kept
+    candidates: Int64s = (values >= edge).nonzero()[0]
+    if len(candidates) > n:
+        equal = candidates[values[candidates] == edge]
+        candidates = np.setdiff1d(candidates, equal[len(equal) - (len(candidates) - n) :], assume_unique=True)
+    return candidates
 
 
 def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
     """Indices, increasing, of the fewest most likely candidates that reach `top_p` of their probability.
 
-    Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is kept.
+    Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is among them.
     """
     weights = np.exp(candidates - candidates.max())
     total = weights.sum(dtype=np.float64)

@@ -49,7 +49,7 @@ def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
 
 
 def tokenizer_of(path: Path) -> Tokenizer:
-    """The tokenizer of a model that nobody loads: of a GGUF file, or of a folder with a decoder.
+    """The tokenizer of a model that need not be loaded: of a GGUF file, or of a folder with a decoder.
 
     Raises BadGGUF, ModelNotFound, UnsupportedModel for a tokenizer that edgeinfer lacks.
     """

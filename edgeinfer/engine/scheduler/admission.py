@@ -21,7 +21,7 @@ from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
-"""Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be preempted."""
+"""Tokens of an answer to reserve room for: most are shorter than they may be, and longer ones can be preempted."""
 MORE_TOKENS = PAGE
 """What an answer that has outgrown that is to have room for besides what it has, lest it is preempted again at once."""
 
@@ -57,7 +57,7 @@ class Admission:
 
     @property
     def is_full(self) -> bool:
-        """Whether some of the answers that are wanted have to wait."""
+        """Whether some of the requests have to wait."""
         entered = self.sequences
         n_pages = sum(self._pages_for(each) for each in entered)
         return len(entered) > self._most_active or (len(entered) > 1 and n_pages > self._n_pages)
@@ -69,7 +69,7 @@ class Admission:
         return pages_for(min(len(request.prompt) + n_answer, self._n_context))
 
     def _pages_for(self, sequence: ScheduledSequence) -> int:
-        """Pages that room is kept for: of what was expected, or of what the answer has come to and some more."""
+        """Pages to reserve: those expected, or those of the answer so far and some more."""
         request, n_generated = sequence.request, sequence.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
         n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
@@ -83,7 +83,7 @@ class Admission:
         return max(n_pages, -(-n_seen * self._n_pages // n_places))
 
     def enter(self, sequence: ScheduledSequence) -> None:
-        """An answer is wanted."""
+        """Add a sequence; it waits for its turn."""
         if not sequence.has_entered:
             sequence.has_entered = True
             sequence.n_pages = sequence.n_pages or self.pages_of(sequence.request, EXPECTED_TOKENS)
@@ -91,7 +91,7 @@ class Admission:
             self._arrivals.append(sequence)
 
     def leave(self, sequence: ScheduledSequence) -> None:
-        """An answer is not wanted any more, nor what was made of it and not taken."""
+        """End a sequence, and drop its text that was not taken."""
         self.take_arrivals()
         if not sequence.is_over:
             sequence.cancel()
@@ -105,7 +105,7 @@ class Admission:
                 self.leave(sequence)
 
     def end_all(self, reason: Exception | None = None) -> None:
-        """End all answers: because something went wrong that is nobody's own fault, or as they are."""
+        """End all answers: with an error that is not of one of them, or as they are."""
         self.take_arrivals()
         for sequence in self.sequences:
             if reason is not None:
@@ -115,7 +115,7 @@ class Admission:
                 self.finish(sequence)
 
     def close(self) -> None:
-        """End all answers, and forget what is kept."""
+        """End all answers, and drop finished sequences and the swap space."""
         self.end_all()
         self.prefixes.close()
         self.swap.close()
@@ -137,9 +137,11 @@ class Admission:
                 sequence.cancel()
                 self.finish(sequence)
         now_s = time.monotonic()
-        wanted = [sequence for sequence in self.waiting if sequence.is_wanted]  # others would only take room from these
+        runnable = [
+            sequence for sequence in self.waiting if sequence.is_wanted
+        ]  # others would only take room from these
         n_for_prefix = 0
-        for sequence in sorted(wanted, key=lambda each: (each.rank(now_s), each.number)):
+        for sequence in sorted(runnable, key=lambda each: (each.rank(now_s), each.number)):
             if self._waits_for_prefix(sequence):
                 n_for_prefix += 1
                 if n_for_prefix == self._most_active:
@@ -165,7 +167,7 @@ class Admission:
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
             return
-        except BaseException as reason:  # a signal handler raised in whoever leads
+        except BaseException as reason:  # a signal handler raised in the thread that drives
             self.fail(sequence, reason, alone=True)
             raise
         sequence.state = "active"
@@ -213,7 +215,7 @@ class Admission:
         return False
 
     def find_room_for_drafts(self, sequence: ScheduledSequence) -> None:
-        """Give up what is kept of answers that are over where an answer would draft nothing for want of memory."""
+        """Free finished sequences where another would draft nothing for lack of memory."""
         cached = sequence.cached
         while self._pool.executor.n_free_pages < cached.n_pages_for_drafts and self.prefixes.give_up():
             pass
@@ -251,7 +253,7 @@ class Admission:
         self._release(sequence)
 
     def fail(self, sequence: ScheduledSequence, reason: BaseException, *, alone: bool = False) -> None:
-        """An answer ends because something went wrong, with it `alone` or with others; whoever waits for it is told."""
+        """End an answer with an error, its own where `alone`; the thread that waits for it gets it."""
         self._forget(sequence)
         sequence.error, sequence.failed_alone = reason, alone
         sequence.end()
@@ -265,7 +267,7 @@ class Admission:
         self.swap.drop(sequence.cached)
 
     def _release(self, sequence: ScheduledSequence) -> None:
-        """Keep what is cached of an answer for others, or let whoever owns it decide."""
+        """Leave what is cached of an answer to others, or to its owner."""
         if sequence.shares_prefix and self._shares and sequence.error is None:
             self.prefixes.keep(sequence.cached)
         elif sequence.shares_prefix:

@@ -75,7 +75,7 @@ class Batcher:
                 self.counts.seconds = time.perf_counter() - started
                 while self._ended:
                     yield self._result(self._ended.popleft())
-        finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
+        finally:  # perhaps in a finalizer, in the middle of anything, so nothing is waited for
             for sequence in tuple(self._members):
                 self._scheduler.abandon(sequence)
 
@@ -98,19 +98,19 @@ class Batcher:
     def _enter(self, requests: Iterator[Numbered]) -> Iterator[BatchAnswer]:
         """Take requests while there is room; those that cannot begin have ended."""
         while self._has_room:
-            wanted = next(requests, None)
-            if wanted is None:
+            numbered = next(requests, None)
+            if numbered is None:
                 self._is_exhausted = True
                 return
             try:
-                if not isinstance(wanted.request, Request):
-                    raise wanted.request
-                sequence = self._sequence(wanted.request)
+                if not isinstance(numbered.request, Request):
+                    raise numbered.request
+                sequence = self._sequence(numbered.request)
             except EdgeInferError as reason:
                 self._pool.check_open()
-                yield BatchAnswer(wanted.number, error=reason)
+                yield BatchAnswer(numbered.number, error=reason)
                 continue
-            self._members[sequence] = wanted.number
+            self._members[sequence] = numbered.number
             self._scheduler.enter(sequence)
             if self._stopped:
                 sequence.stop()

@@ -28,7 +28,7 @@ class Given:
 
 
 class Passes(Protocol):
-    """Who runs passes."""
+    """Runs passes."""
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
         """Begin these and make one pass; what is done, by sequence. Raises as evaluators do."""
@@ -42,7 +42,7 @@ class JoinedPasses:
         self._executor = executor
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
-        """Evaluate them as one batch. Raises DoesNotFit and others before anything is kept."""
+        """Evaluate them as one batch. Raises DoesNotFit and others before anything is committed."""
         joined = join(batches)
         logits, peaks = self._executor.evaluate(joined), self._executor.peaks
         given, first, row = {}, 0, 0

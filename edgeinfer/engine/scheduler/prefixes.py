@@ -18,7 +18,7 @@ MOST_KEPT = 32
 
 
 class Prefixes:
-    """What is cached of answers that are over; under the engine's lock."""
+    """The cached sequences of finished requests; under the engine's lock."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -44,18 +44,18 @@ class Prefixes:
 
     def best(self, cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
         """The other sequence that has most of a prompt cached, and how much; none where it is too little to share."""
-        wanted, donor, n_same = list(prompt), None, LEAST_SHARED - 1
+        tokens, donor, n_same = list(prompt), None, LEAST_SHARED - 1
         for other in self._pool.members:
-            n_cached = 0 if other is cached else other.n_common(wanted)
+            n_cached = 0 if other is cached else other.n_common(tokens)
             if n_cached > n_same:
                 donor, n_same = other, n_cached
         return donor, n_same if donor is not None else 0
 
     def keep(self, cached: CachedSequence) -> None:
-        """An answer is over; what it has cached stays while nothing needs the memory."""
+        """A request is finished; what it has cached stays while nothing needs the memory."""
         tokens = list(cached.tokens)
         for other in self.kept:
-            if other.n_common(tokens) == other.n_cached:  # all of it is kept now, or it was given up
+            if other.n_common(tokens) == other.n_cached:  # the new one has all of it
                 self._close(other)
         if cached.n_cached >= LEAST_SHARED:
             self._kept.append(cached)

@@ -53,21 +53,21 @@ class Scheduler:
 
     @property
     def has_driven(self) -> bool:
-        """Whether there are answers that are made without anybody asking for pieces."""
+        """Whether there are answers that the engine's thread makes."""
         return any(sequence.is_driven for sequence in self.admission.sequences)
 
     def enter(self, sequence: ScheduledSequence) -> None:
-        """An answer is wanted."""
+        """Add a sequence; it waits for its turn."""
         self.admission.enter(sequence)
 
     def leave(self, sequence: ScheduledSequence) -> None:
-        """An answer is not wanted any more, nor what was made of it and not taken: it is over when this returns."""
+        """End a sequence, and drop its text that was not taken: it is over when this returns."""
         sequence.stop()
         with self.pool.lock:
             self.admission.leave(sequence)
 
     def abandon(self, sequence: ScheduledSequence) -> None:
-        """As `leave`, but waits for nobody: where a pass is being made the answer is over with it, or before the next.
+        """As `leave`, without waiting: while a pass runs the answer is over with it, or before the next.
 
         For finalizers, which may run in the middle of anything, in any thread.
         """
@@ -88,13 +88,13 @@ class Scheduler:
             sequence.stop()
 
     def close(self) -> None:
-        """Stop all answers, and forget what is kept."""
+        """Stop all answers, and drop all cached sequences."""
         self.stop()
         with self.pool.lock:
             self.admission.close()
 
     def fail_all(self, reason: Exception) -> None:
-        """End all answers because something went wrong that is nobody's own fault."""
+        """End all answers with an error that is not of one of them."""
         with self.pool.lock:
             self.admission.end_all(reason)
 
@@ -129,7 +129,7 @@ class Scheduler:
         return has_work
 
     def _end_left(self) -> None:
-        """End what was abandoned while the pass was made; whoever abandons now has the lock, or the next pass."""
+        """End what was abandoned while the pass was made; later ones end under the lock, or before the next pass."""
         if any(sequence.is_left for sequence in self.admission.sequences):
             with self.pool.lock:
                 self.admission.end_left()
@@ -146,16 +146,16 @@ class Scheduler:
                 sequence.work = None  # that is under way, perhaps of a sequence that is closed
         able = [each for each in active if each.work is None and each.is_wanted and not each.is_done]
         if able:
-            now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
+            now_s, has_interactive = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, is_watched and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
+                Wish(number, has_interactive and each.is_interactive_now(now_s), each.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
             room = PassRoom(self.counts.passes, limits.max_tokens, limits.max_outputs)
             given = allot(wishes, self.pace, room)
             try:
                 self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
-            except BaseException:  # a signal handler raised in whoever leads: all are asked again
+            except BaseException:  # a signal handler raised in the thread that drives: all are asked again
                 for each in able:
                     each.work = None
                 raise
@@ -191,7 +191,7 @@ class Scheduler:
         return sequence.work
 
     def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, Given]:
-        """Run a pass; where memory is short what rests gives it up, then answers begun last are preempted."""
+        """Run a pass; where memory is short what rests gives it up, then sequences begun last are preempted."""
         if self._interruptible is not None:
             self._interruptible.heed(self.admission.active[0].stop_asked if len(self.admission.active) == 1 else None)
         while True:
@@ -211,7 +211,7 @@ class Scheduler:
             except Exception as reason:
                 self._lose(works, reason)
                 return {}
-            except BaseException:  # a signal handler raised in whoever leads: the others go on
+            except BaseException:  # a signal handler raised in the thread that drives: the others go on
                 for sequence in works:
                     sequence.work = None
                 raise

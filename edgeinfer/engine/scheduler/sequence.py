@@ -39,7 +39,7 @@ AHEAD = 16
 class BatchWork:
     """A batch that a sequence has to be evaluated, begun when it `started`, made when it was `ready`.
 
-    `draft`: what it was made of; None for a chain, which is kept whole. `expected`: tokens it should give.
+    `draft`: what it was made of; None for a chain, which is accepted whole. `expected`: tokens it should give.
     """
 
     batch: Batch
@@ -108,7 +108,7 @@ class ScheduledSequence:
         self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
         self.work: BatchWork | None = None  # that is under way
         self.n_pages = 0
-        """Pages that room is kept for; 0: as many as are usual."""
+        """Pages to reserve; 0: as many as are usual."""
         self.last_pass = 0
         self.error: BaseException | None = None
         self.failed_alone = False

@@ -70,7 +70,7 @@ class AcceptanceEstimator:
         buckets["logit"] = np.log(np.array(probabilities) / (1 - np.array(probabilities)))
         self.weights[draft_source] = ASSUMED_WEIGHT
 
-    def kept(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """The counts, to be kept, or to be written over by kept ones."""
         return {"counts": self.counts, "joint": self.joint, "weights": self.weights, "calibration": self.calibration}
 

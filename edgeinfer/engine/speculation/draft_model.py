@@ -55,7 +55,7 @@ class DraftModel:
         return Follower(self._pool.open(), Highest(library, self._n_vocab), self._failures)
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked: a failure is told once."""
+        """What has happened since this was last asked: a failure is reported once."""
         if self._told or not self._failures:
             return ()
         self._told = True
@@ -119,7 +119,7 @@ class Follower:
         self._cached.close()
 
     def _run(self, batch: Batch) -> Int32s | None:
-        """Evaluate and keep a chain; the highest logits of its last token, if they are wanted."""
+        """Evaluate and keep a chain; the highest logits of its last token on request."""
         cached, self.n_run = self._cached, len(batch.tokens)
         with cached.lock:
             try:

@@ -122,8 +122,8 @@ class ModelDrafts:
         learnt = folder.read(LEARNT) if texts else {}
         if rows is not None and rows.ndim == 2 and rows.shape[1] == BEST and rows.dtype == np.int32:
             self.prime(0, rows[: self.n_vocab])
-        for name, kept in self._kept():
-            fill(kept, learnt, f"{name}.")
+        for name, arrays in self._arrays_by_owner():
+            fill(arrays, learnt, f"{name}.")
         self._recall(split_texts(learnt["texts"]) if "texts" in learnt else [])
 
     def _recall(self, texts: list[Int32s]) -> None:
@@ -173,7 +173,7 @@ class ModelDrafts:
         )
         twin.prime(0, self._primed)
         if learnt:
-            for (_, own), (_, other) in zip(self._kept(), twin._kept(), strict=True):
+            for (_, own), (_, other) in zip(self._arrays_by_owner(), twin._arrays_by_owner(), strict=True):
                 fill(other, own, "")
             twin._recall([*self._texts, *(text for session in self._sessions for text in session.texts())])
         return twin
@@ -191,13 +191,13 @@ class ModelDrafts:
         for session in tuple(self._sessions):
             self.leave(session)
         if self._folder is not None and self._keeps_texts:
-            arrays = {f"{name}.{key}": array for name, kept in self._kept() for key, array in kept.items()}
+            arrays = {f"{name}.{key}": array for name, own in self._arrays_by_owner() for key, array in own.items()}
             self._folder.write(LEARNT, {**arrays, "texts": joined_texts(self._texts)})
             self._folder = None
 
-    def _kept(self) -> list[tuple[str, Mapping[str, NDArray[Any]]]]:
-        """All arrays that are kept, by what they belong to."""
+    def _arrays_by_owner(self) -> list[tuple[str, Mapping[str, NDArray[Any]]]]:
+        """All arrays to write, by what they belong to."""
         return [
-            *((key, tables.kept()) for key, tables in self.tables.items()),
-            *((MODES[sampled], acceptance.kept()) for sampled, acceptance in self.acceptance.items()),
+            *((key, tables.arrays()) for key, tables in self.tables.items()),
+            *((MODES[sampled], acceptance.arrays()) for sampled, acceptance in self.acceptance.items()),
         ]

@@ -1,7 +1,7 @@
 """The primed table: the likeliest successors of every token of a vocabulary, each token run after a beginning.
 
 In: an executor. Out: int32[V, BEST] rows as the tables of successors keep them, part by part, so that it can be done
-in pieces while nobody waits. Source of the table's form: Token Recycling (arXiv 2408.08696).
+in pieces while no request waits. Source of the table's form: Token Recycling (arXiv 2408.08696).
 """
 
 from __future__ import annotations

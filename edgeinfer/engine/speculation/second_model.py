@@ -90,7 +90,7 @@ def open_draft_model(
 
 
 def _named(source: Path) -> Path:
-    """The file of a model of that name, else the path as it is: whoever reads it says what is wrong."""
+    """The file of a model of that name, else the path as it is: reading it says what is wrong."""
     try:
         return ModelStore().find(str(source)).path
     except ModelNotFound:

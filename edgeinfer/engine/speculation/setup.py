@@ -87,12 +87,12 @@ class Loops:
 
     def library(self, progress: Progress = no_progress) -> KernelLibrary:
         """All that could be had; waits for it, and reports how far compiling is meanwhile."""
-        told: tuple[str, int, int] | None = None
+        reported: tuple[str, int, int] | None = None
         while self._thread.is_alive():
             self._thread.join(LOOK_S)
-            if self._thread.is_alive() and (report := self._report) != told and report[2]:
+            if self._thread.is_alive() and (report := self._report) != reported and report[2]:
                 progress(*report)
-                told = report
+                reported = report
         return self._library
 
     def _note(self, what: str, done: int, total: int) -> None:

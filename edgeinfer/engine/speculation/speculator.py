@@ -1,6 +1,6 @@
-"""Who proposes the tokens of a pass and learns from what the model made of them: the seam of speculation.
+"""Proposes the tokens of a pass, and learns from what the model made of them: the seam of speculation.
 
-In: the tokens so far. Out: a draft for the next pass. Afterwards it is told the logits and the walk. Nothing it does
+In: the tokens so far. Out: a draft for the next pass. Afterwards it gets the logits and the walk. Nothing it does
 can change the text.
 """
 

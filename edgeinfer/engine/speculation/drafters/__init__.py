@@ -49,7 +49,7 @@ class Tables(Protocol):
         """Tables of one more session."""
         ...
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """Arrays that are worth keeping for the next time; they may be written to before a session uses them."""
         ...
 
@@ -74,7 +74,7 @@ class SharedRows:
         """The same for all."""
         return self
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """All rows."""
         return {"rows": self.rows}
 

@@ -34,7 +34,7 @@ class Chains:
         """One more chain."""
         return Chain()
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """Nothing: the draft model says it again."""
         return {}
 

@@ -30,7 +30,7 @@ class SuccessorMatrix:
         """A session's counting."""
         return Counting(self)
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """All of it."""
         return {"rows": self.rows}
 

@@ -26,7 +26,7 @@ class NGrams:
         """An empty index."""
         return NGramIndex()
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """Nothing."""
         return {}
 

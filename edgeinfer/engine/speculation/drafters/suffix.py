@@ -110,7 +110,7 @@ class Automaton:
         """A session's reader."""
         return AutomatonCursor(self)
 
-    def kept(self) -> Mapping[str, Int32s]:
+    def arrays(self) -> Mapping[str, Int32s]:
         """Nothing of its own: texts are kept by who has them."""
         return {}
 

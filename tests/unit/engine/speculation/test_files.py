@@ -93,7 +93,7 @@ def test_drafts_go_on_where_they_ended(tmp_path: Path) -> None:
     first.close()
     second = model_drafts()
     second.remember(DraftFolder("model", second.layout, tmp_path), texts=True)
-    for (_, kept), (_, again) in zip(first._kept(), second._kept(), strict=True):
+    for (_, kept), (_, again) in zip(first._arrays_by_owner(), second._arrays_by_owner(), strict=True):
         for name in kept:
             assert (kept[name] == again[name]).all()
     session = second.session()
@@ -113,7 +113,7 @@ def test_what_is_learnt_now_is_newer_than_what_was_kept(tmp_path: Path) -> None:
     first.close()
     second = model_drafts()
     second.remember(DraftFolder("model", second.layout, tmp_path), texts=True)
-    stamps = second.tables["stochastic"].kept()["rows"][..., 1]
+    stamps = second.tables["stochastic"].arrays()["rows"][..., 1]
     newest = stamps.max()
     assert newest > 0
     follow(second.session(), repeating(400, seed=9), 100)
@@ -147,7 +147,7 @@ def test_foreign_tokens_in_kept_tables_do_no_harm(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     arrays = {
         f"{name}.{key}": draw.integers(-(2**31), 2**31, array.shape).astype(np.int32)
-        for name, kept in drafts._kept()
+        for name, kept in drafts._arrays_by_owner()
         for key, array in kept.items()
         if array.dtype == np.int32
     }
