@@ -132,7 +132,7 @@ def test_where_memory_is_short_models_that_nobody_uses_make_room(models: list[Pa
         n_open, most = [0], 1
 
         class Small:
-            class facts:  # noqa: N801
+            class info:  # noqa: N801
                 notices = ()
 
             def __init__(self) -> None:
@@ -225,7 +225,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
         gate = threading.Event()
 
         class Small:
-            class facts:  # noqa: N801
+            class info:  # noqa: N801
                 notices = ()
 
             def close(self) -> None:
@@ -272,7 +272,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
 class Gated:
     """Models that are opened and closed when a gate opens."""
 
-    class facts:  # noqa: N801
+    class info:  # noqa: N801
         notices = ()
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Ending:
 class Small:
     """A model."""
 
-    class facts:  # noqa: N801
+    class info:  # noqa: N801
         notices = ()
 
     def stop(self) -> None:
