@@ -15,7 +15,7 @@ from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
     from edgeinfer.engine.model_info import ModelInfo
-    from edgeinfer.engine.requests.conversation import Fitted, Messages
+    from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
 
 NAMED = 3
 """Files are named where there are fewer."""
@@ -26,7 +26,7 @@ class PromptMaker(Protocol):
 
     def render(self, messages: Messages) -> str: ...
 
-    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted: ...
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt: ...
 
     def n_tokens(self, messages: Messages) -> int: ...
 

@@ -76,7 +76,7 @@ def choose_model(
 
 def _compile_ahead(settings: Settings) -> None:
     """Use the time in which the starter model is fetched."""
-    from edgeinfer.engine.ahead import compile_ahead
+    from edgeinfer.engine.opening import compile_ahead
     from edgeinfer.models.store import STARTER_TYPES
 
     if set(settings.machine.device) <= {"auto", "cpu"}:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompts import Prompts
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
-from edgeinfer.engine.scheduler.scheduler import Counts
+from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest
+from edgeinfer.engine.scheduler.scheduler import PassCounts
 from edgeinfer.errors import EdgeInferError
 
 
@@ -52,10 +52,10 @@ class BatchStream:
             return next(self._answers)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PassCounts:
         """What was done so far, by all replicas; seconds of the slowest."""
         found = [batcher.counts for batcher in self._batchers]
-        return Counts(
+        return PassCounts(
             passes=sum(each.passes for each in found),
             n_evaluated=sum(each.n_evaluated for each in found),
             n_generated=sum(each.n_generated for each in found),
@@ -78,36 +78,36 @@ class BatchStream:
             batcher.leave()
 
 
-def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options: Options) -> Iterator[Numbered]:
+def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options: Options) -> Iterator[NumberedRequest]:
     """Numbered requests; what is wrong with a prompt is its own answer."""
     for number, prompt in enumerate(prompts):
         given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
         merged: Options = {**options, **given.options}
         try:
             if isinstance(given.content, str):
-                yield Numbered(number, form.text(given.content, merged))
+                yield NumberedRequest(number, form.text(given.content, merged))
             else:
-                yield Numbered(number, form.chat(given.content, merged))
+                yield NumberedRequest(number, form.chat(given.content, merged))
         except EdgeInferError as reason:
-            yield Numbered(number, reason)
+            yield NumberedRequest(number, reason)
 
 
 class _Shared:
     """An iterator that several threads take from."""
 
-    def __init__(self, requests: Iterator[Numbered]) -> None:
+    def __init__(self, requests: Iterator[NumberedRequest]) -> None:
         self._requests, self._lock = requests, threading.Lock()
 
-    def __iter__(self) -> Iterator[Numbered]:
+    def __iter__(self) -> Iterator[NumberedRequest]:
         return self
 
-    def __next__(self) -> Numbered:
+    def __next__(self) -> NumberedRequest:
         with self._lock:
             return next(self._requests)
 
 
 def _side_by_side(
-    batchers: Sequence[Batcher], requests: Iterator[Numbered], threads: list[threading.Thread]
+    batchers: Sequence[Batcher], requests: Iterator[NumberedRequest], threads: list[threading.Thread]
 ) -> Generator[BatchAnswer, None, None]:
     """Answers of several batchers, each in a thread of its own; where one fails the others end too.
 

@@ -1,9 +1,13 @@
 """Opening what runs a model: devices of our own by name, several by a plan, or another program; with a rescue.
 
-In: a subject, limits, names of devices. Out: an evaluator of sequences. Reads no files, loads no text.
+In: a subject, limits, names of devices. Out: an evaluator of sequences; kernels in the cache, compiled ahead while a
+model is fetched. Reads no files, loads no text.
 """
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
 
 from edgeinfer.backends.base import DeviceOptions, Limits, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
@@ -15,13 +19,14 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.run.foreign import ForeignExecutor
 from edgeinfer.engine.run.limits import memory_need
 from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
-from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import check_threshold
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.machine.topology import available_bytes
+from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
 
 NEVER_RESCUED = ("cpu", "reference", "null")
@@ -103,3 +108,21 @@ def approximate_on(device: str, approx: float | None) -> str:
     if device not in ("auto", *ABLE):
         raise BadSetting(f"{device} does not leave small activations out: use --device cpu with --approx, or neither")
     return AUTO_DEVICE if device == "auto" else device
+
+
+def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:
+    """Compile what a Llama of these types needs and what is not in the cache, in a thread of its own."""
+    thread = threading.Thread(target=_compile, args=(kv, ggml_types), name="edgeinfer-ahead", daemon=True)
+    thread.start()
+    return thread
+
+
+def _compile(kv: KVKind, ggml_types: Sequence[int]) -> None:
+    from edgeinfer.backends.cpu.device import CpuDevice
+    from edgeinfer.backends.cpu.needs import usual_kernels
+
+    try:
+        device = CpuDevice(DeviceOptions())
+        device.library.prepare(usual_kernels(kv, device.isa, ggml_types), len(device.cores), no_progress)
+    except (EdgeInferError, OSError):  # which the opening of the model will say
+        return

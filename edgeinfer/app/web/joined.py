@@ -36,7 +36,7 @@ from edgeinfer.settings import Settings
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
     from edgeinfer.engine.model_info import ModelInfo
-    from edgeinfer.engine.requests.conversation import Fitted, Messages
+    from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 
@@ -125,8 +125,8 @@ class JoinedPrompts:
         found: str = self._ask("render", tuple(messages))
         return found
 
-    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
-        found: Fitted = self._ask("fitted", tuple(messages), max_tokens)
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
+        found: FittedPrompt = self._ask("fitted", tuple(messages), max_tokens)
         return found
 
     def n_tokens(self, messages: Messages) -> int:

@@ -24,7 +24,7 @@ Render = Callable[[Sequence[Message]], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedPrompt:
     """A prompt that fits, how many messages were left out of it, and what to tell about that."""
 
     prompt: tuple[int, ...]
@@ -32,7 +32,7 @@ class Fitted:
     notices: tuple[str, ...]
 
 
-def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | None = None) -> Fitted:
+def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | None = None) -> FittedPrompt:
     """The prompt of a conversation, without its oldest turns where the context demands it.
 
     Room for an answer is `max_tokens`, but a quarter of the context at most. Raises ContextOverflow when system
@@ -43,7 +43,7 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     n_most = n_context - min(quarter if max_tokens is None else max_tokens, quarter)
     prompt = tuple(render(chat))
     if len(prompt) <= n_most:
-        return Fitted(prompt, 0, ())
+        return FittedPrompt(prompt, 0, ())
     starts = _turn_starts(chat)
     low = min(1, len(starts) - 1)  # the fewest turns to leave out that make it fit, or all but the last
     high = len(starts) - 1
@@ -60,7 +60,7 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     return _fitted(prompt, len(chat) - len(kept), n_context)
 
 
-def whole(messages: Messages, render: Render, n_context: int) -> Fitted:
+def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
     """The prompt of a conversation of which nothing may be left out; one as long as the context has room for a token.
 
     Raises ContextOverflow where it is longer than the context, BadSetting for messages that are none.
@@ -71,7 +71,7 @@ def whole(messages: Messages, render: Render, n_context: int) -> Fitted:
             f"the conversation has {len(prompt)} tokens and the context holds {n_context}; "
             "shorten it, or load the model with a larger context (--ctx, n_context)"
         )
-    return Fitted(prompt, 0, ())
+    return FittedPrompt(prompt, 0, ())
 
 
 def _checked(messages: Messages) -> list[Message]:
@@ -96,11 +96,11 @@ def _without(messages: Sequence[Message], start: int) -> list[Message]:
     return [message for index, message in enumerate(messages) if index >= start or message.role in SYSTEM_ROLES]
 
 
-def _fitted(prompt: tuple[int, ...], n_dropped: int, n_context: int) -> Fitted:
+def _fitted(prompt: tuple[int, ...], n_dropped: int, n_context: int) -> FittedPrompt:
     if not n_dropped:
-        return Fitted(prompt, 0, ())
+        return FittedPrompt(prompt, 0, ())
     oldest = "the oldest message was" if n_dropped == 1 else f"the {n_dropped} oldest messages were"
-    return Fitted(prompt, n_dropped, (f"the context of {n_context} tokens is full: {oldest} left out",))
+    return FittedPrompt(prompt, n_dropped, (f"the context of {n_context} tokens is full: {oldest} left out",))
 
 
 ASSISTANT = "assistant"

@@ -15,7 +15,7 @@ from typing import Any
 from edgeinfer.engine.kv.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
-from edgeinfer.engine.requests.conversation import Fitted, Messages, fit, partial_tokens, split_partial, whole
+from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, partial_tokens, split_partial, whole
 from edgeinfer.engine.requests.request import Options, Request, request_of
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
@@ -77,7 +77,7 @@ class Prompts:
             tools=tools,
         )
 
-    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         """The prompt of a conversation and what was left out of it. Raises as `chat`."""
         return fit(messages, lambda shortened: self._tokens(shortened, nothing_known), self.n_context, max_tokens)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.output import Waiter
-from edgeinfer.engine.scheduler.scheduler import Counts
+from edgeinfer.engine.scheduler.scheduler import PassCounts
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
@@ -23,7 +23,7 @@ from edgeinfer.models.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedRequest:
     """A request, or why there is none, by the number its answer is to have."""
 
     number: int
@@ -52,7 +52,7 @@ class Batcher:
         self._ended: deque[ScheduledSequence] = deque()
         self._stopped = self._is_exhausted = False
         self._waiter = Waiter()
-        self.counts = Counts()
+        self.counts = PassCounts()
 
     def stop(self) -> None:
         """End within a step, from any thread: running requests end as they are, no others begin."""
@@ -60,7 +60,7 @@ class Batcher:
         for sequence in tuple(self._members):
             sequence.stop()
 
-    def answers(self, requests: Iterator[Numbered]) -> Generator[BatchAnswer, None, None]:
+    def answers(self, requests: Iterator[NumberedRequest]) -> Generator[BatchAnswer, None, None]:
         """Answer all requests; each is taken when its turn comes. Raises as evaluators do, and EngineClosed."""
         started, before = time.perf_counter(), self._scheduler.counts
         n_passes, n_evaluated = before.passes, before.n_evaluated
@@ -95,7 +95,7 @@ class Batcher:
             return False
         return not self._scheduler.admission.is_full
 
-    def _enter(self, requests: Iterator[Numbered]) -> Iterator[BatchAnswer]:
+    def _enter(self, requests: Iterator[NumberedRequest]) -> Iterator[BatchAnswer]:
         """Take requests while there is room; those that cannot begin have ended."""
         while self._has_room:
             numbered = next(requests, None)

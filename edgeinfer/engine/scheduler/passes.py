@@ -15,7 +15,7 @@ from edgeinfer.graph.step import Batch, Floats, join
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SequenceLogits:
     """What a sequence's batch gave: float32[O, V] of its outputs, valid until the next pass, and their peaks if known.
 
     `batch`: what was evaluated, in which the sequence's own tokens begin at `first`.
@@ -30,7 +30,7 @@ class Given:
 class Passes(Protocol):
     """Runs passes."""
 
-    def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
+    def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Begin these and make one pass; what is done, by sequence. Raises as evaluators do."""
         ...
 
@@ -41,7 +41,7 @@ class JoinedPasses:
     def __init__(self, executor: SequenceEvaluator) -> None:
         self._executor = executor
 
-    def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
+    def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Evaluate them as one batch. Raises DoesNotFit and others before anything is committed."""
         joined = join(batches)
         logits, peaks = self._executor.evaluate(joined), self._executor.peaks
@@ -49,7 +49,7 @@ class JoinedPasses:
         for batch in batches:
             stop = row + len(batch.outputs)
             own = None if peaks is None else peaks[row:stop]
-            given[int(batch.sequences[0])] = Given(logits[row:stop], own, joined, first)
+            given[int(batch.sequences[0])] = SequenceLogits(logits[row:stop], own, joined, first)
             first, row = first + len(batch.tokens), stop
         return given
 
@@ -61,11 +61,13 @@ class AdvancingPasses:
         self._executor = executor
         self._batches: dict[int, Batch] = {}
 
-    def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
+    def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
         """Begin these and make a pass over all that is under way."""
         found = self._executor.advance(batches)
         self._batches |= {int(batch.sequences[0]): batch for batch in batches}
-        return {sequence: Given(logits, None, self._batches.pop(sequence), 0) for sequence, logits in found.items()}
+        return {
+            sequence: SequenceLogits(logits, None, self._batches.pop(sequence), 0) for sequence, logits in found.items()
+        }
 
 
 def passes_of(executor: SequenceEvaluator) -> Passes:

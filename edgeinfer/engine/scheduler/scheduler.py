@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
-from edgeinfer.engine.scheduler.passes import AdvancingPasses, Given, passes_of
+from edgeinfer.engine.scheduler.passes import AdvancingPasses, SequenceLogits, passes_of
 from edgeinfer.engine.scheduler.sequence import BatchWork, ScheduledSequence
 from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.speculation.speculator import ALONE, Beside
+from edgeinfer.engine.speculation.speculator import ALONE, OtherWork
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.serving.allotment import PassRoom, Wish, allot
@@ -27,7 +27,7 @@ DRAFTS_BESIDE = 32
 
 
 @dataclass(slots=True)
-class Counts:
+class PassCounts:
     """What was done so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
 
     passes: int = 0
@@ -49,7 +49,7 @@ class Scheduler:
         self.admission = Admission(pool, most_active, swap or SwapSpace(), shares=not self._advances)
         self._stopped = AnyStopped(self.admission.active)
         self.pace = Pace()
-        self.counts = Counts()
+        self.counts = PassCounts()
 
     @property
     def has_driven(self) -> bool:
@@ -170,15 +170,15 @@ class Scheduler:
         n_left = min(self._limits.max_outputs, self._limits.max_tokens) - n_tokens
         for sequence, n in given:
             if sequence.n_missing > 1 or not drafts or n_left < 1:
-                self._ask(sequence, n, Beside(n_tokens - n, expected - 1))
+                self._ask(sequence, n, OtherWork(n_tokens - n, expected - 1))
                 continue
-            beside = Beside(n_tokens - 1, expected - 1)
+            beside = OtherWork(n_tokens - 1, expected - 1)
             work = self._ask(sequence, 1 + n_left, beside)
             if work is not None:
                 n_more = len(work.batch.tokens) - 1
                 n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
 
-    def _ask(self, sequence: ScheduledSequence, most_tokens: int, beside: Beside) -> BatchWork | None:
+    def _ask(self, sequence: ScheduledSequence, most_tokens: int, beside: OtherWork) -> BatchWork | None:
         """What an answer wants evaluated; what goes wrong with that is its own failure."""
         if sequence.drafts and most_tokens > 1 and sequence.n_missing == 1:
             self.admission.find_room_for_drafts(sequence)
@@ -190,7 +190,7 @@ class Scheduler:
         sequence.last_pass = self.counts.passes
         return sequence.work
 
-    def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, Given]:
+    def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, SequenceLogits]:
         """Run a pass; where memory is short what rests gives it up, then sequences begun last are preempted."""
         if self._interruptible is not None:
             self._interruptible.heed(self.admission.active[0].stop_asked if len(self.admission.active) == 1 else None)
@@ -224,7 +224,7 @@ class Scheduler:
         for sequence in tuple(works) or tuple(each for each in self.admission.active if each.work is not None):
             self.admission.fail(sequence, reason)
 
-    def _take(self, given: dict[int, Given]) -> None:
+    def _take(self, given: dict[int, SequenceLogits]) -> None:
         """Let answers go on with what their batches gave."""
         if not given:
             return

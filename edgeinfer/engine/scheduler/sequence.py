@@ -20,10 +20,10 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.scheduler.output import Output, Waiter
-from edgeinfer.engine.scheduler.passes import Given
+from edgeinfer.engine.scheduler.passes import SequenceLogits
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
-from edgeinfer.engine.speculation.speculator import ALONE, Beside, ClosingSpeculator, Speculator
+from edgeinfer.engine.speculation.speculator import ALONE, ClosingSpeculator, OtherWork, Speculator
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.serving.priority import AGED_S, Priority, checked, rank
@@ -260,7 +260,7 @@ class ScheduledSequence:
             self._own.close()
             self._own = None
 
-    def next_work(self, most_tokens: int, beside: Beside = ALONE) -> BatchWork | None:
+    def next_work(self, most_tokens: int, beside: OtherWork = ALONE) -> BatchWork | None:
         """What to evaluate next, of so many tokens at most; None where a stop was asked for or the context has ended.
 
         Whatever is not cached is read in chains, of a prompt or of a text whose memory was taken; then comes a token of
@@ -288,7 +288,7 @@ class ScheduledSequence:
         n_prompt = len(self.request.prompt)
         self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
 
-    def _draft(self, speculator: Speculator, root: int, most_tokens: int, beside: Beside) -> Draft:
+    def _draft(self, speculator: Speculator, root: int, most_tokens: int, beside: OtherWork) -> Draft:
         """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
         most, deepest = self.cached.most_drafted
         if self.request.max_tokens is not None:
@@ -300,7 +300,7 @@ class ScheduledSequence:
         nodes = self._chooser.allowed_nodes(draft)
         return draft if nodes is None else speculator.narrow(draft, nodes)
 
-    def accept(self, work: BatchWork, given: Given) -> list[int]:
+    def accept(self, work: BatchWork, given: SequenceLogits) -> list[int]:
         """The tokens that the logits of some work give, and keep in the cache what leads to them.
 
         Where the pass had other sequences too, drafting learns nothing of what passes cost. `show` each of the tokens

@@ -30,7 +30,7 @@ from edgeinfer.engine.speculation.records import (
     TREE,
     offset_of,
 )
-from edgeinfer.engine.speculation.speculator import ALONE, Beside, DraftReport, SourceCount
+from edgeinfer.engine.speculation.speculator import ALONE, DraftReport, OtherWork, SourceCount
 from edgeinfer.graph.step import Floats, Int32s
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SessionDrafts:
         found: float = EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         return found
 
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
         """The tree that should give most tokens per second: `most` tokens at most, `deepest` after the root."""
         started = time.perf_counter()
         log, fixed = self._log, self._shared.fixed

@@ -39,14 +39,14 @@ class DraftReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OtherWork:
     """What other texts have in a pass: tokens, and how many tokens of theirs it should give."""
 
     n_tokens: int = 0
     expected: float = 0.0
 
 
-ALONE = Beside()
+ALONE = OtherWork()
 
 
 class Speculator(Protocol):
@@ -61,7 +61,7 @@ class Speculator(Protocol):
         """A text to continue. `sampled`: its tokens are drawn, not the likeliest ones."""
         ...
 
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
         """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root.
 
         `history` is that of `begin` and what was chosen since. Drafted tokens share the pass with those `beside`: as

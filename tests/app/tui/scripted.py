@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from edgeinfer.engine.model_info import ModelInfo
-from edgeinfer.engine.requests.conversation import Fitted, Messages, fit
+from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
@@ -179,7 +179,7 @@ class ScriptedPrompts:
     def n_tokens(self, messages: Messages) -> int:
         return len(self.render(messages).split())
 
-    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)
 
 

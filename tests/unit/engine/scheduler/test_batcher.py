@@ -19,7 +19,7 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.engine.scheduler import admission as loop
-from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
+from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.stream import TextStream
@@ -68,7 +68,7 @@ def batcher_of(pool: Pool, tokenizer: Tokenizer, n_parallel: int) -> Batcher:
 
 
 def answered(batcher: Batcher, requests: Sequence[Request]) -> dict[int, BatchAnswer]:
-    found = list(batcher.answers(Numbered(number, each) for number, each in enumerate(requests)))
+    found = list(batcher.answers(NumberedRequest(number, each) for number, each in enumerate(requests)))
     assert len({each.number for each in found}) == len(found)
     return {each.number: each for each in found}
 
@@ -172,7 +172,7 @@ def test_a_batch_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None:
     pool, _ = make_pool()
     batcher = batcher_of(pool, tokenizer, 2)
     wanted = [request([3], 2), request([4], 100)]
-    answers = batcher.answers(iter(Numbered(number, each) for number, each in enumerate(wanted)))
+    answers = batcher.answers(iter(NumberedRequest(number, each) for number, each in enumerate(wanted)))
     next(answers)
     with pool.lock:  # as another thread's pass does
         closing = threading.Thread(target=answers.close, daemon=True)
@@ -187,10 +187,10 @@ def test_a_batch_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None:
 def test_prompts_are_taken_when_their_turn_comes(tokenizer: Tokenizer) -> None:
     taken: list[int] = []
 
-    def endless() -> Iterator[Numbered]:
+    def endless() -> Iterator[NumberedRequest]:
         for number in range(10**9):
             taken.append(number)
-            yield Numbered(number, request([3 + number], 4, number))
+            yield NumberedRequest(number, request([3 + number], 4, number))
 
     pool, _ = make_pool()
     answers = batcher_of(pool, tokenizer, 3).answers(endless())
@@ -204,7 +204,9 @@ def test_prompts_are_taken_when_their_turn_comes(tokenizer: Tokenizer) -> None:
 def test_stop_ends_what_runs_and_begins_nothing(tokenizer: Tokenizer) -> None:
     pool, lane = make_pool()
     batcher = batcher_of(pool, tokenizer, 2)
-    answers = batcher.answers(Numbered(n, request([3 + n], n_tokens)) for n, n_tokens in enumerate([5, 90, 90, 90]))
+    answers = batcher.answers(
+        NumberedRequest(n, request([3 + n], n_tokens)) for n, n_tokens in enumerate([5, 90, 90, 90])
+    )
     assert next(answers).number == 0
     n_passes = len(lane.sizes)
     batcher.stop()
@@ -218,7 +220,7 @@ def test_stop_ends_what_runs_and_begins_nothing(tokenizer: Tokenizer) -> None:
 def test_a_model_that_is_closed_ends_the_batch(tokenizer: Tokenizer) -> None:
     pool, _ = make_pool()
     answers = batcher_of(pool, tokenizer, 2).answers(
-        iter([Numbered(0, request([3], 2)), Numbered(1, request([4], 90))])
+        iter([NumberedRequest(0, request([3], 2)), NumberedRequest(1, request([4], 90))])
     )
     next(answers)
     pool.close()

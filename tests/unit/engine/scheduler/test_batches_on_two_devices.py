@@ -25,7 +25,7 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import RescuedBatches
-from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, Numbered
+from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, passes_of
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
@@ -82,7 +82,9 @@ def answered(evaluator: SequenceEvaluator, tokenizer: Tokenizer, wanted: list[Re
     pool = Pool(evaluator)
     try:
         batcher = Batcher(StepDriver(Scheduler(pool)), tokenizer, 4)
-        found = {each.number: each for each in batcher.answers(Numbered(n, each) for n, each in enumerate(wanted))}
+        found = {
+            each.number: each for each in batcher.answers(NumberedRequest(n, each) for n, each in enumerate(wanted))
+        }
         assert sorted(found) == list(range(len(wanted)))
         return found
     finally:
@@ -166,7 +168,7 @@ def test_stopping_ends_what_is_under_way(tiny_model: Path, tokenizer: Tokenizer,
     executor = shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0)
     pool = Pool(executor)
     batcher = Batcher(StepDriver(Scheduler(pool)), tokenizer, 4)
-    answers = batcher.answers(Numbered(number, each) for number, each in enumerate(wanted))
+    answers = batcher.answers(NumberedRequest(number, each) for number, each in enumerate(wanted))
     assert next(answers).number == 3
     batcher.stop()
     rest = list(answers)

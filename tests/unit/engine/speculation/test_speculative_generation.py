@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.tree import ROOT, Draft, Walk
-from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
+from edgeinfer.engine.speculation.speculator import ALONE, OtherWork, Speculator
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
@@ -51,7 +51,7 @@ class Drafting:
 
     expected = 1.0
 
-    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
         assert history[: len(self.begun)] == self.begun
         return self._make(history, most, deepest)
 
