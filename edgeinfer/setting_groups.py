@@ -7,25 +7,16 @@ and reads none.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Generic, Literal, TypeVar, get_args
+from collections.abc import Callable
+from typing import Generic, Literal, TypeVar
 
 from edgeinfer.setting_values import (
     THEMES,
-    KVKind,
-    Mode,
-    core_list,
-    cost_curve,
-    device_list,
     disk_space,
     key_list,
-    memory_budget,
     nearest_of,
     number,
     one_of,
-    path_list,
-    spec_choice,
-    switch,
     text,
     unset_or,
     whole,
@@ -37,6 +28,7 @@ ENVIRONMENT_PREFIX = "EDGEINFER_"
 CTX_CAP = 8192  # tokens of context when `ctx` is unset and the model was trained for more
 SAMPLED_REPEAT_PENALTY = 1.1  # small models fall into loops without it; greedy answers stay the plain argmax
 METADATA_KEY = "option"
+SWITCH_WORDS = ("true", "false")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,14 +38,22 @@ class Option(Generic[T]):
     `read` turns text, a TOML value or an already typed value into T and raises ValueError with what it needs.
     """
 
-    name: str
-    group: str
     default: T
     help: str
     read: Callable[[object], T]
     form: str  # how a value is written, in usage lines: "NUMBER"
     unset: str  # what happens where it has no value: "all there is"
+    name: str  # of the setting: its flag and its key in files are made from it
+    group: str = ""  # the record that it is in,
+    field: str = ""  # and the field there
     words: tuple[str, ...] = ()  # the words there are, where it is one of a few; a switch has "true" and "false"
+    is_repeatable: bool = False  # may be given several times on the command line
+    is_list: bool = False  # text with commas, which files hold as a list
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.words == SWITCH_WORDS
 
     @property
     def default_text(self) -> str:
@@ -71,9 +71,25 @@ class Option(Generic[T]):
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
-def option(default: T, help_text: str, read: Callable[[object], T], form: str = "", unset: str = "none") -> T:
-    """A dataclass field that declares an option (typed as its value, as dataclass fields are)."""
-    return dataclasses.field(default=default, metadata={METADATA_KEY: (help_text, read, form, unset)})
+def option(
+    default: T,
+    help_text: str,
+    read: Callable[[object], T],
+    form: str = "",
+    unset: str = "none",
+    *,
+    name: str = "",
+    setting_default: T | None = None,
+    is_repeatable: bool = False,
+    is_list: bool = False,
+) -> T:
+    """A dataclass field that declares an option (typed as its value, as dataclass fields are).
+
+    `name`: of the setting, where it is not the field's; `setting_default`: its default, where it is not the field's.
+    """
+    shown = default if setting_default is None else setting_default
+    declared = Option(shown, help_text, read, form, unset, name, is_repeatable=is_repeatable, is_list=is_list)
+    return dataclasses.field(default=default, metadata={METADATA_KEY: declared})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,14 +102,6 @@ class ModelSettings:
         unset_or(text),
         "MODEL",
         "the last used, else the starter",
-    )
-    approx: float | None = option(
-        None,
-        "Approximate: count activations of a magnitude below this as zero, and leave their neurons out, as 0.05; "
-        "answers differ from the model's own.",
-        unset_or(number(at_least=1e-30)),
-        "NUMBER",
-        "exact",
     )
 
 
@@ -134,13 +142,6 @@ class GenerationSettings:
         None, "Stop after this many tokens.", unset_or(whole(at_least=1)), "N", "when the answer ends"
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
-    ctx: int | None = option(
-        None,
-        "Context in tokens.",
-        unset_or(whole(at_least=1)),
-        "N",
-        f"what the model was trained for, {CTX_CAP} at most",
-    )
 
 
 def repeat_penalty_of(generation: GenerationSettings) -> float:
@@ -148,75 +149,6 @@ def repeat_penalty_of(generation: GenerationSettings) -> float:
     if generation.repeat_penalty is not None:
         return generation.repeat_penalty
     return SAMPLED_REPEAT_PENALTY if generation.temp > 0 else 1.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SpeculationSettings:
-    """How tokens are drafted."""
-
-    spec: Literal["auto", "on", "off"] | int = option(
-        "auto",
-        "Draft tokens and check several in a pass: auto (wherever no token changes), on, off, or tokens per pass.",
-        spec_choice,
-        "auto|on|off|N",
-    )
-    verify_cost: Mapping[int, float] | None = option(
-        None,
-        "Assume how long a pass over several tokens takes, as a multiple of a pass over one: 4:1.05,8:1.15.",
-        unset_or(cost_curve),
-        "TOKENS:COST,…",
-        "measured",
-    )
-    draft_from: tuple[str, ...] = option(
-        (), "Draft from these text files and folders too, or from a smaller model; repeatable.", path_list, "PATH"
-    )
-    history: bool = option(
-        True, "Keep what drafting learns from your texts, on this machine, and draft from it the next time.", switch
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MachineSettings:
-    """What it runs on."""
-
-    threads: int | None = option(None, "Worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core")
-    cores: tuple[int, ...] | None = option(
-        None, "Cores to use, such as 0,2-5.", unset_or(core_list), "LIST", "all usable ones"
-    )
-    device: tuple[str, ...] = option(
-        ("auto",), "auto (the fastest one), or device names with commas between them.", device_list, "NAMES"
-    )
-    schedule: str = option(
-        "auto",
-        "How several devices share a model: auto (predicted fastest, perhaps one alone), static, rows, ….",
-        text,
-        "NAME",
-    )
-    kv: Literal["f16", "int8"] = option(
-        "f16",
-        "How cached keys and values are kept: f16, or int8 in about half the memory.",
-        one_of(get_args(KVKind)),
-    )
-    mode: Literal["max", "balanced", "quiet", "battery"] = option(
-        "balanced",
-        "How hard the machine may work: max (everything), balanced (less while the processor is hot or the battery "
-        "low), quiet (little noise), battery (little energy).",
-        one_of(get_args(Mode)),
-    )
-    ram: str | None = option(
-        None,
-        "Memory for weights: a size such as 3GB, or a share of the available memory such as 60%; the rest is read "
-        "from disk in every pass.",
-        unset_or(memory_budget),
-        "SIZE",
-        "all that is needed",
-    )
-    pack: bool = option(
-        True, "Write a bundle file (`edgeinfer pack`) when a model needs one because it does not fit in memory.", switch
-    )
-    isolate: bool = option(
-        False, "Run the device in a process of its own: if it crashes, another one goes on with the text.", switch
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

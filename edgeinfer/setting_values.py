@@ -26,6 +26,9 @@ MOST_DRAFTED = 64
 Mode = Literal["max", "balanced", "quiet", "battery"]
 """What the machine is to be used for: all there is, whatever does no harm, without noise, or with little energy."""
 
+Race = Literal["never", "first", "after"]
+"""When the device "auto" is found by trying all there are: never, at the first use of a model, or after its answer."""
+
 THEMES = (
     "textual-dark",
     "textual-light",
@@ -128,7 +131,7 @@ def unset_or(read: Callable[[object], T]) -> Callable[[object], T | None]:
 
 def core_list(value: object) -> tuple[int, ...]:
     """A reader of processor numbers: "0,2-5" or a list of whole numbers; sorted, each once."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         parts = [str(part) for part in value]
     elif isinstance(value, str | int) and not isinstance(value, bool):
         parts = str(value).split(",")
@@ -257,14 +260,12 @@ def switch(value: object) -> bool:
     raise ValueError("true or false")
 
 
-def device_list(value: object) -> tuple[str, ...]:
-    """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
+def device_names(value: object) -> str:
+    """A reader of device names: "auto", "cpu" or "cpu,onnx", or a list of them; order kept, each once."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError(DEVICES)
     names = tuple(dict.fromkeys(part.strip().lower() for part in parts if part.strip()))
-    if not names:
+    if not names or ("auto" in names and len(names) > 1):
         raise ValueError(DEVICES)
-    if "auto" in names and len(names) > 1:
-        raise ValueError(DEVICES)
-    return names
+    return ",".join(names)

@@ -18,17 +18,11 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgeinfer.errors import BadFlag, BadSetting
+from edgeinfer.load_options import LoadOptions as LoadOptions
 from edgeinfer.path_text import user_path
 from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
-from edgeinfer.setting_groups import (
-    METADATA_KEY,
-    FaceSettings,
-    GenerationSettings,
-    ModelSettings,
-    SpeculationSettings,
-)
-from edgeinfer.setting_groups import MachineSettings as MachineSettings
+from edgeinfer.setting_groups import METADATA_KEY, SWITCH_WORDS, FaceSettings, GenerationSettings, ModelSettings
 from edgeinfer.setting_groups import Option as Option
 from edgeinfer.setting_groups import repeat_penalty_of as repeat_penalty_of
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
@@ -45,37 +39,39 @@ class Settings:
 
     model: ModelSettings
     generation: GenerationSettings
-    speculation: SpeculationSettings
-    machine: MachineSettings
+    load: LoadOptions
     face: FaceSettings
     origins: Mapping[str, str]
 
     def value(self, name: str) -> object:
         """The value of the option called `name`. Raises BadSetting when there is none."""
-        return getattr(getattr(self, find_option(name).group), name)
+        option = find_option(name)
+        return getattr(getattr(self, option.group), option.field)
 
 
 GROUPS: Mapping[str, type[Any]] = MappingProxyType(
     {
         "model": ModelSettings,
         "generation": GenerationSettings,
-        "speculation": SpeculationSettings,
-        "machine": MachineSettings,
+        "load": LoadOptions,
         "face": FaceSettings,
     }
 )
 
 
+@functools.cache
 def declared_options() -> Mapping[str, Option[object]]:
     """Every option by name, in the order of declaration."""
-    options: dict[str, Option[object]] = {}
+    options: dict[str, Option[Any]] = {}
     for group, settings_class in GROUPS.items():
         words = _words_by_name(group)
         for field in dataclasses.fields(settings_class):
-            help_text, read, form, unset = field.metadata[METADATA_KEY]
-            named = words[field.name]
-            options[field.name] = Option(
-                field.name, group, field.default, help_text, read, form or "|".join(named), unset, named
+            declared = field.metadata.get(METADATA_KEY)
+            if declared is None:
+                continue
+            name, named = declared.name or field.name, words[field.name]
+            options[name] = dataclasses.replace(
+                declared, name=name, group=group, field=field.name, form=declared.form or "|".join(named), words=named
             )
     return options
 
@@ -89,7 +85,7 @@ def _words_by_name(group: str) -> Mapping[str, tuple[str, ...]]:
 
 def _words_of(kind: object) -> tuple[str, ...]:
     if kind is bool:
-        return ("true", "false")
+        return SWITCH_WORDS
     return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
 
@@ -193,7 +189,7 @@ def load_settings(
         if value is not None:
             values[key], origins[key] = _read_flag(key, value), "command line"
     groups = {
-        group: settings_class(**{name: values[name] for name, found in options.items() if found.group == group})
+        group: settings_class(**{found.field: values[name] for name, found in options.items() if found.group == group})
         for group, settings_class in GROUPS.items()
     }
     return Settings(**groups, origins=MappingProxyType(origins))

@@ -1,9 +1,11 @@
 """Sizes for people, in decimal units: 1 MB is 10^6 bytes, as disks and downloads are labelled.
 
-In: a number of bytes. Out: text. The one way in which all messages and commands write sizes.
+In: a number of bytes, or a text. Out: the other. The one way in which all messages and commands write and read sizes.
 """
 
 from __future__ import annotations
+
+from edgeinfer.errors import BadSetting
 
 
 def size_text(nbytes: float) -> str:
@@ -15,3 +17,23 @@ def size_text(nbytes: float) -> str:
     if nbytes < 999.95e6:
         return f"{nbytes / 1e6:.1f} MB"
     return f"{nbytes / 1e9:.2f} GB" if nbytes < 9.995e9 else f"{nbytes / 1e9:.1f} GB"
+
+
+def share_text(text: str, n_bytes: int, of: str = "available memory") -> str | None:
+    """What a size such as "60%" means: "60% of available memory = 9.85 GB"; None for one that is in bytes."""
+    return f"{text.strip()} of {of} = {size_text(n_bytes)}" if text.strip().endswith("%") else None
+
+
+def size_in_bytes(text: str, available_bytes: int) -> int:
+    """Bytes of a size such as "6GB", "512MiB", "800000" or "60%" of the available memory. Raises BadSetting."""
+    units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+    cleaned = text.strip().lower()
+    number = cleaned.rstrip("%bkmgti")
+    unit = cleaned[len(number) :].removesuffix("b")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if value <= 0 or not (unit == "%" or unit in units):
+        raise BadSetting(f"{text!r} is not a size; use one such as 6GB, 512MiB or 60%")
+    return int(available_bytes * value / 100 if unit == "%" else value * units[unit])

@@ -6,11 +6,10 @@ many answers as memory has room for; shows loading on stderr where someone is lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.model_choice import open_chosen
-from edgeinfer.app.opening import weights_bytes
 from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
 from edgeinfer.settings import Settings
@@ -51,8 +50,8 @@ def _check_schedule(settings: Settings) -> None:
     from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
     names = (*SCHEDULES, *NAMES)
-    if settings.machine.schedule not in names:
-        raise UnknownKey(f"no schedule is called {settings.machine.schedule!r}; edgeinfer has: {', '.join(names)}")
+    if settings.load.schedule not in names:
+        raise UnknownKey(f"no schedule is called {settings.load.schedule!r}; edgeinfer has: {', '.join(names)}")
 
 
 def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
@@ -64,64 +63,48 @@ def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tupl
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import read_topology
 
-    machine, n_replicas = settings.machine, wanted.n_replicas
-    if machine.isolate and len(machine.device) > 1:
+    load, n_replicas = settings.load, wanted.n_replicas
+    if load.isolate and len(load.device_names) > 1:
         raise BadSetting("--isolate runs one device in a process of its own; a batch on two devices cannot be isolated")
-    if wanted.vram_bytes is not None and len(machine.device) < 2:
+    if wanted.vram_bytes is not None and len(load.device_names) < 2:
         raise BadSetting("--vram limits the memory of a device beside the cpu; use it with --device cpu,NAME")
-    if machine.device not in (("cpu",), ("auto",)):
+    if load.device not in ("cpu", "auto"):
         if n_replicas not in (None, 1):
-            raise BadSetting(f"replicas are for the cpu, not for {','.join(machine.device)}; leave --replicas out")
+            raise BadSetting(f"replicas are for the cpu, not for {load.device}; leave --replicas out")
         return ()
-    if n_replicas == 1 or (n_replicas is None and (machine.cores is not None or machine.threads is not None)):
+    if n_replicas == 1 or (n_replicas is None and (load.cores is not None or load.threads is not None)):
         return ()
     if n_replicas is not None:
-        cores = machine.cores or read_topology().workers()
-        if machine.threads is not None and machine.threads < n_replicas:
-            raise BadSetting(f"{n_replicas} replicas need at least as many threads; --threads allows {machine.threads}")
-        return even_worker_pools(cores[: machine.threads], n_replicas)
+        cores = load.core_numbers or read_topology().workers()
+        if load.threads is not None and load.threads < n_replicas:
+            raise BadSetting(f"{n_replicas} replicas need at least as many threads; --threads allows {load.threads}")
+        return even_worker_pools(cores[: load.threads], n_replicas)
     profile = kept_profile()
     if profile is None or len(profile.cpu.nodes) < 2:
         return ()
     try:
-        with open_model(path, settings.generation.ctx) as model:
+        with open_model(path, settings.load.n_context) as model:
             work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
     except UnsupportedModel:  # another program may run it, as a whole
         return ()
-    return planned_worker_pools(
-        profile, work, wanted.parallel, context_of(trained, settings.generation.ctx), machine.kv
-    )
+    return planned_worker_pools(profile, work, wanted.parallel, context_of(trained, settings.load.n_context), load.kv)
 
 
 def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
     """A model with room for the contexts of so many answers, or of as many as fit."""
-    from edgeinfer.engine.loading import load
-    from edgeinfer.engine.run.evaluators import SequenceSharing
+    from edgeinfer.engine.loading import load_with
+    from edgeinfer.load_options import SequenceSharing
 
-    machine = settings.machine
+    options = replace(
+        settings.load, spec="off", draft_from=(), history=False, race="first", sharing=SequenceSharing(vram_bytes)
+    )
+    if cores is not None:
+        options = replace(options, device="cpu", threads=None, cores=cores)
     parallel = beside_all_weights(settings, path, parallel)
     while True:
         try:
             with ProgressLine() as progress:
-                return load(
-                    path,
-                    device="cpu" if cores is not None else ",".join(machine.device),
-                    schedule=machine.schedule,
-                    n_context=settings.generation.ctx,
-                    n_sessions=parallel,
-                    threads=machine.threads if cores is None else None,
-                    cores=machine.cores if cores is None else cores,
-                    kv=machine.kv,
-                    mode=machine.mode,
-                    isolate=machine.isolate,
-                    ram_bytes=weights_bytes(machine.ram),
-                    packs=machine.pack,
-                    approx=settings.model.approx,
-                    spec="off",
-                    sharing=SequenceSharing(vram_bytes),
-                    race="first",
-                    progress=progress,
-                )
+                return load_with(path, replace(options, n_sessions=parallel, progress=progress))
         except DoesNotFit:
             if parallel == 1:
                 raise
@@ -131,19 +114,19 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
 def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
     from edgeinfer.engine.offload.residency import Holding, room_for
-    from edgeinfer.engine.run.limits import context_of, limits_for
+    from edgeinfer.engine.run.limits import context_of, limits_for, weights_bytes
     from edgeinfer.models.load import open_model
 
-    machine, n_context = settings.machine, settings.generation.ctx
-    if parallel == 1 or machine.device not in (("auto",), ("cpu",)):
+    load, n_context = settings.load, settings.load.n_context
+    if parallel == 1 or load.device not in ("auto", "cpu"):
         return parallel
     try:
         with open_model(path, n_context) as model:
             length = context_of(model.spec.n_context_trained, n_context)
-            ram_bytes = weights_bytes(machine.ram)
+            ram_bytes = None if load.ram_bytes is None else weights_bytes(load.ram_bytes)
 
             def streams(n_sessions: int) -> bool:
-                limits = limits_for(length, n_sessions, machine.kv, model.spec)
+                limits = limits_for(length, n_sessions, load.kv, model.spec)
                 holding = Holding(ram_bytes, n_sequences=n_sessions)
                 return room_for(model.spec, model.file, limits, holding).budget_bytes is not None
 

@@ -13,10 +13,15 @@ from edgeinfer.settings import read_value
 def read_checked(name: str, text: str, called: str = "") -> object:
     """The value of a setting from a text. Raises BadSetting with what would work."""
     value = read_value(name, text, called)
-    if name == "device" and isinstance(value, tuple):
+    if name == "device":
         from edgeinfer.backends.base import DEVICES
 
-        _require([str(part).partition(":")[0] for part in value], ("auto", *DEVICES.keys()), "a device", called or name)
+        _require(
+            [str(part).partition(":")[0] for part in str(value).split(",")],
+            ("auto", *DEVICES.keys()),
+            "a device",
+            called or name,
+        )
     elif name == "schedule":
         from edgeinfer.scheduling.batch.schedules import NAMES
         from edgeinfer.scheduling.placement.schedules import SCHEDULES

@@ -28,7 +28,7 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
     path = path or user_config_path()
     document = _read(path)
     try:
-        written = None if text is None else plain(read_checked(option.name, proper_text(text)))
+        written = None if text is None else plain(read_checked(option.name, proper_text(text)), is_list=option.is_list)
     except UnicodeDecodeError:
         raise BadSetting(
             f"{text} has bytes that are no UTF-8, which {path} cannot hold; rename the file, or give it on the command "
@@ -42,8 +42,10 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
     return written
 
 
-def plain(value: object) -> object:
-    """A value as TOML and JSON have it."""
+def plain(value: object, *, is_list: bool = False) -> object:
+    """A value as TOML and JSON have it. `is_list`: text with commas is a list there."""
+    if is_list:
+        return str(value).split(",")
     if isinstance(value, Mapping):
         return ",".join(f"{name}:{part}" for name, part in value.items())
     return list(value) if isinstance(value, tuple) else value

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.errors import BadSetting
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -99,14 +97,14 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     from edgeinfer.errors import DoesNotFit, UnsupportedModel
     from edgeinfer.scheduling.cost import memory
 
-    header, machine = require_model_file(path), settings.machine
+    header, load = require_model_file(path), settings.load
     if header is None:
         return
     try:
-        _, plan = plan_for(header.metadata, header.tensors, n_context=settings.generation.ctx, kv=machine.kv)
+        _, plan = plan_for(header.metadata, header.tensors, n_context=load.n_context, kv=load.kv)
     except UnsupportedModel:  # another program may run it
         return
-    if machine.ram is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
+    if load.ram_bytes is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
         raise DoesNotFit(f"{path.name} has no room in memory beside the model that is open; close that one first")
 
 
@@ -123,25 +121,3 @@ def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, 
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)
     return f"{name} does not fit in memory as a whole: {told(kept, disk)}"
-
-
-def share_text(text: str, n_bytes: int, of: str = "available memory") -> str | None:
-    """What a size such as "60%" means: "60% of available memory = 9.85 GB"; None for one that is in bytes."""
-    from edgeinfer.size_text import size_text
-
-    return f"{text.strip()} of {of} = {size_text(n_bytes)}" if text.strip().endswith("%") else None
-
-
-def size_in_bytes(text: str, available_bytes: int) -> int:
-    """Bytes of a size such as "6GB", "512MiB", "800000" or "60%" of the available memory. Raises BadSetting."""
-    units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-    cleaned = text.strip().lower()
-    number = cleaned.rstrip("%bkmgti")
-    unit = cleaned[len(number) :].removesuffix("b")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if value <= 0 or not (unit == "%" or unit in units):
-        raise BadSetting(f"{text!r} is not a size; use one such as 6GB, 512MiB or 60%")
-    return int(available_bytes * value / 100 if unit == "%" else value * units[unit])

@@ -79,8 +79,8 @@ def _compile_ahead(settings: Settings) -> None:
     from edgeinfer.engine.opening import compile_ahead
     from edgeinfer.models.store import STARTER_TYPES
 
-    if set(settings.machine.device) <= {"auto", "cpu"}:
-        compile_ahead(settings.machine.kv, STARTER_TYPES)
+    if settings.load.device in ("auto", "cpu"):
+        compile_ahead(settings.load.kv, STARTER_TYPES)
 
 
 def _last_used(store: ModelStore) -> tuple[LocalModel | None, list[str]]:

@@ -11,29 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from edgeinfer.app.terminal_face import TerminalFace
-from edgeinfer.settings import Settings, declared_options, load_settings, repeat_penalty_of
+from edgeinfer.setting_values import Race
+from edgeinfer.settings import Settings, repeat_penalty_of
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.probing.racing.afterwards import Compared
-    from edgeinfer.engine.probing.racing.choosing import Race
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
-
-
-def given_options(context: typer.Context) -> dict[str, object]:
-    """The settings that the command's own options give, by name."""
-    given = {name: context.params[name] for name in declared_options() if name in context.params}
-    return {name: value for name, value in given.items() if value not in (None, [], ())}
-
-
-def given_settings(context: typer.Context) -> Settings:
-    """The settings, with what the command's own options say first. Raises BadSetting."""
-    return load_settings(given_options(context))
 
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
@@ -57,9 +44,9 @@ def _check_schedule(settings: Settings) -> None:
     from edgeinfer.errors import UnknownKey
     from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
-    wanted = settings.machine.schedule
-    if wanted not in SCHEDULES:
-        raise UnknownKey(f"no schedule is called {wanted!r}; edgeinfer has: {', '.join(SCHEDULES)}")
+    name = settings.load.schedule
+    if name not in SCHEDULES:
+        raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(SCHEDULES)}")
 
 
 def load_model(
@@ -71,54 +58,13 @@ def load_model(
     race: Race = "first",
 ) -> LLM:
     """Load a model as the settings say, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
-    from edgeinfer.engine.loading import load
+    from edgeinfer.engine.loading import load_with
 
     _check_schedule(settings)
-    machine, ram_bytes = settings.machine, weights_bytes(settings.machine.ram)
     with face.loading() as progress:
         progress("loading the model", 0, 0)
-        llm = load(
-            path,
-            n_sessions=n_sessions,
-            parallel=parallel,
-            device=",".join(machine.device),
-            schedule=machine.schedule,
-            n_context=settings.generation.ctx,
-            threads=machine.threads,
-            cores=machine.cores,
-            kv=machine.kv,
-            mode=machine.mode,
-            isolate=machine.isolate,
-            ram_bytes=ram_bytes,
-            packs=machine.pack,
-            approx=settings.model.approx,
-            spec=settings.speculation.spec,
-            verify_cost=settings.speculation.verify_cost,
-            draft_from=settings.speculation.draft_from,
-            history=settings.speculation.history,
-            race=race,
-            progress=progress,
-        )
-    llm.info = replace(llm.info, notices=(*_ram_notices(machine.ram, ram_bytes), *llm.info.notices))
-    return llm
-
-
-def _ram_notices(ram: str | None, ram_bytes: int | None) -> tuple[str, ...]:
-    """What a share of memory came to."""
-    from edgeinfer.app.fit import share_text
-
-    said = None if ram is None or ram_bytes is None else share_text(ram, ram_bytes)
-    return () if said is None else (f"weights may take {said}",)
-
-
-def weights_bytes(ram: str | None) -> int | None:
-    """The memory for weights that the setting means, None where it leaves that open. Raises BadSetting."""
-    if ram is None:
-        return None
-    from edgeinfer.app.fit import size_in_bytes
-    from edgeinfer.scheduling.machine.topology import available_bytes
-
-    return size_in_bytes(ram, available_bytes())
+        options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
+        return load_with(path, options)
 
 
 def answer_options(settings: Settings) -> Options:

@@ -1,41 +1,60 @@
 """The options that several commands share, made from the settings' own declarations.
 
-In: nothing. Out: annotated types for the parameters of commands: `temp: Temp = None`. None always means "not given", so
-that `load_settings({"temp": temp, ...})` finds the value elsewhere. Does not read any setting.
+In: names of settings, or of groups of them. Out: a decorator that gives a command their options and collects what was
+given. Does not read any setting.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from edgeinfer.app.checked_values import read_checked
+from edgeinfer.app.command import Run
 from edgeinfer.app.misuse import flags_read
 from edgeinfer.app.shell_words import setting_words
-from edgeinfer.settings import Option, find_option, flag_of
+from edgeinfer.settings import GROUPS, Option, declared_options, find_option, flag_of
 
-REPEATABLE = ("draft_from",)
-
-
-def setting_option(name: str, *flags: str) -> Any:
-    """A `typer.Option` for the setting `name`, with its rule, its help text and its environment variable."""
-    option = find_option(name)
-    return typer.Option(
-        flag_of(name),
-        *flags,
-        help=help_of(option),
-        show_default=False,
-        metavar=option.form or None,
-        autocompletion=setting_words(name),
-        **_rule(name),
-    )
+GIVEN = "given"
+"""The parameter of a command in whose place the options of settings stand."""
+SHORT_FLAGS = {"model": "-m"}
+Given = Mapping[str, object]
+"""Values of settings by name, as the options of a command give them: what `load_settings` takes first."""
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 
 
-def switch_option(name: str) -> Any:
-    """The same for a setting that is on or off: --pack and --no-pack."""
-    flag = flag_of(name)
-    return typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=help_of(find_option(name)), show_default=False)
+def takes_settings(*names: str, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Run]:
+    """Give a command the options of settings, in the place of its parameter `given`, which has those that were given.
+
+    `names`: settings or groups of them ("load" is everything that a model is loaded with), in order; `without`: those
+    that say nothing to the command.
+    """
+    listed = [option for name in names for option in _options_of(name) if option.name not in without]
+
+    def decorate(command: Callable[..., None]) -> Run:
+        @functools.wraps(command)
+        def with_settings(**values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in listed}
+            values[GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
+            command(**values)
+
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name == GIVEN:
+                parameters += map(_parameter, listed)
+            else:
+                parameters.append(
+                    parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+                )
+        with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_settings
+
+    return decorate
 
 
 def help_of(option: Option[object]) -> str:
@@ -43,41 +62,49 @@ def help_of(option: Option[object]) -> str:
     return f"{option.help} Default: {option.default_text}. [{option.environment_name}]"
 
 
-def _rule(name: str) -> dict[str, Any]:
-    """How typer reads the option: as the setting says. What it may be given more than once is read as a whole later."""
-    if name in REPEATABLE:
+def _options_of(name: str) -> list[Option[object]]:
+    """The settings of a group, or the one setting of this name."""
+    if name in GROUPS and name != "model":
+        return [option for option in declared_options().values() if option.group == name]
+    return [find_option(name)]
+
+
+def _parameter(option: Option[object]) -> inspect.Parameter:
+    """A command's parameter for a setting: None where it was not given."""
+    if option.is_switch:
+        kind: Any = bool | None
+    else:
+        kind = list[str] | None if option.is_repeatable else str | None
+    annotation = Annotated[kind, _typer_option(option)]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _typer_option(option: Option[object]) -> Any:
+    """A `typer.Option` for a setting, with its rule, its help text and its environment variable."""
+    flag = flag_of(option.name)
+    shown: dict[str, Any] = {"help": help_of(option), "show_default": False}
+    if option.is_switch:
+        return typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", **shown)
+    short = [SHORT_FLAGS[option.name]] if option.name in SHORT_FLAGS else []
+    return typer.Option(
+        flag,
+        *short,
+        metavar=option.form or None,
+        autocompletion=setting_words(option.name),
+        **shown,
+        **_rule(option),
+    )
+
+
+def _rule(option: Option[object]) -> dict[str, Any]:
+    """How typer reads an option: as the setting says. What may be given more than once is read as a whole later."""
+    if option.is_repeatable:
         return {}
 
     def read(text: str) -> object:
+        from edgeinfer.app.checked_values import read_checked
+
         with flags_read():
-            return read_checked(name, text, flag_of(name))
+            return read_checked(option.name, text, flag_of(option.name))
 
     return {"parser": read}
-
-
-Model = Annotated[str | None, setting_option("model", "-m")]
-Temp = Annotated[float | None, setting_option("temp")]
-TopP = Annotated[float | None, setting_option("top_p")]
-TopK = Annotated[int | None, setting_option("top_k")]
-MinP = Annotated[float | None, setting_option("min_p")]
-RepeatPenalty = Annotated[float | None, setting_option("repeat_penalty")]
-Seed = Annotated[int | None, setting_option("seed")]
-MaxTokens = Annotated[int | None, setting_option("max_tokens")]
-System = Annotated[str | None, setting_option("system")]
-Ctx = Annotated[int | None, setting_option("ctx")]
-SpecOption = Annotated[str | None, setting_option("spec")]
-VerifyCost = Annotated[str | None, setting_option("verify_cost")]
-DraftFrom = Annotated[list[str] | None, setting_option("draft_from")]
-History = Annotated[bool | None, switch_option("history")]
-Threads = Annotated[int | None, setting_option("threads")]
-Cores = Annotated[str | None, setting_option("cores")]
-Device = Annotated[str | None, setting_option("device")]
-Schedule = Annotated[str | None, setting_option("schedule")]
-KV = Annotated[str | None, setting_option("kv")]
-Mode = Annotated[str | None, setting_option("mode")]
-Approx = Annotated[float | None, setting_option("approx")]
-Ram = Annotated[str | None, setting_option("ram")]
-Pack = Annotated[bool | None, switch_option("pack")]
-Isolate = Annotated[bool | None, switch_option("isolate")]
-Theme = Annotated[str | None, setting_option("theme")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

@@ -30,9 +30,9 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.load import spec_of
 
-    spec = spec_of(file.metadata, file.tensors, settings.generation.ctx)
-    n_context = context_of(spec.n_context_trained, settings.generation.ctx)
-    limits = limits_for(n_context, kv=settings.machine.kv, spec=spec)
+    spec = spec_of(file.metadata, file.tensors, settings.load.n_context)
+    n_context = context_of(spec.n_context_trained, settings.load.n_context)
+    limits = limits_for(n_context, kv=settings.load.kv, spec=spec)
     try:
         return room_for(spec, file, limits, Holding(asked.ram_bytes)).budget_bytes is None
     except DoesNotFit:
@@ -51,9 +51,9 @@ def held_here(
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
-    devices = settings.machine.device
-    if devices in ((CPU,), ("auto",)):
-        limits = limits_for(here.need.n_context, kv=settings.machine.kv, spec=spec)
+    device = settings.load.device
+    if device in (CPU, "auto"):
+        limits = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec)
         holding, firing = Holding(asked.ram_bytes), firing_seen(spec, fingerprint(file))
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
@@ -63,7 +63,7 @@ def held_here(
     elif asked.ram_bytes is not None:
         raise BadSetting(
             "only the cpu reads weights from disk while it runs: use --device cpu with --ram, not "
-            f"{','.join(devices)}, or --machine to plan for another one"
+            f"{device}, or --machine to plan for another one"
         )
     require_fit(here.need, memory_for_model())
     return here, asked

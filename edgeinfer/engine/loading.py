@@ -6,12 +6,14 @@ handler, prints nothing.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Concatenate, ParamSpec
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.llm import LLM
@@ -22,11 +24,10 @@ from edgeinfer.engine.offload.residency import Holding, room_for, stored
 from edgeinfer.engine.opening import approximate_on, open_evaluator
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.probing.racing.choices import Choices
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice, Race, chosen_device
+from edgeinfer.engine.probing.racing.choosing import ChosenDevice, chosen_device
 from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
-    SequenceSharing,
     Subject,
     is_own,
     only_device,
@@ -41,13 +42,15 @@ from edgeinfer.engine.run.limits import (
     limits_with_states,
     memory_for_model,
     pass_limits,
+    weights_bytes,
 )
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, drafts_for, may_draft_later
+from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.store import LocalModel, ModelStore
@@ -56,226 +59,196 @@ from edgeinfer.models.thresholds import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import CoreKind, read_topology
-from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
-from edgeinfer.size_text import size_text
-from edgeinfer.steps import Progress, no_progress
+from edgeinfer.settings import CTX_CAP
+from edgeinfer.size_text import share_text, size_text
+from edgeinfer.steps import Progress
 
 AUTO = "auto"
 """The device that is fastest for the model, as far as that was found out."""
+P = ParamSpec("P")
+Compare = Callable[[Progress], ChosenDevice]
+OpenWithOptions = Callable[[str | Path, LoadOptions], LLM]
 
 
-def load(
-    name_or_path: str | Path,
-    *,
-    device: str = AUTO,
-    schedule: str = "auto",
-    n_context: int | None = None,
-    threads: int | None = None,
-    cores: Sequence[int] | None = None,
-    n_sessions: int = 1,
-    kv: KVKind = "f16",
-    mode: Mode = "balanced",
-    isolate: bool = False,
-    ram_bytes: int | None = None,
-    packs: bool = True,
-    approx: float | None = None,
-    rows: bool = False,
-    spec: Spec = "auto",
-    verify_cost: Mapping[int, float] | None = None,
-    draft_from: Sequence[str | Path] = (),
-    history: bool = False,
-    race: Race = "never",
-    sharing: SequenceSharing | None = None,
-    parallel: int | None = None,
-    progress: Progress = no_progress,
-) -> LLM:
+def _with_keywords_of(
+    record: Callable[P, LoadOptions],
+) -> Callable[[OpenWithOptions], Callable[Concatenate[str | Path, P], LLM]]:
+    """Give a function that takes a record the fields of the record as keywords in its place."""
+
+    def decorate(open_model: OpenWithOptions) -> Callable[Concatenate[str | Path, P], LLM]:
+        def load(name_or_path: str | Path, *arguments: P.args, **options: P.kwargs) -> LLM:
+            return open_model(name_or_path, record(*arguments, **options))
+
+        functools.update_wrapper(load, open_model)
+        fields = inspect.signature(record).parameters.values()
+        name = inspect.signature(open_model).parameters["name_or_path"]
+        load.__signature__ = inspect.Signature([name, *fields], return_annotation=LLM)  # type: ignore[attr-defined]
+        return load  # type: ignore[return-value]  # its first argument may be given by name too
+
+    return decorate
+
+
+def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
+    """Load a model that is on this machine, with a record of options. Raises as `load`."""
+    started = time.perf_counter()
+    options = replace(options, device=approximate_on(options.device, options.approx))
+    local = ModelStore().find(str(name_or_path))
+    options, notices = _with_memory_in_bytes(options)
+    if options.device == AUTO and (only := only_device(local.path)) is not None:
+        options = replace(options, device=only)
+    with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
+        return _load_somewhere(local, options, started, notices)
+
+
+@_with_keywords_of(LoadOptions)
+def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     """Load a model that is on this machine.
 
-    `device`: a name, or several with commas between them, which then share the model by a plan; `schedule` says how,
-    "auto" as is predicted to be fastest, which may be the cpu alone. `race`: at first use of a model "auto" is
-    found by trying all there are ("first"), or is the cpu until they are compared after an answer ("after", of small
-    models); else it is the one found so before, or the cpu.
-    `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
-    is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
-    values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
-    be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
-    `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
-    `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
-    bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
-    `approx`: smaller activations count as zero, which saves reading and gives another answer; for the cpu alone.
-    `rows`: prompts may have rows of numbers (`PromptRows`) among their tokens; for the cpu alone.
-    `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
-    nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
-    passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
-    model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
-    the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
-    except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
-    schedule predicted to be fastest in every pass, or the named one. `parallel`: requests at a time, for whose states
-    there must be room; more wait. `progress` is called with what is done, how much of it and how much there is.
+    n_context    tokens of context for each of `n_sessions`; None: what the model was trained for, CTX_CAP at most
+    device       a name, or several with commas between them, which then share the model by a plan
+    schedule     how they share it; "auto" is what is predicted to be fastest, which may be the cpu alone
+    threads      worker threads
+    cores        processors to use
+    kv           how keys and values are kept: "int8" takes about half the memory of "f16" and rounds more
+    mode         how much of the machine may be used, which changes no text: "max", "balanced" (less when it is hot or
+                 its battery low), "quiet" or "battery"
+    isolate      the device runs in a process of its own; if it crashes there another one reads the text again
+    ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; where they do not fit, the cpu reads the rest from a
+                 bundle file in every pass, and the answer is the same
+    packs        that file may be written where it is missing
+    approx       activations below this count as zero, which saves reading and changes the answer; for the cpu alone
+    spec         "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere,
+                 "off" nowhere; a number: that many tokens a pass, or as many as the mode allows
+    verify_cost  the cost of passes by their number of tokens, assumed in place of what they cost here
+    draft_from   files and folders of text that drafts may come from too, and at most one smaller model with the same
+                 vocabulary, by its file or name
+    history      what drafting learns of texts is kept in the user's data folder and used the next time, and tables that
+                 drafts come from are made while nothing is generated, except in the sparing modes
+
+    `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
-    started = time.perf_counter()
-    _check(n_sessions, kv, mode, parallel)
-    speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
-    local = ModelStore().find(str(name_or_path))
-    wanted = _Wanted(
-        device=approximate_on(device, approx),
-        race=race,
-        schedule=schedule,
-        sharing=sharing,
-        parallel=parallel,
-        n_context=n_context,
-        n_sessions=n_sessions,
-        kv=kv,
-        mode=mode,
-        isolate=isolate,
-        holding=Holding(ram_bytes, packs, n_sequences=parallel or n_sessions),
-        approx=approx,
-        rows=rows,
-        threads=threads,
-        cores=cores,
-        speculation=speculation,
-        progress=progress,
-    )
-    if wanted.device == AUTO and (only := only_device(local.path)) is not None:
-        wanted = replace(wanted, device=only)
-    with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
-        return _load_somewhere(local, wanted, started)
+    return load_with(name_or_path, options)
 
 
-def _load_somewhere(local: LocalModel, wanted: _Wanted, started: float) -> LLM:
-    """Load a model as it is wanted; on another device where the cpu cannot run it and nobody named one."""
+def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str, ...]]:
+    """Options whose memory for weights is in bytes, and what a share of memory comes to."""
+    if options.ram_bytes is None or isinstance(options.ram_bytes, int):
+        return options, ()
+    ram_bytes = weights_bytes(options.ram_bytes)
+    share = share_text(options.ram_bytes, ram_bytes)
+    return replace(options, ram_bytes=ram_bytes), () if share is None else (f"weights may take {share}",)
+
+
+def _holding(options: LoadOptions) -> Holding:
+    """How weights may be kept in memory."""
+    assert not isinstance(options.ram_bytes, str)
+    return Holding(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
+
+
+def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
+    """Load a model as the options say; on another device where the cpu cannot run it and none is named."""
     try:
-        return _load(local, wanted, started)
+        return _load(local, options, started, notices)
     except UnsupportedModel as reason:
-        if wanted.device != AUTO:
+        if options.device != AUTO:
             raise
         own_reason, other = reason, other_device(reason)
-    notice = f"{other} runs this model, for edgeinfer itself cannot: {own_reason}"
+    notices += (f"{other} runs this model, for edgeinfer itself cannot: {own_reason}",)
     try:
-        return _load(local, replace(wanted, device=other), started, (notice,))
+        return _load(local, replace(options, device=other), started, notices)
     except UnsupportedModel as reason:
         raise UnsupportedModel(f"{own_reason}; and {reason}") from None
 
 
-def _check(n_sessions: int, kv: KVKind, mode: Mode, parallel: int | None) -> None:
-    """Raise BadSetting for what cannot be."""
-    if parallel is not None and parallel < 1:
-        raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")
-    if n_sessions < 1:
-        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
-    if kv not in get_args(KVKind):
-        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
-    if mode not in get_args(Mode):
-        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
-
-
-def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
-    """Load a model as it is wanted."""
-    device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
-    subject = open_subject(local.path, device, wanted.n_context, wanted.approx, rows=wanted.rows)
+def _load(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
+    """Load a model as the options say."""
+    device = AUTO_DEVICE if options.device == AUTO else options.device
+    subject = open_subject(local.path, replace(options, device=device))
     try:
-        if wanted.device == AUTO and not _must_stream(subject, wanted):
-            return _start_fastest(subject, local.name, wanted, started, notices)
-        return _start(subject, local.name, replace(wanted, device=device), started, notices)
+        if options.device == AUTO and not _must_stream(subject, options):
+            return _start_fastest(subject, local.name, options, started, notices)
+        return _start(subject, local.name, replace(options, device=device), started, notices)
     except BaseException:
         subject.file.close()
         raise
 
 
-def _must_stream(subject: Subject, wanted: _Wanted) -> bool:
+def _must_stream(subject: Subject, options: LoadOptions) -> bool:
     """Whether only a part of the weights may stay in memory, which the cpu alone copes with."""
     if subject.spec is None:
         return False
-    n_context = context_of(subject.spec.n_context_trained, wanted.n_context)
-    limits = limits_for(n_context, wanted.n_sessions, wanted.kv, subject.spec)
-    return room_for(subject.spec, subject.gguf, limits, wanted.holding).budget_bytes is not None
+    n_context = context_of(subject.spec.n_context_trained, options.n_context)
+    limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
+    return room_for(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
 
 
-def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
+def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for the device found fastest, or for the cpu where that one cannot run it after all."""
-    choices, race = Choices(), wanted.race if not wanted.isolate else "never"
-    arguments = subject, read_topology(), _staff(wanted, subject)[0]
-    found = chosen_device(*arguments, kv=wanted.kv, race=race, progress=wanted.progress, choices=choices)
+    choices, race = Choices(), options.race if not options.isolate else "never"
+    arguments = subject, read_topology(), _staff(options, subject)[0]
+    compare: Compare | None = None
+    found = chosen_device(*arguments, kv=options.kv, race=race, progress=options.progress, choices=choices)
     if found.compares_later:
 
-        def compare(progress: Progress) -> ChosenDevice:
+        def compare_now(progress: Progress) -> ChosenDevice:
             with choices.alone():
-                return chosen_device(*arguments, kv=wanted.kv, race="first", progress=progress, choices=choices)
+                return chosen_device(*arguments, kv=options.kv, race="first", progress=progress, choices=choices)
 
-        wanted = replace(wanted, compare=compare)
+        compare = compare_now
+
     notices += () if found.notice is None else (found.notice,)
     try:
-        return _start(subject, name, replace(wanted, device=found.device), started, notices)
+        return _start(subject, name, replace(options, device=found.device), started, notices, compare)
     except (DeviceUnavailable, DeviceFailed, DoesNotFit, UnsupportedModel) as reason:
         if found.device == AUTO_DEVICE:
             raise
         choices.forget(found.device)
         notices += (f"{found.device}, the fastest for this model, cannot run it ({reason}): the cpu does",)
-    return _start(subject, name, replace(wanted, device=AUTO_DEVICE), started, notices)
+    return _start(subject, name, replace(options, device=AUTO_DEVICE), started, notices, compare)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What `load` was asked for, besides the model."""
-
-    device: str
-    race: Race
-    schedule: str
-    sharing: SequenceSharing | None
-    parallel: int | None
-    n_context: int | None
-    n_sessions: int
-    kv: KVKind
-    mode: Mode
-    isolate: bool
-    holding: Holding
-    approx: float | None
-    rows: bool
-    threads: int | None
-    cores: Sequence[int] | None
-    speculation: Speculation
-    progress: Progress
-    compare: Callable[[Progress], ChosenDevice] | None = None
-
-
-def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
+def _staff(options: LoadOptions, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
     """What a device is opened with, and the kind of each worker's core."""
     topology, spec = read_topology(), subject.spec
-    is_asked = wanted.threads is not None or wanted.cores is not None
+    is_asked = options.threads is not None or options.cores is not None
     plans = None
     if not is_asked and spec is not None:
-        plans = known_core_plans(topology, work_of(spec, subject.file.tensors), wanted.kv)
-    options = device_options(topology, wanted.threads, wanted.cores, plans)
-    return options, worker_kinds(options, topology)
+        plans = known_core_plans(topology, work_of(spec, subject.file.tensors), options.kv)
+    workers = device_options(topology, options.threads, options.cores, plans)
+    return workers, worker_kinds(workers, topology)
 
 
-def _held(subject: Subject, name: str, wanted: _Wanted, limits: Limits) -> tuple[Limits, Speculation, tuple[str, ...]]:
+def _held(
+    subject: Subject, name: str, options: LoadOptions, limits: Limits
+) -> tuple[Limits, LoadOptions, tuple[str, ...]]:
     """Limits with the place of weights on the cpu; a draft model for which memory has no room beside is left out."""
-    speculation, holding, progress = wanted.speculation, wanted.holding, wanted.progress
-    beside = 0 if speculation.spec == "off" else draft_bytes(speculation.draft_from, limits)
+    holding, progress = _holding(options), options.progress
+    beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
         found, notices = stored(*arguments, replace(holding, beside_bytes=beside), progress)
-        taken = beside + subject.memory_need(wanted.device, found).weight_bytes
+        taken = beside + subject.memory_need(options.device, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
-            return found, speculation, notices
+            return found, options, notices
         reason = f"both take {size_text(taken)} and may have {size_text(holding.ram_bytes)}"
     except DoesNotFit as refusal:
         if not beside:
             raise
         reason = str(refusal)
         found, notices = stored(*arguments, holding, progress)
-    texts, path = split_sources(speculation.draft_from)
+    texts, path = split_sources(options.draft_from)
     assert path is not None
     notices += (f"nothing is drafted by {path.name}, which takes {size_text(beside)} beside {name}: {reason}",)
-    return found, replace(speculation, draft_from=texts), notices
+    return found, replace(options, draft_from=texts), notices
 
 
-def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Limits, int, Speculation, tuple[str, ...]]:
-    """The model for its context, its limits, the context it was trained with, what may draft for it, and notices.
+def _fitting(
+    subject: Subject, name: str, options: LoadOptions
+) -> tuple[Subject, Limits, int, LoadOptions, tuple[str, ...]]:
+    """The model for its context, its limits, the context it was trained with, options with what may draft, notices.
 
     Raises DoesNotFit where memory is short.
     """
@@ -285,69 +258,72 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         trained = metadata.integer(f"{metadata.text('general.architecture')}.context_length", CTX_CAP)
     else:
         trained = spec.n_context_trained
-    n_context = context_of(trained, wanted.n_context)
+    n_context = context_of(trained, options.n_context)
     if spec is None:
-        limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
-        require_fit(subject.memory_need(wanted.device, limits), memory_for_model())
-        return subject, limits, trained, wanted.speculation, ()
-    spec, speculation = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows), wanted.speculation
+        limits = limits_for(n_context, options.n_sessions, options.kv)
+        require_fit(subject.memory_need(options.device, limits), memory_for_model())
+        return subject, limits, trained, options, ()
+    spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows)
     subject = replace(subject, spec=spec)
-    limits = limits_on(wanted.device, spec, tensors, limits_for(n_context, wanted.n_sessions, wanted.kv, spec))
+    limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
-        speculation = replace(speculation, spec="off")
+        options = replace(options, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
-    if wanted.device == AUTO_DEVICE:
-        limits, speculation, more = _held(subject, name, replace(wanted, speculation=speculation), limits)
+    if options.device == AUTO_DEVICE:
+        limits, options, more = _held(subject, name, options, limits)
         notices += more
-    elif wanted.holding.ram_bytes is not None:
+    elif _holding(options).ram_bytes is not None:
         raise BadSetting(
-            f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
+            f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {options.device}"
         )
     else:
-        sizes = memory_for_model(), wanted.holding.n_sequences
-        limits = limits_with_states(wanted.device, spec, tensors, limits, *sizes)
+        sizes = memory_for_model(), _holding(options).n_sequences
+        limits = limits_with_states(options.device, spec, tensors, limits, *sizes)
     if limits.stored is None:
-        require_fit(subject.memory_need(wanted.device, limits), memory_for_model())
+        require_fit(subject.memory_need(options.device, limits), memory_for_model())
     limits, told = pass_limits(spec, limits)
-    return subject, limits, trained, speculation, notices + told
+    return subject, limits, trained, options, notices + told
 
 
-def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
-    """Compile an open model for its device."""
-    subject, limits, trained, speculation, told = _fitting(subject, name, wanted)
-    options, kinds = _staff(wanted, subject)
-    drafts_later = wanted.race == "after" and not wanted.isolate and may_draft_later(speculation)
-    loops = None if drafts_later or speculation.spec == "off" else Loops()
+def _start(
+    subject: Subject,
+    name: str,
+    options: LoadOptions,
+    started: float,
+    notices: tuple[str, ...],
+    compare: Compare | None = None,
+) -> LLM:
+    """Compile an open model for its device. `compare`: compares all devices, which is due after an answer."""
+    subject, limits, trained, options, told = _fitting(subject, name, options)
+    workers, kinds = _staff(options, subject)
+    drafts_later = options.race == "after" and not options.isolate and may_draft_later(options)
+    loops = None if drafts_later or options.spec == "off" else Loops()
     executor: SequenceEvaluator | None = None
     try:
-        power_limiter = PowerLimiter.of_machine(wanted.mode, kinds)
+        power_limiter = PowerLimiter.of_machine(options.mode, kinds)
         with ThreadPoolExecutor(1) as beside:
             texts = None
-            if is_own(wanted.device) and subject.spec is not None:
+            if is_own(options.device) and subject.spec is not None:
                 vocabulary = vocabulary_of(subject.file.metadata)
                 check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, subject.file.metadata, vocabulary)
-            if wanted.isolate:
+            if options.isolate:
                 from edgeinfer.engine.run.isolation.isolated import Isolated
 
-                places = wanted.mode, kinds, power_limiter, wanted.progress, wanted.schedule, subject.approx
-                executor = Isolated.open(wanted.device, subject.file, limits, options, *places, rows=subject.rows)
+                executor = Isolated.open(subject.file, limits, workers, options, kinds, power_limiter)
             else:
-                arguments = (subject, limits, options, wanted.progress, power_limiter, wanted.schedule, wanted.sharing)
-                executor = open_evaluator(wanted.device, *arguments)
+                executor = open_evaluator(subject, limits, workers, options, power_limiter)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
-        drafts, draft_notices = drafts_for(
-            executor, tokenizer, subject.fingerprint, speculation, loops, wanted.progress
-        )
+        drafts, draft_notices = drafts_for(executor, tokenizer, subject.fingerprint, options, loops, options.progress)
     except BaseException:
         if executor is not None:
             executor.close()
         raise
     subject.file.release()
     notices += told + executor.notices + draft_notices
-    notices += _doubtful(wanted, executor.device, limits.n_context, trained)
+    notices += _doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(
         name=name,
         path=subject.file.path,
@@ -356,31 +332,31 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         device=executor.device,
         n_context=limits.n_context,
         n_context_trained=trained,
-        kv=wanted.kv,
-        n_threads=options.n_workers or len(options.cores or ()),
-        mode=wanted.mode,
+        kv=options.kv,
+        n_threads=workers.n_workers or len(workers.cores or ()),
+        mode=options.mode,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
         approx=subject.approx,
-        cores=shared_cores(options, read_topology()),
-        need=subject.memory_need(wanted.device, executor.limits),
+        cores=shared_cores(workers, read_topology()),
+        need=subject.memory_need(options.device, executor.limits),
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk
-    primes = wanted.speculation.history and limits.stored is None
+    primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
-    comparison = None if wanted.compare is None else Comparison(wanted.compare, lambda: pool.idle_s, executor.device)
+    comparison = None if compare is None else Comparison(compare, lambda: pool.idle_s, executor.device)
     own = subject, pool, tokenizer, template, facts, drafts
-    later = LaterDrafts(executor, tokenizer, subject.fingerprint, speculation) if drafts_later else None
-    return LLM(*own, primes=primes, parallel=wanted.parallel, comparison=comparison, later_drafts=later)
+    later = LaterDrafts(executor, tokenizer, subject.fingerprint, options) if drafts_later else None
+    return LLM(*own, primes=primes, parallel=options.parallel, comparison=comparison, later_drafts=later)
 
 
-def _doubtful(wanted: _Wanted, device: str, n_context: int, trained: int) -> tuple[str, ...]:
+def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:
     """What was asked for and may not be what was meant."""
     notices: tuple[str, ...] = ()
-    if wanted.schedule != AUTO_SCHEDULE and "," not in wanted.device:
+    if options.schedule != AUTO_SCHEDULE and "," not in options.device:
         notices += (
-            f"schedule {wanted.schedule} says how several devices share a model and changes nothing on "
+            f"schedule {options.schedule} says how several devices share a model and changes nothing on "
             f"{device} alone; --device cpu,openvino, say, names two",
         )
     if n_context > trained:

@@ -14,13 +14,14 @@ from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.multi.opening import open_model
-from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing, Subject, is_own
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject, is_own
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.run.foreign import ForeignExecutor
 from edgeinfer.engine.run.limits import memory_need
 from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import check_threshold
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
@@ -61,20 +62,18 @@ def open_executor(
 
 
 def open_evaluator(
-    device: str,
     subject: Subject,
     limits: Limits,
     options: DeviceOptions,
-    progress: Progress = no_progress,
+    load: LoadOptions,
     power_limiter: PowerLimiter | None = None,
-    schedule: str = AUTO_SCHEDULE,
-    sharing: SequenceSharing | None = None,
 ) -> SequenceEvaluator:
     """A model on a device, by its name, or on several by a plan; where one fails, the cpu goes on.
 
-    `sharing`: what two devices share is sequences, unless `schedule` names one for single passes.
+    Where `load.sharing` is set, two devices share sequences, unless the schedule is one for single passes.
     Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel, BadSetting.
     """
+    device, schedule, progress = load.device, load.schedule, load.progress
     kind = subject.program or (None if is_own(device) else kind_of(device))
     if isinstance(kind, EvaluatorKind):
         return ForeignExecutor.open(kind, device, subject, limits, options, progress, power_limiter)
@@ -87,10 +86,10 @@ def open_evaluator(
         require_fit(memory_need(AUTO_DEVICE, spec, file.tensors, limits), available_bytes())
         return open_executor(*model, AUTO_DEVICE, options, progress, power_limiter)
 
-    if schedule in BATCH_SCHEDULES or ("," in device and sharing is not None and schedule == AUTO_SCHEDULE):
+    if schedule in BATCH_SCHEDULES or ("," in device and load.sharing is not None and schedule == AUTO_SCHEDULE):
         from edgeinfer.engine.multi.overlap.opening import open_batch
 
-        vram_bytes = None if sharing is None else sharing.vram_bytes
+        vram_bytes = None if load.sharing is None else load.sharing.vram_bytes
         shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, power_limiter)
         if shared.capabilities.overlapping is not None:
             return RescuedBatches(shared, rescue)

@@ -15,11 +15,13 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.loading import load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.offload import residency
 from edgeinfer.engine.offload.residency import SMALLER_PASSES
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
 from edgeinfer.scheduling.machine.catalogue import machine_profile
@@ -210,13 +212,13 @@ def test_options_that_mean_nothing_here_are_refused(tiny_model: Path) -> None:
 def test_contexts_that_do_not_all_fit_share_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
-    def short(model: object, **options: object) -> object:
-        tried.append(int(str(options["n_sessions"])))
+    def short(model: Path, options: LoadOptions) -> LLM:
+        tried.append(options.n_sessions)
         if tried[-1] > 1:
             raise DoesNotFit("memory is short")
-        return load(model, **options)  # type: ignore[arg-type]
+        return load_with(model, options)
 
-    monkeypatch.setattr("edgeinfer.engine.loading.load", short)
+    monkeypatch.setattr("edgeinfer.engine.loading.load_with", short)
     result = batch(tiny_model, "--max-tokens", "4")
     assert (result.exit_code, tried, sorted(records(result))) == (0, [4, 2, 1], [0, 1, 2, 3])
 

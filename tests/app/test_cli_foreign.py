@@ -21,6 +21,7 @@ from edgeinfer.engine.requests.texts import ProgramTokenizer
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.load_options import LoadOptions
 from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_rwkv_text
 from tests.golden.goldens import DATA, distance
 from tests.unit.engine.run.test_executor import chain
@@ -57,10 +58,10 @@ def test_logits_of_an_architecture_that_edgeinfer_lacks(tmp_path: Path) -> None:
     arrays = write_gpt2(tmp_path / "gpt2.gguf")
     tokens = np.random.default_rng(1).integers(3, 200, 60).astype(np.int32)
     limits = Limits(128, 4, 64, 64)
-    subject = open_subject(tmp_path / "gpt2.gguf", "llamacpp", 128)
+    subject = open_subject(tmp_path / "gpt2.gguf", LoadOptions(device="llamacpp", n_context=128))
     assert subject.spec is None
     with subject.file:
-        evaluator = open_evaluator("llamacpp", subject, limits, DeviceOptions(n_workers=1))
+        evaluator = open_evaluator(subject, limits, DeviceOptions(n_workers=1), LoadOptions(device="llamacpp"))
         sequence = evaluator.create()
         batch = chain(sequence, 0, tokens.tolist())
         order = np.arange(60, dtype=np.int32)
@@ -74,7 +75,7 @@ def test_a_model_that_writes_no_text_is_not_given_to_another_program(tmp_path: P
     source = DATA / "converted" / "xlm-roberta-reranker-bf16.gguf"
     path = rewritten(source, tmp_path / "kinds.gguf", "bert", lambda writer: writer.add_uint32("bert.pooling_type", 1))
     with pytest.raises(UnsupportedModel, match="bert reads texts as a whole and writes none"):
-        open_subject(path, "llamacpp", 96)
+        open_subject(path, LoadOptions(device="llamacpp", n_context=96))
     result = command("run", "the cat", "-m", str(path), "--max-tokens", "3")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -117,9 +118,9 @@ def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isola
 @with_peer
 def test_the_program_s_tokenizer_and_ours_agree(tiny_model: Path) -> None:
     limits = Limits(128, 4)
-    subject = open_subject(tiny_model, "llamacpp", 128)
+    subject = open_subject(tiny_model, LoadOptions(device="llamacpp", n_context=128))
     with subject.file:
-        evaluator = open_evaluator("llamacpp", subject, limits, DeviceOptions(n_workers=1))
+        evaluator = open_evaluator(subject, limits, DeviceOptions(n_workers=1), LoadOptions(device="llamacpp"))
         program = evaluator.capabilities.program
         assert program is not None
         theirs = program.text.vocabulary()

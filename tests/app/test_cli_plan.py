@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.fit import check_fits, plan_for, size_in_bytes
+from edgeinfer.app.fit import check_fits, plan_for
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
 from edgeinfer.engine.measure.machine import fingerprint_of
@@ -30,6 +30,7 @@ from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
 from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.size_text import size_in_bytes
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
 

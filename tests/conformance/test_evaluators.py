@@ -18,6 +18,7 @@ from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, is_own, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
+from edgeinfer.load_options import LoadOptions
 from tests import decoder_folders
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.run.test_executor import chain
@@ -52,10 +53,10 @@ def opened(key: str, name: str = GOLDEN, limits: Limits = LIMITS, path: Path | N
     if key in decoder_folders.KINDS:
         pytest.importorskip("onnx.helper")
         path, key = decoder_folders.exported(path, key), "onnx"
-    subject = open_subject(path, key, limits.n_context)
+    subject = open_subject(path, LoadOptions(device=key, n_context=limits.n_context))
     with subject.file:
         try:
-            return open_evaluator(key, subject, limits, DeviceOptions(n_workers=1))
+            return open_evaluator(subject, limits, DeviceOptions(n_workers=1), LoadOptions(device=key))
         except DeviceUnavailable as reason:
             pytest.skip(f"{key}: {reason}")
 

@@ -24,6 +24,7 @@ from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.scheduling.machine.topology import usable_cores
 
@@ -43,7 +44,10 @@ class SequencePasses:
     """Passes of one sequence through our executor."""
 
     def __init__(self, opening: BenchOpening) -> None:
-        subject = open_subject(Path(opening.model), opening.executor, opening.n_context, opening.approx)
+        load = LoadOptions(
+            device=opening.executor, n_context=opening.n_context, approx=opening.approx, schedule=opening.schedule
+        )
+        subject = open_subject(Path(opening.model), load)
         self._file = subject.file
         cores = usable_cores() if opening.cores is None else opening.cores
         limits, options = (
@@ -54,7 +58,7 @@ class SequencePasses:
             if opening.ram_bytes is not None and subject.spec is not None:
                 name, holding = Path(opening.model).stem, Holding(opening.ram_bytes)
                 limits, _ = stored(subject.spec, subject.gguf, name, fingerprint(subject.gguf), limits, holding)
-            self._executor = open_evaluator(opening.executor, subject, limits, options, schedule=opening.schedule)
+            self._executor = open_evaluator(subject, limits, options, load)
         except BaseException:
             self._file.close()
             raise

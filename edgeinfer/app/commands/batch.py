@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app import options
 from edgeinfer.app.command import Command
 from edgeinfer.app.counting import counted
 from edgeinfer.app.misuse import flag_bytes
+from edgeinfer.app.options import Given, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 PARALLEL = 8
+NEVER_DRAFTED = ("spec", "verify_cost", "draft_from", "history", "isolate")
+"""Settings that say nothing to a batch: whose passes are full without drafts, and cannot be isolated."""
 PromptFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="One prompt per line, a question or a JSON object; - reads standard input."),
@@ -42,10 +44,10 @@ ReplicaCount = Annotated[
 ]
 
 
+@takes_settings("model", "generation", "load", without=NEVER_DRAFTED)
 def batch(
-    context: typer.Context,
+    given: Given,
     prompts: PromptFile,
-    model: options.Model = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -59,24 +61,6 @@ def batch(
     vram: Annotated[
         str | None, typer.Option("--vram", metavar="SIZE", help="Memory of the accelerator to use. Default: all of it.")
     ] = None,
-    system: options.System = None,
-    temp: options.Temp = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    seed: options.Seed = None,
-    max_tokens: options.MaxTokens = None,
-    ctx: options.Ctx = None,
-    threads: options.Threads = None,
-    cores: options.Cores = None,
-    device: options.Device = None,
-    schedule: options.Schedule = None,
-    kv: options.KV = None,
-    mode: options.Mode = None,
-    ram: options.Ram = None,
-    approx: options.Approx = None,
-    pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
 ) -> None:
     """Answer many prompts from a file; prints one JSON object per line, as soon as an answer is done.
@@ -85,10 +69,10 @@ def batch(
     """
     from edgeinfer.app.batch_input import read_entries
     from edgeinfer.app.batch_loading import BatchSettings
-    from edgeinfer.app.opening import given_settings
+    from edgeinfer.settings import load_settings
 
     vram_bytes = None if vram is None else flag_bytes(vram)
-    settings = given_settings(context)
+    settings = load_settings(given)
     entries = read_entries(_lines(prompts), settings.generation.system)
     if not entries:
         raise BadSetting(f"{prompts} has no prompts; give one a line")
@@ -123,7 +107,7 @@ def _answer(
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
-            n_failed = _write_all(stream, entries, target, out, settings.model.approx)
+            n_failed = _write_all(stream, entries, target, out, settings.load.approx)
         if shows_stats:
             for line in (_summary(stream, models), *_schedules(models)):
                 typer.echo(line, err=True)

@@ -10,7 +10,7 @@ import typer
 
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import flags_read
-from edgeinfer.app.options import KV, Approx, Cores, Device, Json, Model, Ram, Schedule, SpecOption, Threads, VerifyCost
+from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ Against = Annotated[
 ]
 
 
+@takes_settings("model", "threads", "cores", "device", "schedule", "kv", "ram", "approx", "spec", "verify_cost")
 def bench(
-    model: Model = None,
+    given: Given,
     tests: Annotated[
         str, typer.Option("--tests", metavar="NAMES", help="What to measure: prefill, decode, verify, chat, start.")
     ] = "prefill,decode,verify",
@@ -48,15 +49,6 @@ def bench(
         Path | None,
         typer.Option("--questions", metavar="FILE", help='For chat: one {"category": "…", "turns": ["…"]} per line.'),
     ] = None,
-    threads: Threads = None,
-    cores: Cores = None,
-    device: Device = None,
-    schedule: Schedule = None,
-    kv: KV = None,
-    ram: Ram = None,
-    approx: Approx = None,
-    spec: SpecOption = None,
-    verify_cost: VerifyCost = None,
     temp: Annotated[
         float, typer.Option("--temp", metavar="NUMBER", min=0, max=2, help="For chat: temperature of the answers.")
     ] = 0.0,
@@ -73,8 +65,7 @@ def bench(
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.settings import load_settings
 
-    given = {"model": model, "threads": threads, "cores": cores, "device": device, "schedule": schedule, "kv": kv}
-    settings = load_settings({**given, "ram": ram, "approx": approx, "spec": spec, "verify_cost": verify_cost})
+    settings = load_settings(given)
     with flags_read():
         wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
         first, others = _executors(settings, against)
@@ -108,8 +99,8 @@ def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[B
     from edgeinfer.engine.opening import approximate_on
     from edgeinfer.engine.run.executor import AUTO_DEVICE
 
-    asked = settings.machine.device
-    key = AUTO_DEVICE if asked[0] == "auto" else approximate_on(",".join(asked), settings.model.approx)
+    load = settings.load
+    key = AUTO_DEVICE if load.device == "auto" else approximate_on(load.device, load.approx)
     return ours(key), read_against(against, key)
 
 
@@ -121,7 +112,7 @@ def _conditions(
     from edgeinfer.app.bench.record import BenchModel
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.app.opening import weights_bytes
+    from edgeinfer.engine.run.limits import weights_bytes
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_types import quant_name
     from edgeinfer.models.gguf import GGUFFile
@@ -129,19 +120,20 @@ def _conditions(
     from edgeinfer.scheduling.machine.topology import usable_cores
 
     local = choose_file(settings, "bench", "edgeinfer run --stats answers with it and says how fast")
-    machine, approx = settings.machine, settings.model.approx
-    ram_bytes = weights_bytes(machine.ram)
-    n_threads = machine.threads or len(machine.cores or usable_cores())
+    load = settings.load
+    ram_bytes = None if load.ram_bytes is None else weights_bytes(load.ram_bytes)
+    n_threads = load.threads or len(load.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
         if ram_bytes is None:
             header, n_context = (file.metadata, file.tensors), wanted.n_context
-            planned = plan_for(*header, device=first.key, n_context=n_context, kv=machine.kv)[1]
+            planned = plan_for(*header, device=first.key, n_context=n_context, kv=load.kv)[1]
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
-    facts = BenchModel(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv, approx)
-    spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
-    how = wanted.n_context, machine.kv, spec, costs, temp, machine.schedule, ram_bytes, approx
-    conditions = Conditions(local.path.resolve(), n_threads, machine.cores, *how)
+    facts = BenchModel(
+        local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approx
+    )
+    how = wanted.n_context, load.kv, load.spec, load.verify_cost or {}, temp, load.schedule, ram_bytes, load.approx
+    conditions = Conditions(local.path.resolve(), n_threads, load.core_numbers, *how)
     return conditions, facts
 
 

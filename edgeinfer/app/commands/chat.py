@@ -9,10 +9,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from edgeinfer.app import options
 from edgeinfer.app.beginning import Beginning
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import Misuse
+from edgeinfer.app.options import Given, takes_settings
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import BadSetting
 from edgeinfer.interrupts import interrupt_plainly
@@ -39,14 +39,13 @@ ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
 
 
+@takes_settings("model", "generation", "load", "theme")
 def chat(
-    context: typer.Context,
+    given: Given,
     question: Question = None,
     continue_last: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the last chat instead of beginning a new one.")
     ] = False,
-    model: options.Model = None,
-    system: options.System = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Line by line, for screen readers and simple terminals.")
     ] = False,
@@ -55,29 +54,6 @@ def chat(
     ] = False,
     host: Host = None,
     port: Port = None,
-    theme: options.Theme = None,
-    temp: options.Temp = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    seed: options.Seed = None,
-    max_tokens: options.MaxTokens = None,
-    ctx: options.Ctx = None,
-    spec: options.SpecOption = None,
-    verify_cost: options.VerifyCost = None,
-    draft_from: options.DraftFrom = None,
-    history: options.History = None,
-    threads: options.Threads = None,
-    cores: options.Cores = None,
-    device: options.Device = None,
-    schedule: options.Schedule = None,
-    kv: options.KV = None,
-    mode: options.Mode = None,
-    isolate: options.Isolate = None,
-    ram: options.Ram = None,
-    approx: options.Approx = None,
-    pack: options.Pack = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Line by line: print the speed of each answer on standard error.")
     ] = False,
@@ -93,13 +69,13 @@ def chat(
 
         _end(run_tab(os.environ))
     if web:
-        _serve_page(context, beginning, HOST if host is None else host, PORT if port is None else port)
+        _serve_page(given, beginning, HOST if host is None else host, PORT if port is None else port)
     if host is not None or port is not None:
         raise Misuse("--host and --port say where a page is served; use them with --web: edgeinfer chat --web")
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not (plain or stats) and _has_screen():
-        _end(_run_app(context, beginning))
-    _chat_in_lines(context, beginning, terminal=terminal, stats=stats)
+        _end(_run_app(given, beginning))
+    _chat_in_lines(given, beginning, terminal=terminal, stats=stats)
 
 
 def _has_screen() -> bool:
@@ -111,26 +87,24 @@ def _end(code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _run_app(context: typer.Context, beginning: Beginning) -> int:
+def _run_app(given: Given, beginning: Beginning) -> int:
     from edgeinfer.app.typed_ahead import typed_ahead
 
     os.environ.setdefault("ESCDELAY", ESCAPE_MS)
     with typed_ahead() as typed:  # from before all that is imported here
-        from edgeinfer.app.opening import given_options
         from edgeinfer.app.tui.app import ChatApp
         from edgeinfer.app.tui.launch import run_app
 
         interrupt_plainly()
-        options = given_options(context)
-        system = options.get("system")
+        system = given.get("system")
 
         def begins(app: ChatApp) -> None:
             app.desk.beginning = replace(beginning, system=None if system is None else str(system))
 
-        return run_app(options, begins=begins, typed=typed)
+        return run_app(given, begins=begins, typed=typed)
 
 
-def _serve_page(context: typer.Context, beginning: Beginning, host: str, port: int) -> NoReturn:
+def _serve_page(given: Given, beginning: Beginning, host: str, port: int) -> NoReturn:
     """Serve the app as a page. Raises BadSetting where what that needs is not installed."""
     if beginning != Beginning():
         raise Misuse("--web opens a page: type the question there, and open earlier chats with Ctrl+O")
@@ -138,21 +112,19 @@ def _serve_page(context: typer.Context, beginning: Beginning, host: str, port: i
         from edgeinfer.app.web.launch import run_web
     except ImportError as reason:
         raise BadSetting(f"--web needs {reason.name}: pip install 'edgeinfer[web]'") from None
-    from edgeinfer.app.opening import given_options
-
     interrupt_plainly()
-    _end(run_web(given_options(context), host, port))
+    _end(run_web(given, host, port))
 
 
-def _chat_in_lines(context: typer.Context, beginning: Beginning, *, terminal: bool, stats: bool) -> None:
+def _chat_in_lines(given: Given, beginning: Beginning, *, terminal: bool, stats: bool) -> None:
     from edgeinfer.app.dialogue import Dialogue
     from edgeinfer.app.line_chat import LineChat, saved_chat
-    from edgeinfer.app.opening import answer_options, given_options, given_settings, open_llm
+    from edgeinfer.app.opening import answer_options, open_llm
     from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.settings import load_settings
 
-    settings = given_settings(context)
-    given = given_options(context).get("system")
-    begun = replace(beginning, system=None if given is None else str(given))
+    settings, system = load_settings(given), given.get("system")
+    begun = replace(beginning, system=None if system is None else str(system))
     with (
         saved_chat(begun, settings.generation.system, is_kept=terminal) as chat,
         open_llm(settings) as llm,

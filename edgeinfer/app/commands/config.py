@@ -37,7 +37,10 @@ def show(as_json: Json = False) -> None:
     settings = load_settings()
     options = declared_options()
     if as_json:
-        record = {name: {"value": plain(settings.value(name)), "from": settings.origins[name]} for name in options}
+        record = {
+            name: {"value": plain(settings.value(name), is_list=option.is_list), "from": settings.origins[name]}
+            for name, option in options.items()
+        }
         typer.echo(json.dumps(record))
         return
     rows = [(name, _shown(option, settings.value(name)), settings.origins[name]) for name, option in options.items()]

@@ -10,17 +10,18 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json, Model
+from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.errors import EdgeInferError
 
 SHOWN_CHARACTERS = 40
 
 
+@takes_settings("model")
 def detokenize(
+    given: Given,
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Token ids; without them, standard input.")
     ] = None,
-    model: Model = None,
     as_json: Json = False,
 ) -> None:
     """Turn token ids into text.
@@ -32,7 +33,7 @@ def detokenize(
     from edgeinfer.engine.requests.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
-    chosen = choose_model(load_settings({"model": model}))
+    chosen = choose_model(load_settings(given))
     tokenizer = tokenizer_of(chosen.path)
     text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
     if as_json:

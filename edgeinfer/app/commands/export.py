@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import Ctx, Json, Model
+from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 
 if TYPE_CHECKING:
     from edgeinfer.models.load import Model as OpenModel
 
 
+@takes_settings("model", "ctx")
 def export(
+    given: Given,
     onnx: Annotated[
         str | None,
         typer.Option("--onnx", metavar="DIR", help="Write an ONNX decoder, for ONNX Runtime, into this folder."),
     ] = None,
-    model: Model = None,
-    ctx: Ctx = None,
     as_json: Json = False,
 ) -> None:
     """Export a model to a folder that other programs can run.
@@ -38,10 +38,10 @@ def export(
     if onnx is None:
         raise BadSetting("say what to write: edgeinfer export --onnx DIR")
     folder = _new_folder(Path(onnx))
-    settings = load_settings({"model": model, "ctx": ctx})
+    settings = load_settings(given)
     chosen = choose_file(settings, "export", "other programs can run it as it is")
     with open_model(chosen.path) as header:
-        n_context = context_of(header.spec.n_context_trained, settings.generation.ctx)
+        n_context = context_of(header.spec.n_context_trained, settings.load.n_context)
     with open_model(chosen.path, n_context) as opened:
         notes = _written(opened, folder, n_context)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

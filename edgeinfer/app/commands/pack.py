@@ -11,7 +11,7 @@ import typer
 
 from edgeinfer.app.command import Command
 from edgeinfer.app.counting import counted
-from edgeinfer.app.options import Approx, Json
+from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.app.shell_words import model_names
 from edgeinfer.errors import BadSetting, PackFailed
 from edgeinfer.path_text import user_path
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from edgeinfer.models.load import Model
 
 
+@takes_settings("approx")
 def pack(
+    given: Given,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -49,7 +51,6 @@ def pack(
             help="Store neurons next to each other that are active together in this text.",
         ),
     ] = None,
-    approx: Approx = None,
     as_json: Json = False,
 ) -> None:
     """Write the bundle file that a model larger than memory runs from, or check, repair or delete it.
@@ -69,9 +70,9 @@ def pack(
         raise BadSetting("--verify, --repair, --remove and --calibrate are four things to do; give one of them")
     if whole and calibrate is not None:
         raise BadSetting("--whole is for layers that are read whole, in which no order of neurons helps: leave one out")
-    settings = load_settings({"model": model, "approx": approx})
+    settings = load_settings({**given, "model": model})
     chosen = choose_file(settings, "pack", "bundles are made of GGUF files")
-    with open_model(chosen.path, approx=settings.model.approx) as opened:
+    with open_model(chosen.path, approx=settings.load.approx) as opened:
         own = place_of(opened.spec, opened.file.tensors, chosen.name, fingerprint(opened.file), by_neurons=not whole)
         path = own if out is None else user_path(out).absolute()
         if path.is_dir():

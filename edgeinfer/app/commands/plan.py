@@ -11,7 +11,7 @@ import typer
 
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import flag_bytes, flags_read
-from edgeinfer.app.options import KV, Approx, Cores, Ctx, Device, Json, Model, Threads
+from edgeinfer.app.options import Given, Json, takes_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,17 +34,13 @@ SCREEN_LINES = 24
 """Of a terminal, in which a plan has room."""
 
 
+@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx")
 def plan(
-    model: Model = None,
+    given: Given,
     machine: Annotated[
         str | None,
         typer.Option("--machine", metavar="NAME|FILE", help="Plan for another machine: a profile, or one by name."),
     ] = None,
-    ctx: Ctx = None,
-    device: Device = None,
-    kv: KV = None,
-    threads: Threads = None,
-    cores: Cores = None,
     ram: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +50,6 @@ def plan(
             "--machine; the rest is read from disk in every pass (default: all there is).",
         ),
     ] = None,
-    approx: Approx = None,
     vram: Annotated[
         str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator (default: all of it).")
     ] = None,
@@ -81,14 +76,13 @@ def plan(
     from edgeinfer.app.planning import PlanRequest, check_schedule, read_goal
     from edgeinfer.settings import load_settings
 
-    given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
-    settings, schedule = _of_approximate(load_settings({**given, "approx": approx}), schedule)
+    settings, schedule = _of_approximate(load_settings(given), schedule)
     chosen_cores = _cores(settings, machine)
     with flags_read():
         check_schedule(schedule)
         ram_bytes, ram_said = _ram(ram, machine)
         asked = PlanRequest(
-            kv=settings.machine.kv,
+            kv=settings.load.kv,
             n_sequences=batch,
             ram_bytes=ram_bytes,
             vram_bytes=None if vram is None else flag_bytes(vram),
@@ -102,9 +96,9 @@ def plan(
 
 def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
     """The memory for weights, and what a share came to. Raises BadSetting."""
-    from edgeinfer.app.fit import share_text, size_in_bytes
     from edgeinfer.scheduling.machine.catalogue import machine_profile
     from edgeinfer.scheduling.machine.topology import available_bytes
+    from edgeinfer.size_text import share_text, size_in_bytes
 
     if ram is None:
         return None, None
@@ -121,14 +115,14 @@ def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     from edgeinfer.engine.opening import approximate_on
     from edgeinfer.errors import BadSetting
 
-    approx = settings.model.approx
+    approx = settings.load.approx
     if approx is None:
         return settings, schedule
     if schedule not in ("auto", "cpu"):
         raise BadSetting(
             f"schedule {schedule} uses other devices than the cpu, which alone runs --approx; leave it out"
         )
-    return _on(approximate_on(",".join(settings.machine.device), approx), settings), "cpu"
+    return _on(approximate_on(settings.load.device, approx), settings), "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +148,14 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
     from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
     with GGUFFile.open(local.path) as file:
-        is_found = machine is None and settings.machine.device == ("auto",)
+        is_found = machine is None and settings.load.device == "auto"
         if is_found:
             is_found = may_be_found(file, settings, asked)
             settings = _on(_device_found(file, settings) if is_found else AUTO_DEVICE, settings)
         try:
             plans = _plans(local.name, file, settings, machine, asked)
         except (DeviceUnavailable, DeviceFailed):
-            if not is_found or settings.machine.device == (AUTO_DEVICE,):
+            if not is_found or settings.load.device == AUTO_DEVICE:
                 raise
             settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
             plans = _plans(local.name, file, settings, machine, asked)
@@ -211,13 +205,13 @@ def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, a
             return _Plans(facts, here, planned, None, fit_there(whole, planned, asked))
         here, asked = held_here(here, name, file, facts.spec, settings, asked)
         fit = Fit(here.need, available, None if here.kept is None else whole)
-        return _Plans(facts, here, _planned(settings.machine.device, asked, facts, here), None, fit)
+        return _Plans(facts, here, _planned(settings.load.device_names, asked, facts, here), None, fit)
     except DoesNotFit as refusal:
         return _Plans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal)))
 
 
 def _on(device: str, settings: Settings) -> Settings:
-    return replace(settings, machine=replace(settings.machine, device=(device,)))
+    return replace(settings, load=replace(settings.load, device=device))
 
 
 def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, here: Plan) -> Planned | None:
@@ -258,10 +252,10 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.machine.topology import read_topology
 
-    subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
-    machine = settings.machine
-    options = DeviceOptions(n_workers=machine.threads, cores=machine.cores)
-    return chosen_device(subject, read_topology(), options, kv=machine.kv, race="never").device
+    subject = Subject(file, spec_of(file.metadata, file.tensors, settings.load.n_context), fingerprint(file))
+    load = settings.load
+    options = DeviceOptions(n_workers=load.threads, cores=load.core_numbers)
+    return chosen_device(subject, read_topology(), options, kv=load.kv, race="never").device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> MeasuredSpeeds:
@@ -270,11 +264,11 @@ def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned |
     from edgeinfer.engine.probing.combination import ordered
     from edgeinfer.scheduling.machine.profile import CPU
 
-    names = settings.machine.device
+    names = settings.load.device_names
     working = names if planned is None else planned.decode.placement.devices
     if len(working) > 1:
         working = ("+".join(name for name in ordered(names) if name == CPU or name in working),)
-    return measured_speeds(file, working[0], here.n_workers, settings.machine.kv)
+    return measured_speeds(file, working[0], here.n_workers, settings.load.kv)
 
 
 def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
@@ -282,12 +276,11 @@ def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
     from edgeinfer.affinity import require_cpus
     from edgeinfer.scheduling.machine.topology import usable_cores
 
-    machine = settings.machine
-    if machine.cores is not None and elsewhere is None:
-        require_cpus(machine.cores)
-    if machine.threads is None:
-        return machine.cores
-    return (machine.cores or usable_cores())[: machine.threads]
+    load = settings.load
+    cores = load.core_numbers
+    if cores is not None and elsewhere is None:
+        require_cpus(cores)
+    return cores if load.threads is None else (cores or usable_cores())[: load.threads]
 
 
 def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
@@ -308,15 +301,15 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import usable_cores
 
-    machine = settings.machine
+    load = settings.load
     spec, here = plan_for(
         file.metadata,
         file.tensors,
-        device=machine.device[0],
-        n_context=settings.generation.ctx,
-        kv=machine.kv,
-        n_workers=machine.threads or len(machine.cores or usable_cores()),
-        approx=settings.model.approx,
+        device=load.device_names[0],
+        n_context=load.n_context,
+        kv=load.kv,
+        n_workers=load.threads or len(load.cores or usable_cores()),
+        approx=load.approx,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)

@@ -10,24 +10,24 @@ import typer
 
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import flags_read
-from edgeinfer.app.options import Cores, Json, Threads
+from edgeinfer.app.options import Given, Json, takes_settings
 
 if TYPE_CHECKING:
+    from edgeinfer.load_options import LoadOptions
     from edgeinfer.scheduling.machine.profile import Profile
-    from edgeinfer.settings import MachineSettings
 
 DEVICE_FORMATS = ("Q4_0",)
 """Of the weights that other devices are measured with; those of a model are, when it is planned or run."""
 
 
+@takes_settings("threads", "cores")
 def probe(
+    given: Given,
     short: Annotated[bool, typer.Option("--short", help="Measure only what takes less than two seconds.")] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the profile to this file too, for plan --machine."),
     ] = None,
-    threads: Threads = None,
-    cores: Cores = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -53,15 +53,15 @@ def probe(
         raise EdgeInferError(f"{out} cannot be written: there is no folder {out.parent}")
     with flags_read():
         asked = {} if device is None else {"device": read_checked("device", device, "--device")}
-    machine = load_settings({"threads": threads, "cores": cores, **asked}).machine
-    if device is not None and machine.device != ("cpu",):
+    load = load_settings({**given, **asked}).load
+    if device is not None and load.device != "cpu":
         if short:
             raise BadSetting(f"--short measures this machine alone; leave it out to measure {device}")
-        _show_devices(machine, out, as_json)
+        _show_devices(load, out, as_json)
         return
     with ProgressLine() as progress:
-        profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
-    is_whole = not (machine.threads or machine.cores)
+        profile = measured_profile(short=short, threads=load.threads, cores=load.core_numbers, progress=progress)
+    is_whole = not (load.threads or load.cores)
     kept = _keep(profile) if is_whole else None
     _write(profile, out)
     if as_json:
@@ -72,15 +72,15 @@ def probe(
         typer.echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
 
 
-def _show_devices(machine: MachineSettings, out: Path | None, as_json: bool) -> None:
+def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
     """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
     from edgeinfer.app.machine_profile import devices_profile, kept_devices
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.scheduling.machine.profile_writing import profile_text
     from edgeinfer.scheduling.machine.topology import read_topology
 
-    names = machine.device
-    cores = (machine.cores or read_topology().workers())[: machine.threads]
+    names = load.device_names
+    cores = (load.core_numbers or read_topology().workers())[: load.threads]
     with ProgressLine() as progress:
         profile = devices_profile(names, DEVICE_FORMATS, cores, progress, again=True)
     kept = kept_devices(names, cores)

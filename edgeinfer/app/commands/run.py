@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app import options
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import Misuse
+from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 
+@takes_settings("model", "generation", "load")
 def run(
-    context: typer.Context,
+    given: Given,
     prompt: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,8 +38,6 @@ def run(
             show_default=False,
         ),
     ] = None,
-    model: options.Model = None,
-    system: options.System = None,
     file: Annotated[
         list[Path] | None,
         typer.Option("--file", "-f", metavar="FILE", help="A text file to add after the question; repeatable."),
@@ -46,44 +45,22 @@ def run(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")
     ] = False,
-    temp: options.Temp = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    seed: options.Seed = None,
-    max_tokens: options.MaxTokens = None,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; repeatable.")
     ] = None,
-    ctx: options.Ctx = None,
-    spec: options.SpecOption = None,
-    verify_cost: options.VerifyCost = None,
-    draft_from: options.DraftFrom = None,
-    history: options.History = None,
-    threads: options.Threads = None,
-    cores: options.Cores = None,
-    device: options.Device = None,
-    schedule: options.Schedule = None,
-    kv: options.KV = None,
-    mode: options.Mode = None,
-    isolate: options.Isolate = None,
-    ram: options.Ram = None,
-    approx: options.Approx = None,
-    pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print how fast it was, on standard error.")] = False,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Answer one question, such as: edgeinfer run why is the sky blue
 
     Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed. Options
     may stand before, between or after the words of the question; behind -- everything is a word.
     """
-    from edgeinfer.app.opening import given_settings
+    from edgeinfer.settings import load_settings
 
-    _check(raw=raw, system=system)
+    _check(raw=raw, system="system" in given)
     text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
-    _answer(text, given_settings(context), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats))
+    _answer(text, load_settings(given), tuple(stop or ()), _RunOutput(raw=raw, as_json=as_json, as_text=stats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +133,8 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
             typer.echo(line, err=True)
 
 
-def _check(*, raw: bool, system: str | None) -> None:
-    if raw and system is not None:
+def _check(*, raw: bool, system: bool) -> None:
+    if raw and system:
         raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
 
 
@@ -238,7 +215,7 @@ def _record(
         "weights_read_bytes": stats.weights_read_bytes,
         "reading": reading_record(read.reading, read.seconds),
         "devices": llm.telemetry.device.split("+"),
-        "plan": _plan_line(llm, settings.machine.schedule),
+        "plan": _plan_line(llm, settings.load.schedule),
     }
 
 

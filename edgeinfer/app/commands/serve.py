@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app import options
 from edgeinfer.app.command import Command
 from edgeinfer.app.misuse import flag_bytes
+from edgeinfer.app.options import Given, takes_settings
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ IdleTimeout = Annotated[
 ]
 
 
+@takes_settings("model", "generation", "load", without=("system",))
 def serve(
-    context: typer.Context,
-    model: options.Model = None,
+    given: Given,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     token_env: TokenEnv = None,
@@ -98,33 +98,11 @@ def serve(
     ready_json: ReadyJson = False,
     parent_pid: ParentPid = None,
     idle_timeout: IdleTimeout = None,
-    temp: options.Temp = None,
-    top_p: options.TopP = None,
-    top_k: options.TopK = None,
-    min_p: options.MinP = None,
-    repeat_penalty: options.RepeatPenalty = None,
-    seed: options.Seed = None,
-    max_tokens: options.MaxTokens = None,
-    ctx: options.Ctx = None,
-    spec: options.SpecOption = None,
-    verify_cost: options.VerifyCost = None,
-    draft_from: options.DraftFrom = None,
-    history: options.History = None,
-    threads: options.Threads = None,
-    cores: options.Cores = None,
-    device: options.Device = None,
-    schedule: options.Schedule = None,
-    kv: options.KV = None,
-    mode: options.Mode = None,
-    isolate: options.Isolate = None,
-    ram: options.Ram = None,
-    approx: options.Approx = None,
-    pack: options.Pack = None,
 ) -> None:
     """Serve the models of this computer over HTTP with OpenAI's API; Ctrl+C stops it."""
     _require_packages()
-    from edgeinfer.app.opening import given_settings
     from edgeinfer.app.server.options import ServerOptions
+    from edgeinfer.settings import load_settings
 
     server = ServerOptions(
         host=host,
@@ -139,7 +117,7 @@ def serve(
         most_models=most_models,
         most_body_bytes=flag_bytes(max_body),
     )
-    _run(given_settings(context), server, _sidecar(ready_json, parent_pid, idle_timeout))
+    _run(load_settings(given), server, _sidecar(ready_json, parent_pid, idle_timeout))
 
 
 def _require_packages() -> None:

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json, Model
+from edgeinfer.app.options import Given, Json, takes_settings
 
 
+@takes_settings("model")
 def tokenize(
+    given: Given,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; without it, standard input.")] = None,
-    model: Model = None,
     no_special: Annotated[
         bool, typer.Option("--no-special", help="Add no tokens for the beginning and end of the text.")
     ] = False,
@@ -29,7 +30,7 @@ def tokenize(
     from edgeinfer.engine.requests.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
-    chosen = choose_model(load_settings({"model": model}))
+    chosen = choose_model(load_settings(given))
     tokenizer = tokenizer_of(chosen.path)
     tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
     pieces = list(tokenizer.pieces(tokens))

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.fit import size_in_bytes
 from edgeinfer.app.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.database import IN_MEMORY
@@ -87,6 +86,8 @@ def _kept_chats(path: Path) -> tuple[SessionStore, str]:
 
 def snapshot_bytes(text: str) -> int:
     """The room that a setting gives to snapshots; "0" gives none. Raises BadSetting."""
+    from edgeinfer.size_text import size_in_bytes
+
     return 0 if text.strip() == "0" else size_in_bytes(text, 0)
 
 

@@ -14,9 +14,8 @@ from edgeinfer.settings import Settings, find_option, load_settings, read_value
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
-NEEDS_RELOAD = ("model", "speculation", "machine")
+NEEDS_RELOAD = ("model", "load")
 """Groups of settings that a loaded model was opened with."""
-RELOADS = ("ctx",)
 
 
 class Tuning:
@@ -48,5 +47,4 @@ class Tuning:
 
 def needs_reload(name: str) -> bool:
     """Whether a loaded model has to be opened again for a setting to count."""
-    option = find_option(name)
-    return option.group in NEEDS_RELOAD or option.name in RELOADS
+    return find_option(name).group in NEEDS_RELOAD

@@ -136,7 +136,7 @@ class SharedModels:
 
     def _taken(self, path: Path, settings: Settings, face: WatchedFace) -> SharedModel:
         """The model at a path, with one user more."""
-        wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
+        wanted = (path, settings.load)
         return self._find(wanted) or self._open(path, settings, face, wanted)
 
     def _find(self, wanted: tuple[object, ...]) -> SharedModel | None:

@@ -122,9 +122,9 @@ class WantModel:
     @classmethod
     def of(cls, settings: Settings, *, is_beside: bool = False) -> Self:
         """Where settings came from does not matter here."""
-        cost = settings.speculation.verify_cost
-        speculation = replace(settings.speculation, verify_cost=None if cost is None else dict(cost))
-        return cls(replace(settings, speculation=speculation, origins={}), is_beside)
+        cost = settings.load.verify_cost
+        load = replace(settings.load, verify_cost=None if cost is None else dict(cost))
+        return cls(replace(settings, load=load, origins={}), is_beside)
 
 
 @dataclass(frozen=True, slots=True)

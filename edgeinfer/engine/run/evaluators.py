@@ -20,6 +20,7 @@ from edgeinfer.engine.run.limits import memory_need, unknown_need
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.fingerprint import approximate, fingerprint
 from edgeinfer.models.gguf import GGUFFile
@@ -100,13 +101,6 @@ class SequenceEvaluator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceSharing:
-    """Many sequences are to be evaluated at a time. `vram_bytes`: of an accelerator's memory; None: all there is."""
-
-    vram_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Subject:
     """What is to be run. `spec`: None for a model that only another program knows.
 
@@ -146,16 +140,13 @@ def is_own(device: str) -> bool:
     return not others
 
 
-def open_subject(
-    path: Path, device: str, n_context: int | None, approx: float | None = None, *, rows: bool = False
-) -> Subject:
-    """The model of a file, to be run with `n_context` tokens (None: what it was trained for) on that device.
+def open_subject(path: Path, load: LoadOptions) -> Subject:
+    """The model of a file, to be run with a context (None: what it was trained for) on a device, as the options say.
 
-    `approx`: a threshold below which activations count as zero, and `rows`: whether it is given rows of numbers, which
-    our own devices alone know of.
     Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs what edgeinfer
     lacks.
     """
+    device, n_context, approx, rows = load.device, load.n_context, load.approx, load.rows
     if is_decoder_folder(path):
         return replace(_folder_subject(path, device), rows=rows)
     if is_own(device):

@@ -21,6 +21,7 @@ from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.machine.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
+from edgeinfer.size_text import size_in_bytes
 
 SPARE_PAGES = 4
 """KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
@@ -96,6 +97,11 @@ def memory_for_model() -> int:
     """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
     rss_bytes: int = psutil.Process().memory_info().rss
     return available_bytes() + min(rss_bytes, PROGRAM_BYTES)
+
+
+def weights_bytes(memory: str | int) -> int:
+    """Bytes of a memory for weights: a size such as "3GB", or a share of what is available. Raises BadSetting."""
+    return memory if isinstance(memory, int) else size_in_bytes(memory, available_bytes())
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

@@ -29,11 +29,11 @@ MOST_SPARE = 128
 """Tokens at the end that one vocabulary may have more than the other: models of a family are padded differently."""
 
 
-def split_sources(sources: Sequence[Path]) -> tuple[tuple[Path, ...], Path | None]:
+def split_sources(sources: Sequence[str | Path]) -> tuple[tuple[Path, ...], Path | None]:
     """Files and folders of text, and the draft model, if one is among them. Raises BadSetting for a second one."""
     texts: list[Path] = []
     models: list[Path] = []
-    for source in sources:
+    for source in map(Path, sources):
         path = source if source.exists() else _named(source)
         (models if _is_model(path) else texts).append(path)
     if len(models) > 1:
@@ -43,7 +43,7 @@ def split_sources(sources: Sequence[Path]) -> tuple[tuple[Path, ...], Path | Non
     return tuple(texts), models[0] if models else None
 
 
-def draft_bytes(sources: Sequence[Path], room: Limits) -> int:
+def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
     """What a draft model among these takes beside a model on the cpu with such limits, from its header; 0 for none.
 
     Raises BadSetting, and what opening a model raises.

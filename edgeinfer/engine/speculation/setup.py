@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from types import MappingProxyType
+from dataclasses import asdict
 
 import numpy as np
 
@@ -24,9 +21,10 @@ from edgeinfer.engine.speculation.files import DraftFolder, file_texts
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
-from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.machine.topology import usable_cores
 from edgeinfer.settings import Spec
@@ -45,32 +43,6 @@ COSTS_VERSION = 4
 LOOK_S = 0.2
 """How often it is looked how far compiling is."""
 """Raised when what is kept of measured costs changes its meaning."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """What is wanted.
-
-    spec         "auto" drafts where the output stays the same bit by bit, "on" everywhere, "off" nowhere; a number:
-                 passes of so many tokens, whatever they cost
-    verify_cost  the cost of a pass by its number of tokens, to be assumed instead of what is measured; of one token: 1
-    draft_from   files and folders of text that drafts may come from, and at most one smaller model
-    history      what is learnt of texts is kept for the next time, and what was learnt before is used
-    """
-
-    spec: Spec = "auto"
-    verify_cost: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    draft_from: tuple[Path, ...] = ()
-    history: bool = False
-
-    def __post_init__(self) -> None:
-        if self.spec not in ("auto", "on", "off") and (not isinstance(self.spec, int) or not 1 <= self.spec <= MOST):
-            raise BadSetting(f"spec cannot be {self.spec!r}: it must be auto, on, off or a number from 1 to {MOST}")
-        for n_tokens, cost in self.verify_cost.items():
-            if not 1 <= n_tokens <= MOST or not 0 < cost < float("inf"):
-                raise BadSetting(
-                    f"verify_cost cannot be {n_tokens}:{cost}: passes have 1 to {MOST} tokens and cost more than 0"
-                )
 
 
 class Loops:
@@ -103,7 +75,7 @@ def drafts_for(
     executor: SequenceEvaluator,
     tokenizer: Tokenizer,
     fingerprint: str,
-    wanted: Speculation,
+    load: LoadOptions,
     loops: Loops | None,
     progress: Progress = no_progress,
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
@@ -113,14 +85,14 @@ def drafts_for(
     `loops`: None where speculation is off.
     Raises BadSetting for files to draft from that cannot be used, and as `open_draft_model`.
     """
-    text_paths, model_path = split_sources(wanted.draft_from)
+    text_paths, model_path = split_sources(load.draft_from)
     texts, notice = file_texts(text_paths, tokenizer)
-    if loops is None or (wanted.spec == "auto" and not executor.batch_invariant):
+    if loops is None or (load.spec == "auto" and not executor.batch_invariant):
         return None, ()
     library = loops.library(progress)
-    if wanted.verify_cost:
-        costs = Costs(wanted.verify_cost, corrected=False)
-    elif isinstance(wanted.spec, int):
+    if load.verify_cost:
+        costs = Costs(load.verify_cost, corrected=False)
+    elif isinstance(load.spec, int):
         costs = Costs({}, corrected=False)
     else:
         costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
@@ -132,11 +104,11 @@ def drafts_for(
             folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
-    fixed, branches = _fixed(wanted.spec), executor.limits.branches
+    fixed, branches = _fixed(load.spec), executor.limits.branches
     drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
     if texts:
         drafts.read_files(texts)
-    drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
+    drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=load.history)
     if not executor.batch_invariant:
         notices += (NOT_EXACT.format(executor.device),)
     return drafts, notices
@@ -145,10 +117,8 @@ def drafts_for(
 class LaterDrafts:
     """Drafts of a model that has answered before what drafts was compiled for this machine."""
 
-    def __init__(
-        self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, wanted: Speculation
-    ) -> None:
-        self._given = executor, tokenizer, fingerprint, wanted
+    def __init__(self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, load: LoadOptions) -> None:
+        self._given = executor, tokenizer, fingerprint, load
         self._loops: Loops | None = None
 
     def compile(self, progress: Progress) -> None:
@@ -162,9 +132,9 @@ class LaterDrafts:
         return drafts_for(*self._given, self._loops)[0]
 
 
-def may_draft_later(wanted: Speculation) -> bool:
+def may_draft_later(load: LoadOptions) -> bool:
     """Whether nothing is lost but speed if the first answer goes without drafts, while loops must be compiled first."""
-    is_plain = wanted.spec == "auto" and not wanted.draft_from and not wanted.verify_cost
+    is_plain = load.spec == "auto" and not load.draft_from and not load.verify_cost
     return is_plain and not loops_library().has(loops_of(DRAFTERS.entries()))
 
 

@@ -165,7 +165,7 @@ async def test_another_context_opens_the_model_again(make: Make) -> None:
     asked: list[int | None] = []
 
     def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
-        asked.append(settings.generation.ctx)
+        asked.append(settings.load.n_context)
         return LoadedModel(ScriptedModel(Script()))
 
     app = make(Script(), opening=opening)

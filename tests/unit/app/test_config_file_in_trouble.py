@@ -44,7 +44,7 @@ def test_an_unset_value_is_taken_out(path: Path) -> None:
     [
         ("verify_cost", "4:1.05,8:1.15", {4: 1.05, 8: 1.15}),
         ("keys", "copy=ctrl+y new=f4", ("copy=ctrl+y", "new=f4")),
-        ("device", "cpu,cuda", ("cpu", "cuda")),
+        ("device", "cpu,cuda", "cpu,cuda"),
         ("cores", "0,2-3", (0, 2, 3)),
     ],
 )

@@ -13,13 +13,14 @@ from edgeinfer.backends.cpu.needs import kernels_of, usual_kernels
 from edgeinfer.engine.opening import compile_ahead
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.store import STARTER_TYPES
 from tests.golden.goldens import Golden
 
 
 @pytest.mark.model
 def test_the_starter_needs_nothing_else(starter_model: Path) -> None:
-    subject, isa = open_subject(starter_model, "cpu", 512), CpuDevice(DeviceOptions()).isa
+    subject, isa = open_subject(starter_model, LoadOptions(device="cpu", n_context=512)), CpuDevice(DeviceOptions()).isa
     assert subject.spec is not None
     needed = kernels_of(subject.spec, subject.file.tensors, "f16", isa)
     assert {each.name for each in usual_kernels("f16", isa, STARTER_TYPES)} == {each.name for each in needed}
@@ -27,7 +28,8 @@ def test_the_starter_needs_nothing_else(starter_model: Path) -> None:
 
 def test_nor_does_a_llama_of_other_types() -> None:
     golden = Golden.read("llama-q8_0")
-    subject, isa = open_subject(golden.model, "cpu", golden.n_context), CpuDevice(DeviceOptions()).isa
+    subject = open_subject(golden.model, LoadOptions(device="cpu", n_context=golden.n_context))
+    isa = CpuDevice(DeviceOptions()).isa
     assert subject.spec is not None
     needed = kernels_of(subject.spec, subject.file.tensors, "int8", isa)
     assert {each.name for each in usual_kernels("int8", isa, (8,))} == {each.name for each in needed}

@@ -79,14 +79,14 @@ def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
             spec, plan = plan_for(
                 file.metadata,
                 file.tensors,
-                n_context=settings.generation.ctx,
-                kv=settings.machine.kv,
+                n_context=settings.load.n_context,
+                kv=settings.load.kv,
                 n_workers=1,
                 ram_bytes=available_bytes,
             )
-            if not missing_bytes(plan.need, available_bytes) or settings.machine.device not in (("auto",), ("cpu",)):
+            if not missing_bytes(plan.need, available_bytes) or settings.load.device not in ("auto", "cpu"):
                 return ModelNeed(model.name, plan.need)
-            return _in_part(model.name, spec, file, plan.need, settings.machine.kv, machine)
+            return _in_part(model.name, spec, file, plan.need, settings.load.kv, machine)
     except EdgeInferError:
         return None
 

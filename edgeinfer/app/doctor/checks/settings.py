@@ -43,7 +43,7 @@ def judge(facts: ChosenSettings) -> Sequence[Finding]:
 
 
 def _cores(settings: Settings, workers: Sequence[int]) -> Iterator[Finding]:
-    threads, cores = settings.machine.threads, settings.machine.cores
+    threads, cores = settings.load.threads, settings.load.cores
     for name, n_used in (("threads", threads), ("cores", None if cores is None else len(cores))):
         if n_used is not None and n_used < len(workers):
             message = f"{name} lets {n_used} of {len(workers)} cores compute ({settings.origins[name]})"
@@ -54,17 +54,17 @@ def _cores(settings: Settings, workers: Sequence[int]) -> Iterator[Finding]:
 
 
 def _features(settings: Settings) -> Iterator[Finding]:
-    machine, drafting = settings.machine, settings.speculation
-    if machine.device[0] in SLOW_DEVICES:
-        message = f"device is {machine.device[0]}, which is not made for speed ({settings.origins['device']})"
+    load, first = settings.load, settings.load.device_names[0]
+    if first in SLOW_DEVICES:
+        message = f"device is {first}, which is not made for speed ({settings.origins['device']})"
         yield Finding("setting-device", "slow", message, _reset(settings, "device"))
-    if drafting.spec == "off":
+    if load.spec == "off":
         message = f"drafting is off, which costs speed and changes no answer ({settings.origins['spec']})"
         yield Finding("setting-spec", "slow", message, _reset(settings, "spec"))
-    if machine.mode in ("quiet", "battery"):
-        message = f"mode is {machine.mode}: about half the cores compute ({settings.origins['mode']})"
+    if load.mode in ("quiet", "battery"):
+        message = f"mode is {load.mode}: about half the cores compute ({settings.origins['mode']})"
         yield Finding("setting-mode", "note", message, _reset(settings, "mode"))
-    if not drafting.history:
+    if not load.history:
         message = f"nothing is kept of texts, so that drafting begins anew each time ({settings.origins['history']})"
         yield Finding("setting-history", "note", message, _reset(settings, "history"))
 

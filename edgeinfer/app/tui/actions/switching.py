@@ -113,7 +113,7 @@ class Switching(ShowingActions, Metering):
         from edgeinfer.app.tui.screens.models import ModelsScreen
 
         model = self.desk.model
-        asked = self.desk.tuning.settings.generation.ctx
+        asked = self.desk.tuning.settings.load.n_context
         n_context = asked or (DEFAULT_CONTEXT if model is None else model.info.n_context)
         self.app.push_screen(ModelsScreen(self.catalogue(), self.model_name, n_context), self.take_model)
 
@@ -122,8 +122,8 @@ class Switching(ShowingActions, Metering):
         if self.desk.catalogue is None:
             from edgeinfer.app.catalogue.catalogue import Catalogue
 
-            machine = self.desk.tuning.settings.machine
-            self.desk.catalogue = Catalogue(kv=machine.kv, held_bytes=self.held_bytes, threads=machine.threads)
+            load = self.desk.tuning.settings.load
+            self.desk.catalogue = Catalogue(kv=load.kv, held_bytes=self.held_bytes, threads=load.threads)
         return self.desk.catalogue
 
     def held_bytes(self) -> int:

@@ -29,6 +29,7 @@ from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.settings import KVKind
 
@@ -102,7 +103,7 @@ def _opened(asked: dict[str, object], send: Send) -> tuple[Executor, float]:
     given: Any = asked["options"]
     plain: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     options = DeviceOptions(**plain)
-    subject = open_subject(Path(str(asked["path"])), device, N_CONTEXT)
+    subject = open_subject(Path(str(asked["path"])), LoadOptions(device=device, n_context=N_CONTEXT))
     if subject.spec is None:
         raise DeviceUnavailable(f"{device} runs models by itself")
     spec, share = first_layers(subject.spec, subject)

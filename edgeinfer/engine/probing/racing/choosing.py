@@ -11,7 +11,6 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from edgeinfer.backends.base import DeviceOptions, device_kinds
 from edgeinfer.engine.measure.idle import idle_share, is_busy
@@ -25,7 +24,7 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.staffing import shared_cores
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import Topology, available_bytes
-from edgeinfer.settings import KVKind
+from edgeinfer.setting_values import KVKind, Race
 from edgeinfer.steps import Progress, no_progress
 
 LEAST_BYTES = 16 << 20
@@ -34,10 +33,6 @@ ANSWER_FIRST_BYTES = 2 << 30
 """Of weights: up to here the cpu answers about as fast as people read, so that nobody need wait for a comparison."""
 OPENED_BYTES = 1 << 30
 """What a device may take in a comparison: its runtime, and the layers in the file's form and in its own."""
-
-
-Race = Literal["never", "first", "after"]
-"""When devices may be compared: never, before the model is opened, or (small models) after an answer."""
 
 
 @dataclass(frozen=True, slots=True)

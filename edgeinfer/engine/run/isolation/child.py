@@ -206,10 +206,10 @@ def _open(opening: RemoteOpening, connection: Connection) -> Server:
     def tell(what: str, done: int, total: int) -> None:
         send_reply(connection, RemoteReply(progress=(what, done, total)))
 
-    subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx, rows=opening.rows)
-    power_limiter = PowerLimiter.of_machine(opening.mode, opening.kinds)
-    how = opening.limits, opening.options, tell, power_limiter, opening.schedule
-    evaluator = open_evaluator(opening.device, subject, *how)
+    load = replace(opening.load, progress=tell)
+    subject = open_subject(opening.path, load)
+    power_limiter = PowerLimiter.of_machine(load.mode, opening.kinds)
+    evaluator = open_evaluator(subject, opening.limits, opening.options, load, power_limiter)
     subject.file.release()
     program = evaluator.capabilities.program
     if program is not None:

@@ -29,11 +29,11 @@ from edgeinfer.engine.run.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Vocabulary
 from edgeinfer.scheduling.machine.topology import CoreKind
-from edgeinfer.settings import Mode
 from edgeinfer.steps import Progress, no_progress
 
 T = TypeVar("T")
@@ -71,32 +71,24 @@ class Isolated:
     @classmethod
     def open(
         cls,
-        device: str,
         file: GGUFFile | DecoderFolder,
         limits: Limits,
         options: DeviceOptions,
-        mode: Mode,
+        load: LoadOptions,
         kinds: tuple[CoreKind, ...],
         power_limiter: PowerLimiter,
-        progress: Progress = no_progress,
-        schedule: str = "auto",
-        approx: float | None = None,
-        *,
-        rows: bool = False,
     ) -> Isolated:
-        """A model's file on a device, by its name. `power_limiter`: of this process; `mode`, `kinds`: of the other."""
-        opening = RemoteOpening(
-            file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx, rows
-        )
-        return cls(opening, power_limiter, progress)
+        """A model's file on the device of `load`. `power_limiter`: of this process; `kinds`: of the other's workers."""
+        sent = replace(load, n_context=limits.n_context, sharing=None, progress=no_progress)
+        opening = RemoteOpening(file.path, limits, options, sent, kinds)
+        return cls(opening, power_limiter, load.progress)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Isolated:
         """Another model on the same device, in one more process; close it too."""
-        opening = replace(
-            self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None, rows=False
-        )
+        load = replace(self._opening.load, n_context=limits.n_context, approx=None, rows=False)
+        opening = replace(self._opening, path=file.path, limits=limits, load=load)
         return Isolated(opening, self.power_limiter, progress)
 
     def __enter__(self) -> Isolated:
@@ -354,7 +346,7 @@ class Isolated:
                         raise Interrupted from None
                     if is_last:
                         raise DeviceFailed(
-                            f"the process that runs {self._opening.device} {reason}, for the second time in a row; "
+                            f"the process that runs {self._asked_for} {reason}, for the second time in a row; "
                             "the text so far is kept, and a new process starts with the next request"
                         ) from None
             raise AssertionError("unreachable")
@@ -369,6 +361,11 @@ class Isolated:
             except ChildDied as reason:
                 self._bury(reason)
 
+    @property
+    def _asked_for(self) -> str:
+        """The device that the process opens, by the name it was given."""
+        return self._opening.load.device
+
     def _bury(self, reason: ChildDied) -> None:
         """Let go of a dead process; what it had is read again when it is needed."""
         child, self._child = self._child, None
@@ -380,7 +377,7 @@ class Isolated:
         n_pages = sum(pages_for(found.n_cached) for found in self._sequences.values())
         self.peaks, self.n_free_pages = None, self.limits.n_pages - n_pages
         self._notices.append(
-            f"the process that runs {self._opening.device} {reason}; another one was started and the text read again"
+            f"the process that runs {self._asked_for} {reason}; another one was started and the text read again"
         )
 
     def _alive(self) -> Child:

@@ -23,8 +23,8 @@ from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.errors import DeviceFailed, EdgeInferError
 from edgeinfer.graph.inputs import Inputs
 from edgeinfer.graph.step import AXES, Batch, Floats, InputRows
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.machine.topology import CoreKind
-from edgeinfer.settings import Mode
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 FLAG_BYTES = 64
@@ -35,21 +35,13 @@ BATCH_ROWS = 5 + AXES
 
 @dataclass(frozen=True, slots=True)
 class RemoteOpening:
-    """What a child is to open. `n_context`: what the model is to be run with. `approx`: its threshold, if any.
-
-    `rows`: the model is to be given rows of numbers too.
-    """
+    """What a child is to open, and how: `load.n_context` is the context that the model is run with."""
 
     path: Path
-    device: str
-    n_context: int
     limits: Limits
     options: DeviceOptions
-    mode: Mode
+    load: LoadOptions
     kinds: tuple[CoreKind, ...]
-    schedule: str = "auto"
-    approx: float | None = None
-    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Child:
             self._folder.cleanup()  # both have mapped it; nothing is left wherever this process is killed
         except ChildDied as reason:
             self.close()
-            raise DeviceFailed(f"{opening.device} cannot run {opening.path}: its process {reason}") from None
+            raise DeviceFailed(f"{opening.load.device} cannot run {opening.path}: its process {reason}") from None
         except BaseException:
             self.close()
             raise

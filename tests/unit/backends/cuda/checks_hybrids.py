@@ -29,6 +29,7 @@ from edgeinfer.engine.probing import combination
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.placement.placement import Placement, RowRange
@@ -310,11 +311,11 @@ def test_a_gpu_that_fails_beside_the_cpu_is_dropped(measured: None, monkeypatch:
     """In the middle of a text, while the CPU goes on from the same token."""
     golden = Golden.read("llama-q8_0")
     tokens = golden.tokens[:8].tolist()
-    subject = open_subject(golden.model, "cpu,cuda", 128)
+    subject = open_subject(golden.model, LoadOptions(device="cpu,cuda", n_context=128))
     options = DeviceOptions(n_workers=2)
     with subject.file:
-        evaluator = open_evaluator("cpu,cuda", subject, LIMITS, options, schedule="rows")
-        alone = open_evaluator("cpu", subject, LIMITS, options)
+        evaluator = open_evaluator(subject, LIMITS, options, LoadOptions(device="cpu,cuda", schedule="rows"))
+        alone = open_evaluator(subject, LIMITS, options, LoadOptions(device="cpu"))
         pair = [evaluator.create(), alone.create()]
         for part in (tokens[:4], tokens[4:5]):
             found, expected = (logits_of(e, s, part) for e, s in zip((evaluator, alone), pair, strict=True))

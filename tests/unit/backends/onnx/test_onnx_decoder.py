@@ -21,6 +21,7 @@ from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EdgeInferError, ModelNotFound, UnsupportedModel
 from edgeinfer.graph.step import Batch
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.steps import no_progress
 from tests.decoder_folders import COPIED, SHARED, exported
 from tests.golden.goldens import Golden, Player, distance
@@ -35,8 +36,8 @@ OPTIONS = DeviceOptions(n_workers=1)
 
 
 def opened(folder: Path, limits: Limits = LIMITS) -> SequenceEvaluator:
-    subject = open_subject(folder, "onnx", limits.n_context)
-    return open_evaluator("onnx", subject, limits, OPTIONS)
+    subject = open_subject(folder, LoadOptions(device="onnx", n_context=limits.n_context))
+    return open_evaluator(subject, limits, OPTIONS, LoadOptions(device="onnx"))
 
 
 def feed(evaluator: SequenceEvaluator, sequence: int, tokens: np.ndarray) -> np.ndarray:
@@ -195,9 +196,10 @@ def test_other_devices_other_providers_and_int8_are_refused(tmp_path: Path) -> N
     folder = write_optimum(tmp_path / "llama", GOLDEN.model)
     for device in ("cpu", "cpu,onnx", "onnx,cpu"):
         with pytest.raises(UnsupportedModel, match="use --device onnx"):
-            open_subject(folder, device, None)
+            open_subject(folder, LoadOptions(device=device))
+    abacus = LoadOptions(device="onnx:abacus")
     with pytest.raises(DeviceUnavailable, match="no execution provider 'abacus'"):
-        open_evaluator("onnx:abacus", open_subject(folder, "onnx:abacus", None), LIMITS, OPTIONS)
+        open_evaluator(open_subject(folder, abacus), LIMITS, OPTIONS, abacus)
     with pytest.raises(BadSetting, match="int8"):
         opened(folder, replace(LIMITS, kv="int8"))
 

@@ -15,6 +15,9 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.isolation.isolated import Isolated
 from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.errors import DeviceFailed, UnsupportedModel
+from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.decoder_folder import DecoderFolder
+from edgeinfer.models.gguf import GGUFFile
 from tests.golden.goldens import distance
 from tests.golden.row_goldens import LIMITS, NAMES, RowGolden, executor, feed
 from tests.unit.engine.run.isolation.test_isolation import crash
@@ -93,14 +96,19 @@ def test_a_saved_state_keeps_what_must_be_read_again(direct: Executor, golden: R
         assert distance(feed(rescued, two, golden.text.part(60, 80)), expected) < CLOSE
 
 
+def isolated(file: GGUFFile | DecoderFolder, *, rows: bool) -> Isolated:
+    load = LoadOptions(device="reference", mode="max", rows=rows)
+    return Isolated.open(file, LIMITS, DeviceOptions(n_workers=1), load, ("performance",), PowerLimiter.free(1))
+
+
 def test_another_process_reads_rows_again(direct: Executor, golden: RowGolden) -> None:
     expected = journey(direct, golden)
-    with open_subject(golden.model, "reference", LIMITS.n_context, rows=True).file as file:
-        how = LIMITS, DeviceOptions(n_workers=1), "max", ("performance",), PowerLimiter.free(1)
-        with Isolated.open("reference", file, *how, rows=True) as apart:  # type: ignore[arg-type]
+    load = LoadOptions(device="reference", n_context=LIMITS.n_context, rows=True)
+    with open_subject(golden.model, load).file as file:
+        with isolated(file, rows=True) as apart:
             assert close(journey(apart, golden, lambda: crash(apart)), expected)
             assert len(apart.take_notices()) == 1
-        with Isolated.open("reference", file, *how) as apart:  # type: ignore[arg-type]
+        with isolated(file, rows=False) as apart:
             sequence = apart.create()
             with pytest.raises(UnsupportedModel, match="token ids alone"):
                 feed(apart, sequence, golden.text)

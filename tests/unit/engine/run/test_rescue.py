@@ -15,6 +15,7 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import Batch, Step
+from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 from tests.unit.engine.run.test_executor import chain
 
@@ -186,7 +187,7 @@ def test_the_text_is_kept_until_there_is_memory_to_go_on() -> None:
 
 def test_memory_is_looked_at_before_the_cpu_goes_on(monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
     """What the cpu would take is known from the header: it is not left to the system to end the process."""
-    subject = evaluators.open_subject(tiny_model, "onnx", 128)
+    subject = evaluators.open_subject(tiny_model, LoadOptions(device="onnx", n_context=128))
     opened: list[str] = []
 
     def open_slots(*arguments: object) -> Executor:
@@ -199,7 +200,7 @@ def test_memory_is_looked_at_before_the_cpu_goes_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(opening, "open_executor", open_slots)
     monkeypatch.setattr(opening, "available_bytes", lambda: 1000)
     with subject.file:
-        evaluator = opening.open_evaluator("onnx", subject, LIMITS, DeviceOptions())
+        evaluator = opening.open_evaluator(subject, LIMITS, DeviceOptions(), LoadOptions(device="onnx"))
         with pytest.raises(DoesNotFit, match="the model needs"):
             evaluator.evaluate(chain(evaluator.create(), 0, [1, 2]))
         assert opened == ["onnx"]

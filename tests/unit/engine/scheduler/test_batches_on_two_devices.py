@@ -21,7 +21,7 @@ from edgeinfer.engine.multi.overlap.expectation import Expectation, expected
 from edgeinfer.engine.multi.overlap.pair import paired
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
-from edgeinfer.engine.run.evaluators import SequenceEvaluator, SequenceSharing
+from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import RescuedBatches
@@ -32,6 +32,7 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import PAGE
+from edgeinfer.load_options import SequenceSharing
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer

@@ -9,9 +9,10 @@ import pytest
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import setup
-from edgeinfer.engine.speculation.setup import Speculation, may_draft_later
+from edgeinfer.engine.speculation.setup import may_draft_later
 from edgeinfer.errors import EngineClosed
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.load_options import LoadOptions
 from tests.golden.goldens import Golden
 
 GOLDEN = Golden.read("llama-q8_0")
@@ -66,17 +67,17 @@ def test_a_model_that_was_closed_meanwhile_drafts_no_more() -> None:
 def test_drafts_come_later_only_where_they_must_be_compiled_and_nothing_else_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not may_draft_later(Speculation("off"))
+    assert not may_draft_later(LoadOptions(spec="off"))
     empty = KernelLibrary(tmp_path)
     monkeypatch.setattr(setup, "loops_library", lambda: empty)
-    assert may_draft_later(Speculation())
+    assert may_draft_later(LoadOptions())
     for asked in (
-        Speculation("on"),
-        Speculation(4),
-        Speculation("off"),
-        Speculation(verify_cost={2: 1.1}),
-        Speculation(draft_from=(tmp_path,)),
+        LoadOptions(spec="on"),
+        LoadOptions(spec=4),
+        LoadOptions(spec="off"),
+        LoadOptions(verify_cost={2: 1.1}),
+        LoadOptions(draft_from=(tmp_path,)),
     ):
         assert not may_draft_later(asked)
     monkeypatch.setattr(KernelLibrary, "has", lambda self, wanted: True)
-    assert not may_draft_later(Speculation())
+    assert not may_draft_later(LoadOptions())

@@ -17,6 +17,7 @@ from edgeinfer.engine.probing.racing.finish import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress
 from tests.golden.goldens import Golden
@@ -54,7 +55,7 @@ def races(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
 
 
 def subject() -> Subject:
-    return open_subject(GOLDEN.model, AUTO_DEVICE, GOLDEN.n_context)
+    return open_subject(GOLDEN.model, LoadOptions(device=AUTO_DEVICE, n_context=GOLDEN.n_context))
 
 
 def test_a_small_model_answers_before_devices_are_compared(races: list[Progress], tmp_path: Path) -> None:

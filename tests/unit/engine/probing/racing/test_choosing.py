@@ -18,6 +18,7 @@ from edgeinfer.engine.probing.racing.choosing import ChosenDevice, choice_key, c
 from edgeinfer.engine.probing.racing.finish import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden
@@ -32,7 +33,7 @@ TRUE = (Finish("cpu", 900, 430), Finish("onnx", 800, 185))
 def subject(monkeypatch: pytest.MonkeyPatch) -> Subject:
     monkeypatch.setattr(choosing, "LEAST_BYTES", 0)
     monkeypatch.setattr(choosing, "_installed", lambda: ["openvino:1"])
-    return open_subject(GOLDEN.model, AUTO_DEVICE, GOLDEN.n_context)
+    return open_subject(GOLDEN.model, LoadOptions(device=AUTO_DEVICE, n_context=GOLDEN.n_context))
 
 
 def script(monkeypatch: pytest.MonkeyPatch, *results: tuple[Finish, ...]) -> list[object]:
@@ -214,7 +215,7 @@ def test_alone_the_cpu_does_not_race(subject: Subject, monkeypatch: pytest.Monke
 
 def test_the_cpu_runs_mixtures_of_experts_without_a_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "compared", None)
-    mixture = open_subject(Golden.read("olmoe-f16").model, AUTO_DEVICE, 128)
+    mixture = open_subject(Golden.read("olmoe-f16").model, LoadOptions(device=AUTO_DEVICE, n_context=128))
     assert chosen_device(mixture, read_topology(), OPTIONS, race="first") == ChosenDevice("cpu")
 
 

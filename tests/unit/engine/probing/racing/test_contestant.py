@@ -22,6 +22,7 @@ from edgeinfer.engine.probing.racing.contestant import ChildContestant, RacedMod
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.load_options import LoadOptions
 from tests.golden.goldens import Golden
 
 GOLDEN = Golden.read("llama-q8_0")
@@ -153,7 +154,7 @@ def test_no_runtime_stays_in_this_process_where_the_cpu_wins(home: Path) -> None
 
 
 def test_of_large_models_a_few_layers_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = open_subject(GOLDEN.model, AUTO_DEVICE, GOLDEN.n_context)
+    subject = open_subject(GOLDEN.model, LoadOptions(device=AUTO_DEVICE, n_context=GOLDEN.n_context))
     assert subject.spec is not None
     assert first_layers(subject.spec, subject) == (subject.spec, 1.0)
     monkeypatch.setattr(child, "RACED_BYTES", 1)

@@ -16,6 +16,7 @@ from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteRep
 from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.engine.run.isolation.readings import plain_reading, reading_of
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.run.isolation.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
 
 READ = WeightReads(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5, 4, 900, 300, 200, 150)
@@ -40,8 +41,8 @@ def test_a_reading_stays_what_it_was() -> None:
 
 
 def test_the_process_tells_what_it_read(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = open_subject(tiny_model, "reference", LIMITS.n_context)
-    with subject.file, closing(open_evaluator("reference", subject, LIMITS, OPTIONS)) as evaluator:
+    subject = open_subject(tiny_model, LoadOptions(device="reference", n_context=LIMITS.n_context))
+    with subject.file, closing(open_evaluator(subject, LIMITS, OPTIONS, LoadOptions(device="reference"))) as evaluator:
         server = Server(evaluator, 8)
         assert server._reading() is None  # weights are in memory
         monkeypatch.setattr(type(evaluator), "reading", READ, raising=False)

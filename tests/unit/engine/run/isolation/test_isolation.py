@@ -33,6 +33,7 @@ from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteRep
 from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Batch
+from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.run.test_executor import chain
 
 LIMITS = Limits(n_context=256, n_pages=8, max_tokens=64, max_outputs=16)
@@ -42,8 +43,10 @@ CRASHES = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT] if sys.platform != "w
 
 
 def isolated(path: Path, device: str = "reference", limits: Limits = LIMITS) -> Isolated:
-    with open_subject(path, device, limits.n_context).file as file:
-        return Isolated.open(device, file, limits, OPTIONS, "max", ("performance",), PowerLimiter.free(1))
+    with open_subject(path, LoadOptions(device=device, n_context=limits.n_context)).file as file:
+        return Isolated.open(
+            file, limits, OPTIONS, LoadOptions(device=device, mode="max"), ("performance",), PowerLimiter.free(1)
+        )
 
 
 @pytest.fixture
@@ -54,8 +57,8 @@ def apart(tiny_model: Path) -> Iterator[Isolated]:
 
 @pytest.fixture
 def direct(tiny_model: Path) -> Iterator[SequenceEvaluator]:
-    subject = open_subject(tiny_model, "reference", LIMITS.n_context)
-    with subject.file, closing(open_evaluator("reference", subject, LIMITS, OPTIONS)) as evaluator:
+    subject = open_subject(tiny_model, LoadOptions(device="reference", n_context=LIMITS.n_context))
+    with subject.file, closing(open_evaluator(subject, LIMITS, OPTIONS, LoadOptions(device="reference"))) as evaluator:
         yield evaluator
 
 
@@ -218,8 +221,13 @@ os._exit(3)
 
 def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
     options = replace(OPTIONS, cores=(4096,))
-    with open_subject(tiny_model, "cpu", 64).file as file, pytest.raises(EdgeInferError, match="cannot be used here"):
-        Isolated.open("cpu", file, LIMITS, options, "max", ("performance",), PowerLimiter.free(1))
+    with (
+        open_subject(tiny_model, LoadOptions(device="cpu", n_context=64)).file as file,
+        pytest.raises(EdgeInferError, match="cannot be used here"),
+    ):
+        Isolated.open(
+            file, LIMITS, options, LoadOptions(device="cpu", mode="max"), ("performance",), PowerLimiter.free(1)
+        )
 
 
 def test_a_process_that_dies_at_once_is_a_failure_in_words(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

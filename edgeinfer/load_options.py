@@ -1,0 +1,169 @@
+"""The options of loading a model: one record, from the command line and `edgeinfer.load` to the device.
+
+In: nothing. Out: `LoadOptions`. A field that is declared with `option` is a setting too: its flag, environment variable
+and configuration key, its help and its rule are made from that one line. Does not know what any option does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
+from edgeinfer.setting_values import (
+    KVKind,
+    Mode,
+    Race,
+    Spec,
+    core_list,
+    cost_curve,
+    device_names,
+    memory_budget,
+    number,
+    one_of,
+    path_list,
+    spec_choice,
+    switch,
+    text,
+    unset_or,
+    whole,
+)
+from edgeinfer.steps import Progress, no_progress
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequenceSharing:
+    """Many sequences are to be evaluated at a time. `vram_bytes`: of an accelerator's memory; None: all there is."""
+
+    vram_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How a model is loaded. Raises BadSetting for a value that an option cannot have.
+
+    Options that only programs have:
+
+    n_sessions  conversations whose whole context is kept at a time; more may be open, and are read again when memory is
+                short
+    parallel    requests at a time, whose states must have room; more wait
+    rows        prompts may have rows of numbers (`PromptRows`) among their tokens; for the cpu alone
+    race        when device "auto" is found by trying all there are: "first", at the first use of a model; "after" its
+                first answer, for small models; "never": it is the one found before, or the cpu
+    sharing     the model is for batches, whose sequences two devices share
+    progress    called with what is being done, how much of it is done and how much there is
+    """
+
+    n_context: int | None = option(
+        None,
+        "Context in tokens.",
+        unset_or(whole(at_least=1)),
+        "N",
+        f"what the model was trained for, {CTX_CAP} at most",
+        name="ctx",
+    )
+    approx: float | None = option(
+        None,
+        "Approximate: count activations of a magnitude below this as zero, and leave their neurons out, as 0.05; "
+        "answers differ from the model's own.",
+        unset_or(number(at_least=1e-30)),
+        "NUMBER",
+        "exact",
+    )
+    spec: Spec = option(
+        "auto",
+        "Draft tokens and check several in a pass: auto (wherever no token changes), on, off, or tokens per pass.",
+        spec_choice,
+        "auto|on|off|N",
+    )
+    verify_cost: Mapping[int, float] | None = option(
+        None,
+        "Assume how long a pass over several tokens takes, as a multiple of a pass over one: 4:1.05,8:1.15.",
+        unset_or(cost_curve),
+        "TOKENS:COST,…",
+        "measured",
+    )
+    draft_from: Sequence[str | Path] = option(
+        (),
+        "Draft from these text files and folders too, or from a smaller model; repeatable.",
+        path_list,
+        "PATH",
+        is_repeatable=True,
+    )
+    history: bool = option(
+        False,
+        "Keep what drafting learns from your texts, on this machine, and draft from it the next time.",
+        switch,
+        setting_default=True,
+    )
+    threads: int | None = option(None, "Worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core")
+    cores: Sequence[int] | None = option(
+        None, "Cores to use, such as 0,2-5.", unset_or(core_list), "LIST", "all usable ones"
+    )
+    device: str = option(
+        "auto", "auto (the fastest one), or device names with commas between them.", device_names, "NAMES", is_list=True
+    )
+    schedule: str = option(
+        "auto",
+        "How several devices share a model: auto (predicted fastest, perhaps one alone), static, rows, ….",
+        text,
+        "NAME",
+    )
+    kv: KVKind = option(
+        "f16",
+        "How cached keys and values are kept: f16, or int8 in about half the memory.",
+        one_of(get_args(KVKind)),
+    )
+    mode: Mode = option(
+        "balanced",
+        "How hard the machine may work: max (everything), balanced (less while the processor is hot or the battery "
+        "low), quiet (little noise), battery (little energy).",
+        one_of(get_args(Mode)),
+    )
+    ram_bytes: int | str | None = option(
+        None,
+        "Memory for weights: a size such as 3GB, or a share of the available memory such as 60%; the rest is read "
+        "from disk in every pass.",
+        unset_or(memory_budget),
+        "SIZE",
+        "all that is needed",
+        name="ram",
+    )
+    packs: bool = option(
+        True,
+        "Write a bundle file (`edgeinfer pack`) when a model needs one because it does not fit in memory.",
+        switch,
+        name="pack",
+    )
+    isolate: bool = option(
+        False, "Run the device in a process of its own: if it crashes, another one goes on with the text.", switch
+    )
+    n_sessions: int = 1
+    parallel: int | None = None
+    rows: bool = False
+    race: Race = "never"
+    sharing: SequenceSharing | None = None
+    progress: Progress = no_progress
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that are named."""
+        return tuple(self.device.split(","))
+
+    @property
+    def core_numbers(self) -> tuple[int, ...] | None:
+        """The cores to use, where some were chosen."""
+        return None if self.cores is None else tuple(self.cores)
+
+    def __post_init__(self) -> None:
+        rules = {field.name: field.metadata[METADATA_KEY].read for field in dataclasses.fields(self) if field.metadata}
+        rules |= {"n_sessions": whole(at_least=1), "parallel": unset_or(whole(at_least=1))}
+        for name, read in rules.items():
+            value = getattr(self, name)
+            try:
+                read(value)
+            except ValueError as reason:
+                raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
