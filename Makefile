@@ -34,7 +34,7 @@ $(BIN)/python:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip >&2
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[app]' >&2
 	@touch $@
 
 $(VENV)/.installed-%: pyproject.toml | $(BIN)/python

@@ -52,10 +52,17 @@ class ProfileStore:
         return found if found.fingerprint == fingerprint else None
 
     def save(self, profile: Profile) -> Path | None:
-        """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
+        """Keep a profile: others see all of it or what was there before.
+
+        None where it cannot be written, or tomlkit is missing, which comes with the extras that need profiles.
+        """
         from edgeinfer.scheduling.machine.profile_writing import profile_text
 
-        if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
+        try:
+            text = profile_text(profile)
+        except ModuleNotFoundError:
+            return None
+        if not write_whole(self.path(profile.fingerprint), text):
             return None
         self.forget_experience(profile.fingerprint)
         return self.path(profile.fingerprint)

@@ -8,7 +8,8 @@ from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy
 
 module_collection_mode = {"edgeinfer": "pyz+py"}
 hiddenimports = collect_submodules("edgeinfer", filter=lambda name: not name.startswith("edgeinfer.app.packing"))
-hiddenimports.append("textual.drivers.web_driver")  # by a name in the environment
+if importlib.util.find_spec("textual") is not None:
+    hiddenimports.append("textual.drivers.web_driver")  # by a name in the environment
 datas = collect_data_files("edgeinfer")
 if importlib.util.find_spec("textual_serve") is not None:
     datas += collect_data_files("textual_serve")  # scripts and fonts of the page
