@@ -8,12 +8,19 @@ through an entry point group of the same name as the package. Does not know what
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
+import os
 import pkgutil
-from typing import Any, Generic, TypeVar
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgeinfer.errors import UnknownKey
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Entry = TypeVar("Entry")
 
@@ -29,6 +36,7 @@ class Registry(Generic[Entry]):
         self._constant = constant
         self._noun = noun
         self._skip = skip
+        self._own: list[str] | None = None
 
     def keys(self) -> tuple[str, ...]:
         """Every key, sorted; imports none of the modules."""
@@ -54,9 +62,30 @@ class Registry(Generic[Entry]):
         return {key: self.get(key) for key in self.keys()}
 
     def _own_keys(self) -> list[str]:
-        spec = importlib.util.find_spec(self._package)
-        paths: Any = spec.submodule_search_locations if spec is not None else None
-        return [module.name for module in pkgutil.iter_modules(paths) if module.name not in self._skip]
+        if self._own is None:
+            spec = importlib.util.find_spec(self._package)
+            paths: Any = spec.submodule_search_locations if spec is not None else None
+            self._own = [module.name for module in pkgutil.iter_modules(paths) if module.name not in self._skip]
+        return self._own
 
-    def _entry_points(self) -> importlib.metadata.EntryPoints:
-        return importlib.metadata.entry_points(group=self._package)
+    def _entry_points(self) -> Sequence[EntryPoint]:
+        if not _is_named(self._package):
+            return ()
+        from importlib.metadata import entry_points
+
+        return tuple(entry_points(group=self._package))
+
+
+def _is_named(group: str) -> bool:
+    """Whether an installed package may add to a group: importlib.metadata is slower, as it reads all of them."""
+    name = group.encode()
+    for folder in map(Path, sys.path):
+        if folder.is_file():  # an archive, whose packages only importlib.metadata lists
+            return True
+        with suppress(OSError):
+            for package in os.listdir(folder):
+                if package.endswith((".dist-info", ".egg-info")):
+                    with suppress(OSError):
+                        if name in (folder / package / "entry_points.txt").read_bytes():
+                            return True
+    return False

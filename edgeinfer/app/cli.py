@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import edgeinfer
 from edgeinfer.app.command import Command, Run
@@ -43,20 +44,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _flush()
 
 
+class Commands(CommandGroup):
+    """The commands of the registry, each built when it is run: a command line is for one of them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [key.replace("_", "-") for key in sorted(COMMANDS.keys())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        key = cmd_name.replace("-", "_")
+        return built(cmd_name, COMMANDS.get(key)) if cmd_name in self.list_commands(ctx) else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with the first sentence of each, and build none."""
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        rows = [(name, _help_line(COMMANDS.get(name.replace("-", "_")), width)) for name in names]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 def build_app() -> typer.Typer:
     """The command line, with every command of the registry."""
-    app = _group("Run language models on this computer.")
+    app = _group("Run language models on this computer.", Commands)
     app.callback()(_global_options)
-    for name, command in COMMANDS.entries().items():
-        shown = name.replace("_", "-")
-        if command.run is not None:
-            app.command(shown, cls=Line, help=_first_paragraph(command.run))(guarded(command.run))
-        else:
-            group = _group(command.help)
-            for part, run in command.subcommands.items():
-                group.command(part, cls=Line, help=_first_paragraph(run))(guarded(run))
-            app.add_typer(group, name=shown)
     return app
+
+
+def built(name: str, command: Command) -> Any:
+    """What typer runs for a command of the registry."""
+    if command.run is not None:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(name, cls=Line, help=_first_paragraph(command.run))(guarded(command.run))
+    else:
+        app = _group(command.help, CommandGroup)
+        for part, run in command.subcommands.items():
+            app.command(part, cls=Line, help=_first_paragraph(run))(guarded(run))
+    found = typer.main.get_command(app)
+    found.name = name
+    return found
 
 
 def guarded(run: Run) -> Run:
@@ -84,14 +109,14 @@ def guarded(run: Run) -> Run:
     return run_guarded
 
 
-def _group(help_text: str) -> typer.Typer:
+def _group(help_text: str, kind: type[CommandGroup]) -> typer.Typer:
     return typer.Typer(
-        cls=CommandGroup,
+        cls=kind,
         help=help_text,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        add_completion=True,
+        add_completion=kind is Commands,
         context_settings={"help_option_names": list(HELP_NAMES)},
     )
 
@@ -108,6 +133,12 @@ def _global_options(
     ] = False,
 ) -> None:
     """What stands before the command; the version is printed by its callback."""
+
+
+def _help_line(command: Command, width: int) -> str:
+    """What a command does, in so many characters."""
+    text = command.help if command.run is None else _first_paragraph(command.run)
+    return TyperCommand(None, help=text).get_short_help_str(width)
 
 
 def _first_paragraph(run: Run) -> str:

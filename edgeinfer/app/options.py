@@ -32,29 +32,41 @@ def takes_settings(*names: str, without: tuple[str, ...] = ()) -> Callable[[Call
     `names`: settings or groups of them ("load" is everything that a model is loaded with), in order; `without`: those
     that say nothing to the command.
     """
-    listed = [option for name in names for option in _options_of(name) if option.name not in without]
+    return lambda command: WithSettings(command, names, without)
 
-    def decorate(command: Callable[..., None]) -> Run:
-        @functools.wraps(command)
-        def with_settings(**values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in listed}
-            values[GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
-            command(**values)
 
-        hints = get_type_hints(command, include_extras=True)
+class WithSettings:
+    """A command with options of settings. Its signature is made when it is asked for, which is when it is run."""
+
+    def __init__(self, command: Callable[..., None], names: tuple[str, ...], without: tuple[str, ...]) -> None:
+        self._command, self._names, self._without = command, names, without
+        functools.update_wrapper(self, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+
+    def __call__(self, **values: Any) -> None:
+        given = {option.name: values.pop(option.name, None) for option in self._options}
+        values[GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
+        self._command(**values)
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        hints = get_type_hints(self._command, include_extras=True)
         parameters: list[inspect.Parameter] = []
-        for parameter in inspect.signature(command).parameters.values():
+        for parameter in inspect.signature(self._command).parameters.values():
             if parameter.name == GIVEN:
-                parameters += map(_parameter, listed)
+                parameters += map(_parameter, self._options)
             else:
-                parameters.append(
-                    parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-                )
-        with_settings.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_settings.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return with_settings
+                kind = inspect.Parameter.KEYWORD_ONLY
+                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=kind))
+        return inspect.Signature(parameters)
 
-    return decorate
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {parameter.name: parameter.annotation for parameter in self.__signature__.parameters.values()}
+
+    @functools.cached_property
+    def _options(self) -> list[Option[object]]:
+        listed = [option for name in self._names for option in _options_of(name)]
+        return [option for option in listed if option.name not in self._without]
 
 
 def help_of(option: Option[object]) -> str:

@@ -10,7 +10,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -304,11 +304,7 @@ def _start(
     try:
         power_limiter = PowerLimiter.of_machine(options.mode, kinds)
         with ThreadPoolExecutor(1) as beside:
-            texts = None
-            if is_own(options.device) and subject.spec is not None:
-                vocabulary = vocabulary_of(subject.file.metadata)
-                check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
-                texts = beside.submit(own_texts, subject.file.metadata, vocabulary)
+            texts = _texts_beside(subject, beside) if is_own(options.device) else None
             if options.isolate:
                 from edgeinfer.engine.run.isolation.isolated import Isolated
 
@@ -349,6 +345,15 @@ def _start(
     own = subject, pool, tokenizer, template, facts, drafts
     later = LaterDrafts(executor, tokenizer, subject.fingerprint, options) if drafts_later else None
     return LLM(*own, primes=primes, parallel=options.parallel, comparison=comparison, later_drafts=later)
+
+
+def _texts_beside(subject: Subject, beside: ThreadPoolExecutor) -> Future[Texts] | None:
+    """Tokenizer and template of a model of our own, made by another thread; None where a program has them."""
+    if subject.spec is None:
+        return None
+    vocabulary = vocabulary_of(subject.file.metadata)
+    check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
+    return beside.submit(own_texts, subject.file.metadata, vocabulary)
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.racing import choosing
 from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice
 from edgeinfer.engine.run.limits import limits_for
-from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
+from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
@@ -30,7 +30,6 @@ from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
 from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 from edgeinfer.scheduling.predict.predict import Predictor
-from edgeinfer.size_text import size_in_bytes
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
 
@@ -369,27 +368,6 @@ def test_a_header_alone_is_enough(tiny):
     assert check_fits(header, 10**6) is None
     with pytest.raises(DoesNotFit, match="GB"):
         check_fits(header, 10**6, n_context=2**30)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("6GB", 6_000_000_000),
-        ("512MiB", 512 << 20),
-        ("60%", 600),
-        ("1000", 1000),
-        ("1.5k", 1500),
-        ("2g", 2_000_000_000),
-    ],
-)
-def test_sizes_are_read(text, expected):
-    assert size_in_bytes(text, 1000) == expected
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 parsecs", "0", "nan%%"])
-def test_other_sizes_are_refused(text):
-    with pytest.raises(BadSetting, match="such as"):
-        size_in_bytes(text, 1000)
 
 
 def test_decoding_is_predicted_for_the_cores_that_it_is_planned_for(tiny):

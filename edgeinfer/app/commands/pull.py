@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.model_choice import pull_model
 from edgeinfer.app.options import Json
 from edgeinfer.app.shell_words import source_words
 
@@ -25,6 +24,7 @@ def pull(
     as_json: Json = False,
 ) -> None:
     """Download a model, or list one that is on this computer already; an interrupted download goes on."""
+    from edgeinfer.app.model_choice import pull_model
     from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import ModelStore
 

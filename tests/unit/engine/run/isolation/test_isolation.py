@@ -30,7 +30,6 @@ from edgeinfer.engine.run.isolation import process
 from edgeinfer.engine.run.isolation.child import Server
 from edgeinfer.engine.run.isolation.isolated import Isolated
 from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteReply
-from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.load_options import LoadOptions
@@ -43,10 +42,9 @@ CRASHES = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT] if sys.platform != "w
 
 
 def isolated(path: Path, device: str = "reference", limits: Limits = LIMITS) -> Isolated:
-    with open_subject(path, LoadOptions(device=device, n_context=limits.n_context)).file as file:
-        return Isolated.open(
-            file, limits, OPTIONS, LoadOptions(device=device, mode="max"), ("performance",), PowerLimiter.free(1)
-        )
+    load = LoadOptions(device=device, n_context=limits.n_context, mode="max")
+    with open_subject(path, load).file as file:
+        return Isolated.open(file, limits, OPTIONS, load, ("performance",), PowerLimiter.free(1))
 
 
 @pytest.fixture
@@ -106,12 +104,11 @@ def test_results_are_those_of_the_device_itself(apart: Isolated, direct: Sequenc
 
 
 def test_errors_come_back_as_what_they_are(apart: Isolated) -> None:
-    sequence = apart.create()
+    sequence, *others = (apart.create() for _ in range(6))
     for _ in range(4):
         feed(apart, sequence, [1] * 64)
     with pytest.raises(ContextOverflow):
         feed(apart, sequence, [1])
-    others = [apart.create() for _ in range(5)]
     for other in others[:4]:
         feed(apart, other, [1])
     with pytest.raises(DoesNotFit):
@@ -220,14 +217,9 @@ os._exit(3)
 
 
 def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
-    options = replace(OPTIONS, cores=(4096,))
-    with (
-        open_subject(tiny_model, LoadOptions(device="cpu", n_context=64)).file as file,
-        pytest.raises(EdgeInferError, match="cannot be used here"),
-    ):
-        Isolated.open(
-            file, LIMITS, options, LoadOptions(device="cpu", mode="max"), ("performance",), PowerLimiter.free(1)
-        )
+    options, load = replace(OPTIONS, cores=(4096,)), LoadOptions(device="cpu", n_context=64, mode="max")
+    with open_subject(tiny_model, load).file as file, pytest.raises(EdgeInferError, match="cannot be used here"):
+        Isolated.open(file, LIMITS, options, load, ("performance",), PowerLimiter.free(1))
 
 
 def test_a_process_that_dies_at_once_is_a_failure_in_words(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,16 +274,16 @@ def test_closing_ends_a_stalled_process(apart: Isolated, monkeypatch: pytest.Mon
 
 
 def test_what_happens_to_the_device_in_the_process_is_told(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
-    sequence, call = apart.create(), Child.call
+    sequence, call = apart.create(), process.Child.call
 
-    def rescued(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def rescued(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         reply = call(child, asked, stopped)
         if asked.name == "evaluate":
             assert isinstance(reply.value, list)
             return replace(reply, value=[*reply.value[:3], [["it failed"], "cpu", False], None])
         return reply
 
-    monkeypatch.setattr(Child, "call", rescued)
+    monkeypatch.setattr(process.Child, "call", rescued)
     apart.evaluate(chain(sequence, 0, [3]))
     assert (apart.device, apart.batch_invariant, apart.take_notices()) == ("cpu", False, ("it failed",))
 
@@ -319,9 +311,9 @@ def test_a_commit_that_fails_is_made_up_for(
     apart: Isolated, direct: SequenceEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both: tuple[SequenceEvaluator, SequenceEvaluator] = apart, direct
-    call, found = Child.call, []
+    call, found = process.Child.call, []
 
-    def damaged(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def damaged(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         if not asked.answered:
             asked = replace(asked, arguments={**asked.arguments, "path": [99]})
         return call(child, asked, stopped)
@@ -329,7 +321,7 @@ def test_a_commit_that_fails_is_made_up_for(
     for each in both:
         sequence = each.create()
         with monkeypatch.context() as patch:
-            patch.setattr(Child, "call", damaged)
+            patch.setattr(process.Child, "call", damaged)
             feed(each, sequence, [1, 2, 3])
         twin = each.branch(sequence)
         found.append([each.n_cached(sequence), each.n_cached(twin), feed(each, sequence, [4]), feed(each, twin, [5])])
@@ -341,14 +333,14 @@ def test_a_commit_that_fails_is_made_up_for(
 
 @pytest.mark.parametrize("shapes", [[[1, -1], None], [[7, 4], None], [[1, 3], None], 5, [None, None], [[1], [2]]])
 def test_results_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pytest.MonkeyPatch, shapes: Plain) -> None:
-    sequence, call = apart.create(), Child.call
+    sequence, call = apart.create(), process.Child.call
 
-    def hostile(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def hostile(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         reply = call(child, asked, stopped)
         return replace(reply, value=[shapes, 8, 1, None, None]) if asked.name == "evaluate" else reply
 
     with monkeypatch.context() as patch:
-        patch.setattr(Child, "call", hostile)
+        patch.setattr(process.Child, "call", hostile)
         with pytest.raises(DeviceFailed, match="second time in a row"):
             apart.evaluate(chain(sequence, 0, [3]))
     assert feed(apart, sequence, [1, 2])
