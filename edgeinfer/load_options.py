@@ -59,7 +59,7 @@ class LoadOptions:
 
     n_context: int | None = option(
         None,
-        "Context in tokens.",
+        "Context length in tokens.",
         unset_or(whole(at_least=1)),
         "N",
         f"what the model was trained for, {CTX_CAP} at most",
@@ -67,66 +67,65 @@ class LoadOptions:
     )
     approx: float | None = option(
         None,
-        "Approximate: count activations of a magnitude below this as zero, and leave their neurons out, as 0.05; "
-        "answers differ from the model's own.",
+        "Skip neurons whose activation is below this threshold, such as 0.05; answers are approximate.",
         unset_or(number(at_least=1e-30)),
         "NUMBER",
         "exact",
     )
     spec: Spec = option(
         "auto",
-        "Draft tokens and check several in a pass: auto (wherever no token changes), on, off, or tokens per pass.",
+        "Speculative decoding: auto (where it changes no token), on, off, or tokens per pass.",
         spec_choice,
         "auto|on|off|N",
     )
     verify_cost: Mapping[int, float] | None = option(
         None,
-        "Assume how long a pass over several tokens takes, as a multiple of a pass over one: 4:1.05,8:1.15.",
+        "Override the measured cost of passes, as tokens:relative-time: 4:1.05,8:1.15.",
         unset_or(cost_curve),
         "TOKENS:COST,…",
         "measured",
     )
     draft_from: Sequence[str | Path] = option(
         (),
-        "Draft from these text files and folders too, or from a smaller model; repeatable.",
+        "Also draft from text files, folders or a smaller model; repeatable.",
         path_list,
         "PATH",
         is_repeatable=True,
     )
     history: bool = option(
         False,
-        "Keep what drafting learns from your texts, on this machine, and draft from it the next time.",
+        "Save what drafting learns from your texts, on this machine, for later runs.",
         switch,
         setting_default=True,
     )
-    threads: int | None = option(None, "Worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core")
+    threads: int | None = option(
+        None, "Number of worker threads.", unset_or(whole(at_least=1)), "N", "one per usable core"
+    )
     cores: Sequence[int] | None = option(
-        None, "Cores to use, such as 0,2-5.", unset_or(core_list), "LIST", "all usable ones"
+        None, "CPU cores to use, such as 0,2-5.", unset_or(core_list), "LIST", "all usable ones"
     )
     device: str = option(
-        "auto", "auto (the fastest one), or device names with commas between them.", device_names, "NAMES", is_list=True
+        "auto", "auto (the fastest), or comma-separated device names.", device_names, "NAMES", is_list=True
     )
     schedule: str = option(
         "auto",
-        "How several devices share a model: auto (predicted fastest, perhaps one alone), static, rows, ….",
+        "How devices share a model: auto (predicted fastest), static, rows, ….",
         text,
         "NAME",
     )
     kv: KVKind = option(
         "f16",
-        "How cached keys and values are kept: f16, or int8 in about half the memory.",
+        "KV cache type: f16, or int8 in about half the memory.",
         one_of(get_args(KVKind)),
     )
     mode: Mode = option(
         "balanced",
-        "How hard the machine may work: max (everything), balanced (less while the processor is hot or the battery "
-        "low), quiet (little noise), battery (little energy).",
+        "Power mode: max, balanced (less when hot or low on battery), quiet, or battery.",
         one_of(get_args(Mode)),
     )
     ram_bytes: int | str | None = option(
         None,
-        "Memory for weights: a size such as 3GB, or a share of the available memory such as 60%; the rest is read "
-        "from disk in every pass.",
+        "Memory for weights, such as 3GB or 60% of available memory; the rest is streamed from disk.",
         unset_or(memory_budget),
         "SIZE",
         "all that is needed",
@@ -134,13 +133,11 @@ class LoadOptions:
     )
     packs: bool = option(
         True,
-        "Write a bundle file (`edgeinfer pack`) when a model needs one because it does not fit in memory.",
+        "Write a bundle file (see edgeinfer pack) if a model does not fit in memory.",
         switch,
         name="pack",
     )
-    isolate: bool = option(
-        False, "Run the device in a process of its own: if it crashes, another one goes on with the text.", switch
-    )
+    isolate: bool = option(False, "Run the device in a separate process, which is restarted if it crashes.", switch)
     n_sessions: int = 1
     parallel: int | None = None
     rows: bool = False

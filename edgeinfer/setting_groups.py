@@ -98,7 +98,7 @@ class ModelSettings:
 
     model: str | None = option(
         None,
-        "Model: a name, a path or a source.",
+        "Model name, path or source.",
         unset_or(text),
         "MODEL",
         "the last used, else the starter",
@@ -111,35 +111,33 @@ class GenerationSettings:
 
     temp: float = option(
         0.7,
-        "Temperature, 0 to 2; 0 takes the most likely token.",
+        "Sampling temperature, 0 to 2; 0 is greedy.",
         number(at_least=0, at_most=2),
         "NUMBER",
     )
     top_p: float = option(
         0.95,
-        "Keep the most likely tokens up to this total probability.",
+        "Nucleus sampling: keep the most likely tokens up to this total probability.",
         number(above=0, at_most=1),
         "NUMBER",
     )
-    top_k: int = option(40, "Keep this many of the most likely tokens; 0 keeps all.", whole(at_least=0), "N")
+    top_k: int = option(40, "Keep the N most likely tokens; 0 keeps all.", whole(at_least=0), "N")
     min_p: float = option(
         0.05,
-        "Drop tokens less likely than this share of the most likely one's probability.",
+        "Drop tokens less likely than this fraction of the most likely one.",
         number(at_least=0, at_most=1),
         "NUMBER",
     )
     repeat_penalty: float | None = option(
         None,
-        "Divide the scores of repeated tokens by this; 1 is off.",
+        "Penalty for repeated tokens; 1 disables it.",
         unset_or(number(above=0, at_most=10)),
         "NUMBER",
         f"{SAMPLED_REPEAT_PENALTY}, off at temperature 0",
     )
-    seed: int | None = option(
-        None, "Seed of the random choices.", unset_or(whole(at_least=0)), "N", "a new one for each answer"
-    )
+    seed: int | None = option(None, "RNG seed.", unset_or(whole(at_least=0)), "N", "random")
     max_tokens: int | None = option(
-        None, "Stop after this many tokens.", unset_or(whole(at_least=1)), "N", "when the answer ends"
+        None, "Maximum number of tokens to generate.", unset_or(whole(at_least=1)), "N", "when the answer ends"
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
 
@@ -157,19 +155,19 @@ class FaceSettings:
 
     theme: str = option(
         "textual-dark",
-        "Colours of the terminal app, such as textual-light or ansi-dark.",
+        "Theme of the terminal app, such as textual-light or ansi-dark.",
         nearest_of("a theme", THEMES),
         "NAME",
     )
     keys: tuple[str, ...] = option(
-        (), "Other keys for commands of the terminal app, such as copy=ctrl+k; repeatable.", key_list, "COMMAND=KEY"
+        (), "Key bindings of the terminal app, such as copy=ctrl+k; repeatable.", key_list, "COMMAND=KEY"
     )
     thinking: Literal["fold", "show", "hide"] = option(
-        "fold", "What models think before they answer: fold it, show it or hide it.", one_of(("fold", "show", "hide"))
+        "fold", "Display of reasoning before an answer: fold, show or hide.", one_of(("fold", "show", "hide"))
     )
     snapshots: str = option(
         "1GB",
-        "Room on disk for what was read of chats, so that they open at once; 0 keeps nothing.",
+        "Disk space for saved KV caches of chats, which then open at once; 0 disables it.",
         disk_space,
         "SIZE",
     )

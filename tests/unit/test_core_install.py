@@ -28,7 +28,7 @@ import edgeinfer
 with edgeinfer.load({str(tiny_model)!r}, device="cpu", n_context=128, spec="on", ram_bytes="50%") as llm:
     stream = llm.chat([{{"role": "user", "content": "Hi"}}], max_tokens=8)
     stream.read()
-    print(stream.stats.n_generated > 0, llm.facts.notices[0].startswith("weights may take 50% of available memory"))
+    print(stream.stats.n_generated > 0, llm.info.notices[0].startswith("weights may take 50% of available memory"))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environ)
     assert (ran.returncode, ran.stdout.split()) == (0, ["True", "True"]), ran.stderr

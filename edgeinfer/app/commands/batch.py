@@ -30,7 +30,7 @@ NEVER_DRAFTED = ("spec", "verify_cost", "draft_from", "history", "isolate")
 """Settings that say nothing to a batch: whose passes are full without drafts, and cannot be isolated."""
 PromptFile = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="One prompt per line, a question or a JSON object; - reads standard input."),
+    typer.Argument(metavar="FILE", help="One prompt per line, as text or a JSON object; - reads standard input."),
 ]
 ReplicaCount = Annotated[
     int | None,
@@ -51,21 +51,22 @@ def batch(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Append the answers to this file, and skip prompts that it has answers to."
+            "--out", metavar="FILE", help="Append answers to this file; prompts already answered in it are skipped."
         ),
     ] = None,
     parallel: Annotated[
-        int, typer.Option("--parallel", metavar="N", help="Prompts that are answered at the same time.", min=1)
+        int, typer.Option("--parallel", metavar="N", help="Maximum number of concurrent prompts.", min=1)
     ] = PARALLEL,
     replicas: ReplicaCount = None,
     vram: Annotated[
-        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of the accelerator to use. Default: all of it.")
+        str | None, typer.Option("--vram", metavar="SIZE", help="Limit of accelerator memory. Default: all of it.")
     ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
 ) -> None:
-    """Answer many prompts from a file; prints one JSON object per line, as soon as an answer is done.
+    """Answer the prompts of a file, printing JSON lines.
 
-    A line of PROMPTS is a question, or an object with prompt, messages or text, and id, system, max_tokens, temp, ….
+    Answers are printed in order of completion. A line of FILE is a question, or an object with prompt, messages or
+    text, and id, system, max_tokens, temp, ….
     """
     from edgeinfer.app.batch_input import read_entries
     from edgeinfer.app.batch_loading import BatchSettings

@@ -34,16 +34,19 @@ Against = Annotated[
 def bench(
     given: Given,
     tests: Annotated[
-        str, typer.Option("--tests", metavar="NAMES", help="What to measure: prefill, decode, verify, chat, start.")
+        str,
+        typer.Option("--tests", metavar="NAMES", help="Tests to run: prefill, decode, verify, chat, start."),
     ] = "prefill,decode,verify",
     prompt_tokens: Annotated[
-        int, typer.Option("--prompt-tokens", metavar="N", min=1, help="Length of the prompt in tokens.")
+        int, typer.Option("--prompt-tokens", metavar="N", min=1, help="Prompt length in tokens.")
     ] = 512,
-    gen: Annotated[int, typer.Option("--gen", metavar="N", min=1, help="Tokens to generate; for chat, at most.")] = 128,
+    gen: Annotated[
+        int, typer.Option("--gen", metavar="N", min=1, help="Number of tokens to generate; for chat, the maximum.")
+    ] = 128,
     depth: Annotated[
-        str, typer.Option("--depth", metavar="LIST", help="Tokens that are in the cache already, such as 0,2048.")
+        str, typer.Option("--depth", metavar="LIST", help="Number of tokens already in the KV cache, such as 0,2048.")
     ] = "0",
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How often each case is measured.")] = 5,
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Number of runs of each test.")] = 5,
     against: Against = "",
     questions: Annotated[
         Path | None,
@@ -54,7 +57,7 @@ def bench(
     ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Measure how fast a model runs on this computer, alone or in turns with other engines.
+    """Measure speed, alone or against other engines.
 
     Every engine has a process of its own with the model loaded; runs alternate, each ratio is of neighbours, and a run
     on a busy machine is repeated, then flagged. Chat alone compares answers with drafts and without.

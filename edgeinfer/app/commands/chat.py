@@ -19,21 +19,21 @@ from edgeinfer.interrupts import interrupt_plainly
 
 HOST, PORT = "127.0.0.1", 8000
 Host = Annotated[
-    str | None, typer.Option("--host", metavar="ADDRESS", help=f"With --web: address to listen on. Default: {HOST}.")
+    str | None, typer.Option("--host", metavar="ADDRESS", help=f"Bind address with --web. Default: {HOST}.")
 ]
 Port = Annotated[
     int | None,
     typer.Option(
         "--port",
         metavar="N",
-        help=f"With --web: port to listen on; 0 picks a free one. Default: {PORT}.",
+        help=f"Port with --web; 0 picks a free one. Default: {PORT}.",
         min=0,
         max=65535,
     ),
 ]
 Question = Annotated[
     list[str] | None,
-    typer.Argument(metavar="QUESTION", help="Asked at once, with or without quotes; then the chat goes on."),
+    typer.Argument(metavar="QUESTION", help="First message, with or without quotes."),
 ]
 ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
@@ -43,25 +43,23 @@ ESCAPE_MS = "50"
 def chat(
     given: Given,
     question: Question = None,
-    continue_last: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the last chat instead of beginning a new one.")
-    ] = False,
+    continue_last: Annotated[bool, typer.Option("--continue", "-c", help="Resume the last chat.")] = False,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Line by line, for screen readers and simple terminals.")
+        bool, typer.Option("--plain", help="Use line mode, for screen readers and simple terminals.")
     ] = False,
     web: Annotated[
-        bool, typer.Option("--web", help="Chat in a browser: print a link to open; all tabs share one model.")
+        bool, typer.Option("--web", help="Serve the app to a browser and print its link; all tabs share one model.")
     ] = False,
     host: Host = None,
     port: Port = None,
     stats: Annotated[
-        bool, typer.Option("--stats", help="Line by line: print the speed of each answer on standard error.")
+        bool, typer.Option("--stats", help="Use line mode, and print statistics of each answer to stderr.")
     ] = False,
 ) -> None:
-    """Chat with a model in the terminal; F1 shows keys and commands, Ctrl+Q leaves.
+    """Chat with a model in the terminal.
 
-    With --plain, and in a dumb terminal, line by line: Ctrl-C stops an answer, Ctrl-D leaves. Without a terminal each
-    line of standard input is a turn, and only answers are printed.
+    F1 shows keys and commands, Ctrl+Q quits. With --plain, and in a dumb terminal, line by line: Ctrl-C stops an
+    answer, Ctrl-D leaves. Without a terminal each line of standard input is a turn, and only answers are printed.
     """
     beginning = Beginning(continue_last, " ".join(question or ()).strip())
     if VARIABLE in os.environ:

@@ -30,7 +30,7 @@ def show_path(as_json: Json = False) -> None:
 
 
 def show(as_json: Json = False) -> None:
-    """Print every setting, its value and where it comes from."""
+    """Print all settings, their values and their sources."""
     from edgeinfer.app.config_file import plain
     from edgeinfer.settings import declared_options, load_settings
 
@@ -62,15 +62,15 @@ def _shown(option: Option[object], value: object) -> str:
 
 def set_value(
     name: Annotated[
-        str, typer.Argument(metavar="KEY", help="The setting's name, such as temp.", autocompletion=setting_names)
+        str, typer.Argument(metavar="KEY", help="Name of the setting, such as temp.", autocompletion=setting_names)
     ],
     value: Annotated[
         str,
-        typer.Argument(metavar="VALUE", help="Its value; none takes it out of the file.", autocompletion=value_words),
+        typer.Argument(metavar="VALUE", help="New value; none removes it from the file.", autocompletion=value_words),
     ],
     as_json: Json = False,
 ) -> None:
-    """Write a setting into your configuration file, keeping its comments."""
+    """Write a setting to your configuration file; comments are preserved."""
     _write(name, None if value.strip().lower() == "none" else value, as_json=as_json)
 
 
@@ -80,7 +80,7 @@ def unset(
     ],
     as_json: Json = False,
 ) -> None:
-    """Take a setting out of your configuration file: its default counts again."""
+    """Remove a setting from your configuration file."""
     _write(name, None, as_json=as_json)
 
 

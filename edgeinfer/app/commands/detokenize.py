@@ -19,14 +19,12 @@ SHOWN_CHARACTERS = 40
 @takes_settings("model")
 def detokenize(
     given: Given,
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Token ids; without them, standard input.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Token ids; standard input if omitted.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Turn token ids into text.
+    """Convert token ids to text.
 
-    Ids stand with spaces, commas or line ends between them, or are a JSON list, or what `tokenize --json` prints.
+    Ids are separated by spaces, commas or newlines, or are a JSON list, or the output of `tokenize --json`.
     """
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.text_input import argument_or_stdin

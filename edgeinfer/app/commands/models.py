@@ -25,7 +25,7 @@ def models(
         typer.Option(
             "--remove",
             metavar="NAME",
-            help="Delete a model (files elsewhere are left alone).",
+            help="Delete a model; files outside the store are kept.",
             autocompletion=model_names,
         ),
     ] = None,
@@ -34,16 +34,16 @@ def models(
         typer.Option(
             "--prime",
             metavar="NAME",
-            help="Make a model's table of likely tokens, which drafts come from.",
+            help="Precompute a model's table of likely tokens for drafting.",
             autocompletion=model_names,
         ),
     ] = None,
     clear_history: Annotated[
-        bool, typer.Option("--clear-history", help="Forget what drafting has learnt of your texts, for all models.")
+        bool, typer.Option("--clear-history", help="Delete what drafting has learnt from your texts, for all models.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the models on this machine, delete one, or manage draft data."""
+    """List, delete and prime models; manage draft data."""
     from edgeinfer.app.text_table import table_lines
     from edgeinfer.models.store import ModelStore
 

@@ -33,30 +33,29 @@ def pack(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where the bundle file is. Default: in the cache folder."),
+        typer.Option("--out", metavar="FILE", help="Path of the bundle file. Default: in the cache folder."),
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read all of the bundle file and report what is damaged.")
-    ] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Write again what is damaged or out of date.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the whole bundle file and report damage.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what is damaged or out of date.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="For a ReLU model: the bundle file whose layers are read whole.")
+        bool, typer.Option("--whole", help="For a ReLU model: use the bundle file with whole layers.")
     ] = False,
     calibrate: Annotated[
         Path | None,
         typer.Option(
             "--calibrate",
             metavar="FILE",
-            help="Store neurons next to each other that are active together in this text.",
+            help="Order neurons by which are active together in this text.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the bundle file that a model larger than memory runs from, or check, repair or delete it.
+    """Manage the bundle file of a model larger than memory.
 
-    A bundle file holds the weights as the cpu device reads them. A pack that was stopped is gone on with. Models with
-    ReLU, and others with --approx, are read by neurons: --calibrate finds an order of them that takes fewer reads.
+    A bundle file holds the weights in the order in which the cpu device reads them. It is written, or checked,
+    repaired or deleted; interrupted writes are resumed. Weights of ReLU models, and of others with --approx, are read
+    by neuron: --calibrate finds an order of neurons that needs fewer reads.
     """
     from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.model_choice import choose_file

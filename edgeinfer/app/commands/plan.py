@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="A line for every layer, instead of one for those that run alike.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print a line for each layer.")]
 SCREEN_LINES = 24
 """Of a terminal, in which a plan has room."""
 
@@ -39,7 +37,7 @@ def plan(
     given: Given,
     machine: Annotated[
         str | None,
-        typer.Option("--machine", metavar="NAME|FILE", help="Plan for another machine: a profile, or one by name."),
+        typer.Option("--machine", metavar="NAME|FILE", help="Plan for another machine: a profile or a name."),
     ] = None,
     ram: Annotated[
         str | None,
@@ -51,9 +49,9 @@ def plan(
         ),
     ] = None,
     vram: Annotated[
-        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator (default: all of it).")
+        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator. Default: all of it.")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences that are decoded together.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Number of concurrent sequences.")] = 1,
     schedule: Annotated[
         str,
         typer.Option(
@@ -63,14 +61,14 @@ def plan(
         ),
     ] = "auto",
     goal: Annotated[
-        str, typer.Option("--goal", help="latency (of one sequence), throughput (of all of --batch), or quiet.")
+        str, typer.Option("--goal", help="latency (of one sequence), throughput (of --batch), or quiet.")
     ] = "latency",
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Say what would run where, how large it would be and how fast, before loading.
+    """Predict placement, memory and speed before loading.
 
-    Predictions come from this machine's profile (see probe); where there is none yet, a short probe makes one.
+    Predictions use the profile of this machine (see probe); if there is none, it is measured in a few seconds.
     """
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.app.planning import PlanRequest, check_schedule, read_goal

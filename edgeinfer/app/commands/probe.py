@@ -23,24 +23,22 @@ DEVICE_FORMATS = ("Q4_0",)
 @takes_settings("threads", "cores")
 def probe(
     given: Given,
-    short: Annotated[bool, typer.Option("--short", help="Measure only what takes less than two seconds.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Measure for less than two seconds.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the profile to this file too, for plan --machine."),
+        typer.Option("--out", metavar="FILE", help="Also write the profile to this file, for plan --machine."),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            "--device", metavar="NAMES", help="Measure these devices instead, such as openvino or cpu,openvino."
-        ),
+        typer.Option("--device", metavar="NAMES", help="Devices to measure, such as openvino or cpu,openvino."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
+    """Measure this machine and save its profile.
 
-    Takes some 16 seconds, and a few more the first time ever, when kernels are compiled. Nothing else should run:
-    what others disturb is measured again, and the profile says how idle the machine was. With --device others are
-    measured as they run models here, launches and the way there among them: that takes longer.
+    Measures memory, kernels and disk in about 16 seconds, plus compilation the first time. Run nothing else meanwhile:
+    disturbed measurements are repeated, and the profile records how idle the machine was. With --device other devices
+    are measured, with their launches and transfers, which takes longer.
     """
     from edgeinfer.app.checked_values import read_checked
     from edgeinfer.app.machine_profile import measured_profile

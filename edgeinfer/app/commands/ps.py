@@ -18,7 +18,7 @@ HEADINGS = ("PID", "COMMAND", "MODEL", "SINCE", "MEMORY", "ADDRESS")
 
 
 def ps(as_json: Json = False) -> None:
-    """List the processes that have a model open or serve some: number, command, model, since when, memory, address."""
+    """List running edgeinfer processes and their models."""
     from edgeinfer.app.text_table import table_lines
     from edgeinfer.engine.running import running
 

@@ -20,10 +20,13 @@ def pull(
             autocompletion=source_words,
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Download it even if it does not fit in memory.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download even if the model does not fit in memory.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Download a model, or list one that is on this computer already; an interrupted download goes on."""
+    """Download a model, or add a local file to the list.
+
+    Interrupted downloads are resumed.
+    """
     from edgeinfer.app.model_choice import pull_model
     from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import ModelStore

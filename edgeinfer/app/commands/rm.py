@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def rm(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Models, as edgeinfer ls calls them.", autocompletion=model_names),
+        typer.Argument(metavar="NAME...", help="Model names as listed by edgeinfer ls.", autocompletion=model_names),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete models, with what was derived from them.
+    """Delete models and their derived files.
 
     Files that other programs or you put elsewhere stay where they are; such a model is taken off the list.
     """

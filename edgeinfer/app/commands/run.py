@@ -33,28 +33,26 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="QUESTION",
-            help="The question, with or without quotes. Standard input follows it as a document, or is the question. "
-            "Options may stand anywhere; after -- all words belong to the question.",
+            help="Prompt, with or without quotes. Standard input is used if omitted, or is appended as a document. "
+            "Everything after -- is part of the prompt.",
             show_default=False,
         ),
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A text file to add after the question; repeatable."),
+        typer.Option("--file", "-f", metavar="FILE", help="Append a text file to the prompt; repeatable."),
     ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Complete the prompt without a chat template.")] = False,
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; repeatable.")
+        list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; repeatable.")
     ] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print how fast it was, on standard error.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print statistics to stderr.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Answer one question, such as: edgeinfer run why is the sky blue
+    """Answer one question: edgeinfer run why is the sky blue
 
-    Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed. Options
-    may stand before, between or after the words of the question; behind -- everything is a word.
+    Only the answer is printed to standard output, as it is generated; Ctrl-C stops it. Options may appear before,
+    between or after the words of the question.
     """
     from edgeinfer.settings import load_settings
 

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "EDGEINFER_API_KEY"
 Host = Annotated[
     str,
-    typer.Option("--host", metavar="ADDRESS", help="Address to listen on; one that other computers reach needs a key."),
+    typer.Option("--host", metavar="ADDRESS", help="Bind address; non-loopback addresses require an API key."),
 ]
-Port = Annotated[
-    int, typer.Option("--port", metavar="N", help="Port to listen on; 0 picks a free one.", min=0, max=65535)
-]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 picks a free one.", min=0, max=65535)]
 TokenEnv = Annotated[
     str | None,
     typer.Option(
@@ -37,46 +35,51 @@ TokenEnv = Annotated[
     ),
 ]
 NoKey = Annotated[
-    bool, typer.Option("--no-key", help="Need no key even if another program starts the server; on this computer only.")
+    bool,
+    typer.Option("--no-key", help="Require no API key with --ready-json and --parent-pid; loopback only."),
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="Another name that this server may be reached by; repeatable."),
+    typer.Option("--allow-host", metavar="NAME", help="Additional allowed Host header; repeatable."),
 ]
 AllowOrigin = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-origin",
         metavar="URL",
-        help="Origin of web pages that may use the server, such as https://example.org; repeatable.",
+        help="Additional allowed Origin (CORS), such as https://example.org; repeatable.",
     ),
 ]
-Parallel = Annotated[int, typer.Option("--parallel", metavar="N", help="Concurrent requests.", min=1, max=64)]
-Queue = Annotated[int, typer.Option("--queue", metavar="N", help="Requests that may wait; more are refused.", min=0)]
+Parallel = Annotated[
+    int, typer.Option("--parallel", metavar="N", help="Maximum number of concurrent requests.", min=1, max=64)
+]
+Queue = Annotated[
+    int, typer.Option("--queue", metavar="N", help="Maximum number of queued requests; more are refused.", min=0)
+]
 Contexts = Annotated[
     int,
-    typer.Option("--contexts", metavar="N", help="Conversations of full length that the cache has room for.", min=1),
+    typer.Option("--contexts", metavar="N", help="Size of the KV cache in conversations of full length.", min=1),
 ]
 MostModels = Annotated[
     int,
     typer.Option(
         "--most-models",
         metavar="N",
-        help="Models that may be open at the same time; while all are in use others are refused.",
+        help="Maximum number of loaded models; requests for others are refused while all are in use.",
         min=1,
     ),
 ]
 IdleUnload = Annotated[
     float | None,
-    typer.Option("--idle-unload", metavar="S", help="Close a model after S seconds without a request.", min=1),
+    typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
 ]
-MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Largest request that is accepted.")]
+MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")]
 ReadyJson = Annotated[
-    bool, typer.Option("--ready-json", help="Print one line of JSON on standard output once the server is ready.")
+    bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
 ]
-ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="Stop when this process ends.")]
+ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="Exit when this process exits.")]
 IdleTimeout = Annotated[
-    float | None, typer.Option("--idle-timeout", metavar="S", help="Stop after S seconds without a request.", min=1)
+    float | None, typer.Option("--idle-timeout", metavar="S", help="Exit after S seconds idle.", min=1)
 ]
 
 
@@ -99,7 +102,7 @@ def serve(
     parent_pid: ParentPid = None,
     idle_timeout: IdleTimeout = None,
 ) -> None:
-    """Serve the models of this computer over HTTP with OpenAI's API; Ctrl+C stops it."""
+    """Serve local models with an OpenAI-compatible HTTP API."""
     _require_packages()
     from edgeinfer.app.server.options import ServerOptions
     from edgeinfer.settings import load_settings

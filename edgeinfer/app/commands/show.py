@@ -25,7 +25,7 @@ def show(
     template: Annotated[bool, typer.Option("--template", help="Print the chat template and nothing else.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of a model: architecture, parameters, quantisation, sizes, context, tokenizer, licence, path.
+    """Show the architecture, sizes, licence and path of a model.
 
     Only the header of its file is read.
     """

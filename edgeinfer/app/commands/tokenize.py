@@ -14,13 +14,11 @@ from edgeinfer.app.options import Given, Json, takes_settings
 @takes_settings("model")
 def tokenize(
     given: Given,
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; without it, standard input.")] = None,
-    no_special: Annotated[
-        bool, typer.Option("--no-special", help="Add no tokens for the beginning and end of the text.")
-    ] = False,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text; standard input if omitted.")] = None,
+    no_special: Annotated[bool, typer.Option("--no-special", help="Do not add BOS and EOS tokens.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn text into token ids.
+    """Convert text to token ids.
 
     A model file with only a vocabulary is enough, and so is a folder with an ONNX decoder and tokenizer.json. Text that
     spells a special token is that token where the model's own tokenizer has it so, with `--no-special` too.
