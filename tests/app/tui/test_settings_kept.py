@@ -60,7 +60,7 @@ async def test_every_setting_is_there(home: Path, size: tuple[int, int]) -> None
     async with app.run_test(size=size) as pilot:
         await point_at(pilot, "kv")
         assert [key.value for key in table(app).rows] == list(declared_options())
-        assert "cached keys" in told(app)
+        assert "KV cache type" in told(app)
         assert "opened again" in told(app)
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.results)
@@ -133,7 +133,7 @@ async def test_clearing_a_field_unsets_what_may_be_unset(home: Path) -> None:
         ("draft_from", ("a,b.txt", "c.txt")),
         ("draft_from", ("a.txt", "b.txt")),
         ("cores", (0, 2, 3)),
-        ("device", ("cpu", "cuda")),
+        ("device", "cpu,cuda"),
         ("keys", ("copy=f6", "new=f7")),
         ("verify_cost", {4: 1.05, 8: 1.15}),
         ("pack", False),

@@ -74,8 +74,8 @@ async def test_every_declared_setting_stands_there(make: Make) -> None:
         await opened(pilot)
         assert [str(key.value) for key in table(pilot).rows] == list(declared_options())
         assert row(pilot, "temp") == ["temp", "0.7", ""]
-        assert row(pilot, "seed") == ["seed", "a new one for each answer", ""]
-        assert "Temperature" in explained(pilot)
+        assert row(pilot, "seed") == ["seed", "random", ""]
+        assert "temperature" in explained(pilot)
 
 
 async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
@@ -90,7 +90,7 @@ async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
         await pilot.press("escape")
         assert not app.screen.has_class("-editing")
         assert row(pilot, "temp") == ["temp", "0.7", ""]
-        assert "Temperature" in explained(pilot)
+        assert "temperature" in explained(pilot)
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
         assert app.desk.tuning.settings.generation.temp == 0.7
