@@ -32,7 +32,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import Profile
-from edgeinfer.scheduling.machine.profile_toml import read_profile
+from edgeinfer.scheduling.machine.profile_file import read_profile
 from edgeinfer.scheduling.machine.topology import available_bytes, read_topology, usable_cores
 from edgeinfer.scheduling.placement.budgets import Caching, budgets_of
 from edgeinfer.scheduling.placement.placement import Placement, all_on

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def kept_profile() -> Profile | None:
     """The profile that was measured on this machine, if there is one."""
-    from edgeinfer.engine.measure.machine import fingerprint_of
-    from edgeinfer.engine.measure.profiles import ProfileStore
+    from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
     from edgeinfer.scheduling.machine.topology import read_topology
 
     return ProfileStore().find(fingerprint_of(read_topology()))

@@ -38,7 +38,7 @@ from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
-from edgeinfer.scheduling.serving.priority import Priority
+from edgeinfer.scheduling.serving.allotment import Priority
 from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.engine.scheduler.stats import RequestProgress
 from edgeinfer.scheduling.cost.memory import MemoryNeed
-from edgeinfer.scheduling.serving.priority import Priority
+from edgeinfer.scheduling.serving.allotment import Priority
 from edgeinfer.settings import KVKind, Mode
 
 

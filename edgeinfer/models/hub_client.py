@@ -1,4 +1,4 @@
-"""The client of the Hugging Face hub: its package, its token, and its failures in our words.
+"""The client of the Hugging Face hub: its package, its token, its progress, and its failures in our words.
 
 In: names of repositories, addresses. Out: the imported package, `Remote`s, our own errors. The client is an extra and
 is imported here only. Does not know which files are models.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, probe
-from edgeinfer.models.download.policy import DownloadPolicy
+from edgeinfer.models.download.policy import DownloadPolicy, Progress, ProgressMeter
 from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.download.transfer import ask
 from edgeinfer.privacy import refuse_telemetry
@@ -91,3 +92,25 @@ def _check_reachable(endpoint: str, text: str, policy: DownloadPolicy) -> None:
 
 def _unreachable(text: str, cause: object) -> DownloadFailed:
     return DownloadFailed(f"{text}: the hub could not be reached ({cause}); check the network, or give a path")
+
+
+def progress_bar_class(progress: Progress, before_bytes: int, total_bytes: int) -> type[Any]:
+    """A `tqdm` class for the hub client; `before_bytes` of the model's `total_bytes` are there already."""
+    base: Any = importlib.import_module("tqdm").tqdm
+    meter = ProgressMeter(progress)
+
+    class SilentBar(base):  # type: ignore[misc]
+        """A bar that reports instead of drawing."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            options.pop("name", None)
+            super().__init__(*arguments, **{**options, "file": io.StringIO(), "disable": False})
+            meter.start(before_bytes + int(self.n), total_bytes)  # bytes of an earlier download are no speed
+
+        def update(self, n: float | None = 1) -> bool | None:
+            """Count `n` more bytes and report them."""
+            shown = super().update(n)
+            meter.report(before_bytes + int(self.n), total_bytes)
+            return bool(shown)
+
+    return SilentBar

@@ -1,7 +1,7 @@
-"""The models that were used last, most recent first: a short list in a file, a name or path and its time a line.
+"""Short lists in files of the store: the models used last, and those that the user took off the list.
 
-In: the store's folder, names. Out: names and times. A folder that cannot be written keeps the list it has; a line
-without a time counts too. Does not know whether the models are still there.
+In: the store's folder, names, sources. Out: names and times, sources. A folder that cannot be written keeps the list it
+has; a line without a time counts too. Does not know whether the models are still there.
 """
 
 from __future__ import annotations
@@ -80,3 +80,28 @@ def _parted(line: str) -> Used:
         except ValueError:
             pass
     return line.strip(), None
+
+
+UNLISTED_FILE_NAME = ".unlisted"
+
+
+class Unlisted:
+    """The models of other programs that the user took off the list, in one folder: a source a line.
+
+    Pulling such a model lists it again, by a manifest of its own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / UNLISTED_FILE_NAME
+
+    def sources(self) -> frozenset[str]:
+        """The sources; none where the file cannot be read."""
+        try:
+            return frozenset(path_text(self._path.read_bytes()).splitlines())
+        except (OSError, ValueError):
+            return frozenset()
+
+    def add(self, source: str) -> None:
+        """Take a model off the list. Raises OSError."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_paths(self._path, "".join(f"{each}\n" for each in sorted({*self.sources(), source})))

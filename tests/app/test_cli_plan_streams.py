@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload import residency
 from edgeinfer.engine.offload.residency import Holding, stored
 from edgeinfer.engine.run.limits import limits_for, memory_need

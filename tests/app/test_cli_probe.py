@@ -13,11 +13,10 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app import machine_profile
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing import combination
 from edgeinfer.scheduling.machine.profile import DeviceRates, Link, Profile
-from edgeinfer.scheduling.machine.profile_toml import parse_profile, read_profile
+from edgeinfer.scheduling.machine.profile_file import parse_profile, read_profile
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import device, machine
 

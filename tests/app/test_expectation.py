@@ -26,8 +26,7 @@ from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.experience import Adjustment
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile

@@ -11,8 +11,7 @@ import pytest
 from edgeinfer.app import first_look, machine_profile
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing.racing.afterwards import Compared, Comparison
 from edgeinfer.engine.probing.racing.choosing import ChosenDevice
 from edgeinfer.errors import DeviceUnavailable

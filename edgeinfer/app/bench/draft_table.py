@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from edgeinfer.app.bench.columns import NONE, aligned
 from edgeinfer.app.bench.draft_figures import DraftFigures, DraftRow
+from edgeinfer.app.bench.table import NONE, aligned
 
 HEAD = (
     *("answers with drafts", "start", "questions", "speedup", "modelled", "tokens/step", "drafting", "slowest"),

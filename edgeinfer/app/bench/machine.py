@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 import psutil
 
 from edgeinfer.children import command, environment
-from edgeinfer.engine.measure.machine import machine_name
+from edgeinfer.engine.measure.profiles import machine_name
 
 PROBE_LIMIT_S = 120.0
 TRIES = 3

@@ -44,7 +44,7 @@ def probe(
     from edgeinfer.app.machine_profile import measured_profile
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.errors import BadSetting, EdgeInferError
-    from edgeinfer.scheduling.machine.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_file import profile_text
     from edgeinfer.settings import load_settings
 
     if out is not None and not out.parent.is_dir():
@@ -74,7 +74,7 @@ def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
     """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
     from edgeinfer.app.machine_profile import devices_profile, kept_devices
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.scheduling.machine.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_file import profile_text
     from edgeinfer.scheduling.machine.topology import read_topology
 
     names = load.device_names
@@ -92,7 +92,7 @@ def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
 
 def _write(profile: Profile, out: Path | None) -> None:
     from edgeinfer.errors import EdgeInferError
-    from edgeinfer.scheduling.machine.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_file import profile_text
 
     if out is not None:
         try:
@@ -113,7 +113,7 @@ def _record(profile: Profile, kept: Path | None) -> dict[str, object]:
     """The profile as JSON: the same tables and keys as the TOML file."""
     import tomllib
 
-    from edgeinfer.scheduling.machine.profile_writing import profile_text
+    from edgeinfer.scheduling.machine.profile_file import profile_text
 
     return {**tomllib.loads(profile_text(profile)), "path": None if kept is None else str(kept)}
 

@@ -48,8 +48,7 @@ class ExaminedMachine:
 
 def this_machine() -> ExaminedMachine:
     """The machine this process runs on."""
-    from edgeinfer.engine.measure.machine import fingerprint_of
-    from edgeinfer.engine.measure.profiles import ProfileStore
+    from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
     from edgeinfer.models.store import default_root
 
     topology, profiles, system = read_topology(), ProfileStore(), ThisSystem()

@@ -38,7 +38,7 @@ def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str
 def record(machine: ExaminedMachine, findings: Sequence[Finding]) -> dict[str, object]:
     """The same facts with stable keys; what is not known is null."""
     import edgeinfer
-    from edgeinfer.engine.measure.machine import machine_name
+    from edgeinfer.engine.measure.profiles import machine_name
 
     topology = machine.topology
     described = {

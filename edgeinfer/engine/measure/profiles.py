@@ -1,4 +1,4 @@
-"""Profiles that were measured here, kept as TOML files a person can read: one per machine.
+"""Profiles that were measured here, kept as TOML files a person can read: one per machine, named by its fingerprint.
 
 In: a topology or a profile. Out: the profile of the machine that the fingerprint names, if it was measured. A file that
 cannot be read counts as none and is measured again; one that cannot be written is left alone.
@@ -6,12 +6,15 @@ cannot be read counts as none and is measured again; one that cannot be written 
 
 from __future__ import annotations
 
+import hashlib
+import platform
 from contextlib import suppress
 from pathlib import Path
 
 from edgeinfer.engine.measure.experience import Experience
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.machine.topology import Topology
 from edgeinfer.temporary import write_whole
 
 
@@ -40,7 +43,7 @@ class ProfileStore:
 
     def find(self, fingerprint: str) -> Profile | None:
         """The profile of a machine; None where there is none that can be used."""
-        from edgeinfer.scheduling.machine.profile_toml import read_profile
+        from edgeinfer.scheduling.machine.profile_file import read_profile
 
         path = self.path(fingerprint)
         if not path.is_file():
@@ -52,17 +55,37 @@ class ProfileStore:
         return found if found.fingerprint == fingerprint else None
 
     def save(self, profile: Profile) -> Path | None:
-        """Keep a profile: others see all of it or what was there before.
+        """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
+        from edgeinfer.scheduling.machine.profile_file import profile_text
 
-        None where it cannot be written, or tomlkit is missing, which comes with the extras that need profiles.
-        """
-        from edgeinfer.scheduling.machine.profile_writing import profile_text
-
-        try:
-            text = profile_text(profile)
-        except ModuleNotFoundError:
-            return None
-        if not write_whole(self.path(profile.fingerprint), text):
+        if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
             return None
         self.forget_experience(profile.fingerprint)
         return self.path(profile.fingerprint)
+
+
+GIB = 1 << 30
+
+
+def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the processor calls itself."""
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Model") and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()
+
+
+def fingerprint_of(topology: Topology) -> str:
+    """16 hex digits: processor, its cores that may be used, caches, memory to the gigabyte, container's quota."""
+    cores = [(core.number, core.kind, core.node) for core in topology.cores]
+    facts = (
+        platform.system(),
+        machine_name(),
+        cores,
+        topology.quota,
+        topology.l3_bytes,
+        round(topology.total_bytes / GIB),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

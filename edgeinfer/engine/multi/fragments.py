@@ -1,7 +1,7 @@
-"""From tasks to what devices compile: the host's sections, and a fragment for each task elsewhere.
+"""From tasks to what devices compile: the host's sections, and a fragment for each task elsewhere, with its lane.
 
-In: a ModelSpec and its tasks. Out: a spec whose stages are the host's sections, and fragments. Each part has the KV
-layers of its own attention, numbered from 0; which layers they are is said beside.
+In: a ModelSpec and its tasks, an open device. Out: a spec whose stages are the host's sections, fragments, lanes. Each
+part has the KV layers of its own attention, numbered from 0; which layers they are is said beside.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.engine.multi.partition import LaneTask
+from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,26 @@ def _layers(ops: Iterable[Op]) -> list[int]:
 
 def _renumbered(op: Op, layers: list[int]) -> Op:
     return replace(op, layer=layers.index(op.layer)) if isinstance(op, StoreKV | Attention) else op
+
+
+def compiled_fragments(
+    device: Device, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress
+) -> list[FragmentLane]:
+    """A lane for each fragment; a device that shares its memory out among parts gets all of them at once.
+
+    Raises DeviceUnavailable for a device that takes no parts, and as devices do; nothing stays open then.
+    """
+    single, together = device.capabilities.fragments, device.capabilities.parts
+    if single is None:
+        raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
+    if together is not None:
+        return list(together.compile_fragments(fragments, file, limits, progress)) if fragments else []
+    lanes: list[FragmentLane] = []
+    try:
+        for fragment in fragments:
+            lanes.append(single.compile_fragment(fragment, file, limits, progress))
+    except BaseException:
+        for lane in lanes:
+            lane.close()
+        raise
+    return lanes

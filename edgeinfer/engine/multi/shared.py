@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.host import HostLane
-from edgeinfer.engine.multi.compiling import compiled_fragments
-from edgeinfer.engine.multi.fragments import fragment_of, host_part
+from edgeinfer.engine.multi.fragments import compiled_fragments, fragment_of, host_part
 from edgeinfer.engine.multi.order import turns_of
 from edgeinfer.engine.multi.partition import LaneTask, partition
 from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline

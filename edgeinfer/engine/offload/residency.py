@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.stored import OffloadedWeights, Prepacked
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
 from edgeinfer.engine.offload.firing import firing_of
 from edgeinfer.engine.run.limits import limits_with_states, memory_for_model, memory_need

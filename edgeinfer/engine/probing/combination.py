@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of, open_device
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
 from edgeinfer.engine.probing.exchange import measured_exchange
 from edgeinfer.engine.probing.link import measured_link

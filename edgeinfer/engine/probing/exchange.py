@@ -24,8 +24,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import Link
-from edgeinfer.scheduling.placement.granules import granule
-from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement, granule
 from edgeinfer.scheduling.placement.step_time import product_groups
 from edgeinfer.steps import Progress, no_progress
 

@@ -14,7 +14,7 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import StreamDecoder, Tokenizer
-from edgeinfer.models.text.overlap import overlap
+from edgeinfer.models.text.detokenizer import overlap
 
 
 class Waiter:

@@ -6,13 +6,14 @@ names, sizes and small descriptions only, opens no model and writes nothing; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
 from edgeinfer.registry import Registry
 
-PROGRAMS: Registry[OtherProgram] = Registry(__name__, "PROGRAM", "program", skip=("program", "walking"))
+PROGRAMS: Registry[OtherProgram] = Registry(__name__, "PROGRAM", "program", skip=("walking",))
 
 
 def models_elsewhere() -> Iterator[tuple[str, FoundModel]]:
@@ -23,3 +24,26 @@ def models_elsewhere() -> Iterator[tuple[str, FoundModel]]:
                 with suppress(OSError):
                     for found in program.models(folder.absolute()):
                         yield program.name, found
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model: its shards in order. `source` tells it from all others, `name` is what its program calls it."""
+
+    name: str
+    source: str
+    paths: tuple[Path, ...]
+    nbytes: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProgram:
+    """Another program that keeps models on this computer.
+
+    `folders`: where it may keep them, whether they are there or not. `models`: those in one folder; raises OSError.
+    """
+
+    name: str
+    folders: Callable[[], Sequence[Path]]
+    models: Callable[[Path], Iterator[FoundModel]]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
+from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of, model_files
 from edgeinfer.models.file_names import model_name, quant_of
 from edgeinfer.path_text import user_path

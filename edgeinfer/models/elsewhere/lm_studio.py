@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
+from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import model_files
 from edgeinfer.models.file_names import model_name
 from edgeinfer.models.json_config import JsonConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.elsewhere.program import FoundModel, OtherProgram
+from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of
 from edgeinfer.models.sources.ollama import NAME, PREFIX, blob_path, model_digest, ollama_folders, ollama_name
 

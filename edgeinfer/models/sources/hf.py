@@ -24,8 +24,7 @@ from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import receive
 from edgeinfer.models.file_names import model_name, quant_of, safe_file_name, shard_names
 from edgeinfer.models.gguf import HeaderIncomplete
-from edgeinfer.models.hub_client import client, hub_api, readable, require_client
-from edgeinfer.models.hub_progress import progress_bar_class
+from edgeinfer.models.hub_client import client, hub_api, progress_bar_class, readable, require_client
 from edgeinfer.models.sources.path import names_repository
 
 PREFIX = "hf:"

@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text a model was trained on.
+"""Chat templates: messages to the text a model was trained on, by the model's template or a fallback.
 
 In: the templates of a GGUF file, messages, tools. Out: text, special tokens included. A template is code from the
 model's file: it runs in a sandbox within limits of time and size, and fails with BadTemplate. What the system message
@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.errors import BadTemplate, EdgeInferError
-from edgeinfer.models.text.fallback_templates import fallback
 from edgeinfer.models.text.message import Message, plain
 from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
@@ -220,3 +219,27 @@ def _describe(error: Exception) -> str:
     line = getattr(error, "lineno", None)
     where = f" (line {line})" if isinstance(line, int) else ""
     return f"{type(error).__name__}: {str(error)[:300] or 'no details'}{where}"
+
+
+_TEXT = (
+    "{% macro text(content) %}{% if content is string %}{{ content }}{% elif content %}{% for part in content %}"
+    "{% if part.type != 'text' %}{{ raise_exception('this model reads text only') }}{% endif %}{{ part.text }}"
+    "{% endfor %}{% endif %}{% endmacro %}"
+)
+CHATML = (
+    _TEXT + "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + text(message.content) + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+PLAIN = (
+    _TEXT + "{% for message in messages %}{% if message.role == 'system' %}{{ text(message.content) + '\\n\\n' }}"
+    "{% else %}{{ message.role | capitalize + ': ' + text(message.content) + '\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+
+
+def fallback(vocabulary: Vocabulary) -> tuple[str, str]:
+    """The name ("chatml" or "plain") and the source of the template for a model without one."""
+    if {"<|im_start|>", "<|im_end|>"} <= {vocabulary.tokens[token] for token in vocabulary.special_ids()}:
+        return "chatml", CHATML
+    return "plain", PLAIN

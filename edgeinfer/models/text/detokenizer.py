@@ -1,4 +1,4 @@
-"""Token ids to text as a stream: whole characters as soon as they are complete.
+"""Token ids to text as a stream: whole characters as soon as they are complete; how much may begin a stop string.
 
 In: ids one at a time. Out: text. Bytes that can still become a character wait for the next token; bytes that cannot
 become U+FFFD, as Python's incremental UTF-8 decoder has it. Does not know how text is tokenized.
@@ -57,3 +57,9 @@ class StreamDecoder:
     def finish(self) -> str:
         """The text of bytes still waiting: U+FFFD for a character that never became whole."""
         return self._decoder.decode(b"", final=True)
+
+
+def overlap(text: str, awaited: str) -> int:
+    """How many characters at the end of a text begin the awaited one; fewer than all of it."""
+    longest = min(len(awaited) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if text.endswith(awaited[:n])), 0)

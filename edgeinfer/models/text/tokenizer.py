@@ -11,12 +11,11 @@ from typing import Protocol
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.text.byte_level import ByteLevelEncoder
-from edgeinfer.models.text.charsmap import KEY as CHARSMAP
 from edgeinfer.models.text.detokenizer import StreamDecoder
 from edgeinfer.models.text.pretokenizers import pre_tokenizer
 from edgeinfer.models.text.sentencepiece import SentencePieceEncoder
 from edgeinfer.models.text.special_tokens import SpecialTokens
-from edgeinfer.models.text.unigram import UnigramEncoder
+from edgeinfer.models.text.unigram import CHARSMAP, UnigramEncoder
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 from edgeinfer.models.text.word_piece import WordPieceEncoder
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.models.text.charsmap import KEY as CHARSMAP
-from edgeinfer.models.text.charsmap import check_charsmap
 from edgeinfer.models.text.vocabulary import Vocabulary
 
 SPACE = "▁"
+CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 
 
 class UnigramEncoder:
@@ -57,3 +56,32 @@ class UnigramEncoder:
     def piece(self, token: int) -> bytes:
         """The bytes that `token` stands for."""
         return self._tokens[token].replace(SPACE, " ").encode()
+
+
+UNIT_BYTES = 4
+IS_LEAF, HAS_LEAF, IS_FAR = 1 << 31, 1 << 8, 1 << 9
+LAST_BYTE = 0xFF
+
+
+def check_charsmap(charsmap: bytes) -> None:
+    """Raises BadGGUF where following the map's trie, whatever the text is, could lead outside of it or of its texts.
+
+    The map is the size of a trie, the trie (a double array of 32-bit units), and the texts that its leaves point into.
+    `tokenizers` trusts it: a unit that points outside ends the program there. Source: Aoe, An Efficient Digital Search
+    Algorithm by Using a Double-Array Structure (1989), in the form of Darts-clone.
+    """
+    import numpy as np  # whoever only tokenizes with other vocabularies does without
+
+    n_bytes = int.from_bytes(charsmap[:UNIT_BYTES], "little")
+    texts = charsmap[UNIT_BYTES + n_bytes :]
+    if len(charsmap) < UNIT_BYTES or not n_bytes or n_bytes % UNIT_BYTES or len(charsmap) < UNIT_BYTES + n_bytes:
+        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie is said to have {n_bytes} of its {len(charsmap)} bytes")
+    units = np.frombuffer(charsmap, "<u4", n_bytes // UNIT_BYTES, UNIT_BYTES)
+    nodes = np.union1d(0, np.flatnonzero(units & IS_LEAF == 0))  # the root is followed whatever it says
+    below = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & IS_FAR) >> 6)).astype(np.int64)
+    if int((below | LAST_BYTE).max(initial=LAST_BYTE)) >= len(units):
+        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points beyond its {len(units)} units")
+    leaves = units[below[units[nodes] & HAS_LEAF != 0]] & np.uint32(IS_LEAF - 1)
+    begins = np.append(np.frombuffer(texts, np.uint8) & 0xC0 != 0x80, True)  # of characters in UTF-8, and the end
+    if int(leaves.max(initial=0)) >= len(begins) or not begins[leaves].all():
+        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points to no beginning of a text")

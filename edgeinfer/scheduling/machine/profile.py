@@ -1,7 +1,7 @@
 """A machine as measured rates: what its cores, memory, disk and accelerators do in a second.
 
 In: numbers from a probe of this machine, or from a file about another one. Out: frozen records that costs are computed
-from. Knows neither how the numbers came about nor what a model is; `profile_toml` writes and reads them.
+from. Knows neither how the numbers came about nor what a model is; `profile_file` writes and reads them.
 """
 
 from __future__ import annotations

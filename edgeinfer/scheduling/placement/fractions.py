@@ -12,8 +12,8 @@ from math import inf
 
 from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES
 from edgeinfer.scheduling.cost.work import StageShape
-from edgeinfer.scheduling.placement.granules import granule
 from edgeinfer.scheduling.placement.lanes import NOISE, DeviceSeconds, balance
+from edgeinfer.scheduling.placement.placement import granule
 from edgeinfer.scheduling.placement.step_time import PassCosts, n_computed, product_groups
 
 WORTH_GRANULES = 4

@@ -1,6 +1,7 @@
 """Where the work of a model is placed: rows of matrices, attention and the rest, on devices.
 
-In: nothing. Out: the records that the planner makes, the simulator runs and the executor applies. Knows no times.
+In: rows of a matrix. Out: how finely it may be cut; the records that the planner makes, the simulator runs and the
+executor applies. Knows no times.
 """
 
 from __future__ import annotations
@@ -66,3 +67,17 @@ def all_on(work: ModelWork, device: str) -> Placement:
         products = tuple((RowRange(device, 0, product.n_rows),) for product in stage.shape.products)
         stages.append(StagePlacement(device, products, None if stage.shape.attention is None else device))
     return Placement(tuple(stages))
+
+
+PANEL_ROWS = 16
+"""Rows that kernels compute together."""
+LEAST_GRANULES = 64
+"""A matrix is cut at least so finely; small ones are cut within panels."""
+
+
+def granule(n_rows: int) -> int:
+    """Rows that stay together in a matrix of `n_rows`."""
+    size = PANEL_ROWS
+    while size > 1 and n_rows < size * LEAST_GRANULES:
+        size //= 2
+    return size

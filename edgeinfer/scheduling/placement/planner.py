@@ -17,9 +17,9 @@ from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.placement.allocation import Allocation, Allocator, Places
 from edgeinfer.scheduling.placement.budgets import Budgets, refusal
 from edgeinfer.scheduling.placement.fractions import Allowed, Fractions
-from edgeinfer.scheduling.placement.granules import granule
 from edgeinfer.scheduling.placement.homes import layered, moved, starts
 from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask, decode_step, timed_plan
+from edgeinfer.scheduling.placement.placement import granule
 from edgeinfer.scheduling.placement.polish import polished
 from edgeinfer.scheduling.placement.rows import Cut, placement_of
 from edgeinfer.scheduling.placement.step_time import PassCosts, bytes_read, product_groups

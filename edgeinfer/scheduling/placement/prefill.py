@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.machine.profile import CPU
-from edgeinfer.scheduling.placement.granules import granule
 from edgeinfer.scheduling.placement.machine_plan import PlanningTask
-from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement, granule
 from edgeinfer.scheduling.placement.step_time import attention_device, step_time
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)

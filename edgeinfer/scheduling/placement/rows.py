@@ -13,8 +13,7 @@ from typing import Literal
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
 from edgeinfer.scheduling.placement.allocation import AllocatedStages, Allocation, Places
 from edgeinfer.scheduling.placement.fractions import SplitOption
-from edgeinfer.scheduling.placement.granules import granule
-from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, StagePlacement
+from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, StagePlacement, granule
 from edgeinfer.scheduling.placement.step_time import product_groups
 
 WHOLE = 1 - 1e-6

@@ -1,16 +1,19 @@
-"""How much of the next pass each answer gets.
+"""How much of the next pass each answer gets, and in which order waiting answers begin.
 
-In: what answers want evaluated, and what passes take. Out: tokens by answer. Continuous batching with chunked prompts
-(Sarathi-Serve, Agrawal et al., arXiv 2403.02310): whoever is decoding goes on in every pass, prompts fill what is
-left of it. Here what is left is time: while answers are watched as they grow, a pass takes at most SLOWED times what it
-takes for those alone, so background work slows down rather than they do. Knows no tokens and no memory.
+In: what answers want evaluated, and what passes take; priorities and waits. Out: tokens by answer; ranks. Continuous
+batching with chunked prompts (Sarathi-Serve, Agrawal et al., arXiv 2403.02310): whoever is decoding goes on in every
+pass, prompts fill what is left of it. Here what is left is time: while answers are watched as they grow, a pass takes
+at most SLOWED times what it takes for those alone, so background work slows down rather than they do. Knows no tokens
+and no memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.serving.pace import Pace
 
 SLOWED = 1.7
@@ -109,3 +112,21 @@ def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prom
         return FIRST_CHUNK
     least_s = CHUNK_S if not n_watched else STALL_S if for_prompt else 0.0
     return pace.most_tokens(max(least_s, SLOWED * usual_s), room.max_tokens)
+
+
+Priority = Literal["interactive", "background"]
+
+AGED_S = 20.0
+"""A background answer that has waited so long counts as interactive."""
+
+
+def checked(priority: Priority) -> Priority:
+    """A priority. Raises BadSetting for one that there is not."""
+    if priority not in get_args(Priority):
+        raise BadSetting(f"priority cannot be {priority!r}: it must be {' or '.join(get_args(Priority))}")
+    return priority
+
+
+def rank(priority: Priority, waited_s: float) -> int:
+    """Lower ranks go first; of equal ones the one that came first."""
+    return 0 if priority == "interactive" or waited_s >= AGED_S else 1

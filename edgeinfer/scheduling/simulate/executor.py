@@ -1,15 +1,13 @@
-"""An executor that nothing runs: passes are submitted and waited for as on devices, on a virtual clock.
+"""Passes on a virtual clock: submitted and waited for as on devices, with no hardware.
 
 In: placements and passes. Out: the seconds each pass took and how long each device was busy, as a real executor would
-report them. Code that plans, balances and corrects predictions cannot tell it from a machine, so it can be driven with
-no hardware; `slowness` makes devices take longer than the profile says, as another program on them would.
+report them. `slowness` makes devices take longer than the profile says, as another program on them would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork
@@ -41,18 +39,6 @@ class PassReport:
         return sum(seconds for (name, _), seconds in self.spent_s.items() if name == resource)
 
 
-class PassExecutor(Protocol):
-    """What scheduling code asks of whatever runs passes."""
-
-    def submit(self, placement: Placement, step: Pass) -> SimulatedTicket:
-        """Begin a pass when the one before it has ended."""
-        ...
-
-    def wait(self, ticket: SimulatedTicket) -> PassReport:
-        """Wait until a pass has ended. Raises KeyError for one that was waited for before."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Submitted:
     first: int
@@ -61,7 +47,7 @@ class _Submitted:
 
 
 class VirtualExecutor:
-    """A `PassExecutor` on a virtual clock."""
+    """Passes on a virtual clock, one after the other."""
 
     def __init__(
         self,
@@ -87,7 +73,10 @@ class VirtualExecutor:
         return SimulatedTicket(self._n_passes)
 
     def wait(self, ticket: SimulatedTicket) -> PassReport:
-        """Move the clock to the end of a pass; a pass takes from the end of the one waited for before it."""
+        """Move the clock to the end of a pass; a pass takes from the end of the one waited for before it.
+
+        Raises KeyError for a pass that was waited for before.
+        """
         submitted = self._submitted.pop(ticket.number)
         began, self._ended = self._ended, self._clock.wait(submitted.ends)
         spent: dict[tuple[str, str], float] = {}

@@ -19,8 +19,7 @@ from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
 from edgeinfer.app.tui.widgets.model_detail import ModelDetail
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.look import HeaderLook
 from edgeinfer.models.store import STARTER_NAME, ModelStore

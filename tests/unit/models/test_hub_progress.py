@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.models.hub_progress import progress_bar_class
+from edgeinfer.models.hub_client import progress_bar_class
 
 
 def test_bytes_of_an_earlier_download_are_reported_without_a_rate() -> None:

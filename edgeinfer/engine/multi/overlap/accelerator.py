@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.multi.compiling import compiled_fragments
+from edgeinfer.engine.multi.fragments import compiled_fragments
 from edgeinfer.engine.multi.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.multi.overlap.parts import ModelParts
 from edgeinfer.engine.multi.overlap.rows import RowStore

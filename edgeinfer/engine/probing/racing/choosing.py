@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions, device_kinds
 from edgeinfer.engine.measure.idle import idle_share, is_busy
-from edgeinfer.engine.measure.machine import fingerprint_of
+from edgeinfer.engine.measure.profiles import fingerprint_of
 from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice, now_s
 from edgeinfer.engine.probing.racing.contest import Contestant, compare
 from edgeinfer.engine.probing.racing.contestant import ChildContestant, RacedModel

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.machine.profile import Profile
-from edgeinfer.scheduling.machine.profile_toml import read_profile
+from edgeinfer.scheduling.machine.profile_file import read_profile
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".toml"

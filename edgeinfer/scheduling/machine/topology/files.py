@@ -1,11 +1,12 @@
-"""The small text files of sysfs and procfs: numbers, lists of CPUs, sizes.
+"""The small text files of sysfs and procfs: numbers, lists of CPUs, sizes; what a process may use.
 
-In: paths or texts. Out: values; what is missing, unreadable or malformed is "", None or (). Knows no file by name.
+In: paths or texts. Out: values; what is missing, unreadable or malformed is "", None or ().
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 MOST_DIGITS = 4
@@ -61,3 +62,33 @@ def numbered(folder: Path, name: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(sorted(int(end) for end in ends if end.isdecimal() and len(end) <= MOST_DIGITS))
+
+
+def allowed_cpus(root: Path) -> tuple[int, ...]:
+    """The CPUs the process may run on."""
+    return parse_list(_fields(text_of(root / "proc/self/status")).get("Cpus_allowed_list", ""))
+
+
+def allowed_nodes(root: Path) -> tuple[int, ...]:
+    """The NUMA nodes the process may take memory from."""
+    return parse_list(_fields(text_of(root / "proc/self/status")).get("Mems_allowed_list", ""))
+
+
+def listed_cores(root: Path) -> dict[int, tuple[str, str] | None]:
+    """The online CPUs of `/proc/cpuinfo`, each with its package and core where they are told, as they are on x86."""
+    cores: dict[int, tuple[str, str] | None] = {}
+    for fields in _paragraphs(root):
+        if (cpu := parse_number(fields.get("processor", ""))) is not None and cpu >= 0:
+            package, core = fields.get("physical id"), fields.get("core id")
+            cores[cpu] = None if package is None or core is None else (package, core)
+    return cores
+
+
+def _paragraphs(root: Path) -> Iterator[dict[str, str]]:
+    for paragraph in text_of(root / "proc/cpuinfo").split("\n\n"):
+        yield _fields(paragraph)
+
+
+def _fields(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}

@@ -1,22 +1,30 @@
-"""Cores of a Linux machine, from sysfs and procfs, live or recorded.
+"""Cores, shared caches and NUMA nodes of a Linux machine, from sysfs and procfs, live or recorded.
 
-In: the root of a machine and the CPUs allowed. Out: a `Topology`. A container may see any part of these files or none:
-a CPU of which nothing is told is a core of its own, a cache of which nothing is told is not shared.
+In: the root of a machine and the CPUs allowed. Out: a `Topology`; every core belongs to exactly one node. A container
+may see any part of these files or none: a CPU of which nothing is told is a core of its own, a cache of which nothing
+is told is not shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.scheduling.machine.topology.caches import Level, read_caches
 from edgeinfer.scheduling.machine.topology.cgroups import read_cpuset, read_quota
-from edgeinfer.scheduling.machine.topology.files import list_of, number_of, numbered
+from edgeinfer.scheduling.machine.topology.files import (
+    allowed_cpus,
+    list_of,
+    listed_cores,
+    number_of,
+    numbered,
+    parse_number,
+    size_of,
+    text_of,
+)
 from edgeinfer.scheduling.machine.topology.kinds import kinds_by_capacity, kinds_by_clock, with_islands
 from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology, group_numbers
-from edgeinfer.scheduling.machine.topology.memory import read_memory
-from edgeinfer.scheduling.machine.topology.nodes import read_nodes
-from edgeinfer.scheduling.machine.topology.status import allowed_cpus, listed_cores
+from edgeinfer.scheduling.machine.topology.memory import MachineMemory, read_memory, read_node_memory
 
 CPUS = "sys/devices/system/cpu"
 Threads = tuple[int, ...]
@@ -133,3 +141,65 @@ def _cores(
 def _max_hz(folder: Path) -> float | None:
     kilohertz = number_of(folder / "cpufreq/cpuinfo_max_freq")
     return kilohertz * 1e3 if kilohertz and kilohertz > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The caches of one level: the sharers of each CPU's cache, none for a CPU without one, and the largest's size."""
+
+    sharers: Mapping[int, tuple[int, ...]]
+    n_bytes: int
+
+
+def read_caches(folder: Path, cpus: Iterable[int]) -> tuple[Level, Level]:
+    """The caches of level 2 and of level 3 of some CPUs, from `folder`/cpuN/cache.
+
+    CPUs that another one named as sharers of both its caches are not read: files are what takes time on large machines.
+    """
+    sharers: dict[int, dict[int, tuple[int, ...]]] = {2: {}, 3: {}}
+    sizes = {2: 0, 3: 0}
+    for cpu in cpus:
+        if cpu in sharers[2] and cpu in sharers[3]:
+            continue
+        caches = folder / f"cpu{cpu}/cache"
+        for index in numbered(caches, "index"):
+            cache = caches / f"index{index}"
+            level = number_of(cache / "level")
+            if level not in sharers or cpu in sharers[level]:
+                continue
+            group = list_of(cache / "shared_cpu_list")
+            group = group if cpu in group else (cpu,)
+            sizes[level] = max(sizes[level], size_of(cache / "size"))
+            sharers[level] |= {sharer: group for sharer in group if sharer not in sharers[level]}
+    return Level(sharers[2], sizes[2]), Level(sharers[3], sizes[3])
+
+
+def read_nodes(root: Path, cores: Sequence[int], whole: MachineMemory) -> tuple[Node, ...]:
+    """The nodes of a machine by number; a single one has the `whole` memory."""
+    memories = read_node_memory(root)
+    if len(memories) < 2:
+        memories = {min(memories, default=0): whole}
+    folders = {number: root / f"sys/devices/system/node/node{number}" for number in memories}
+    members: dict[int, list[int]] = {number: [] for number in memories}
+    node_of: dict[int, int] = {}
+    for number, folder in folders.items():
+        for cpu in list_of(folder / "cpulist"):
+            node_of.setdefault(cpu, number)
+    for core in cores:
+        members[node_of.get(core, min(members))].append(core)
+    return tuple(
+        Node(
+            number,
+            tuple(members[number]),
+            memories[number].total_bytes,
+            memories[number].available_bytes,
+            _distances(folder, len(folders)),
+        )
+        for number, folder in folders.items()
+    )
+
+
+def _distances(folder: Path, n_nodes: int) -> tuple[int, ...]:
+    distances = [parse_number(word) for word in text_of(folder / "distance").split()]
+    known = tuple(distance for distance in distances if distance is not None and distance > 0)
+    return known if len(known) == len(distances) == n_nodes else ()

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving
 
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.models.download.policy import DownloadPolicy
 from edgeinfer.models.store import ModelStore
 from edgeinfer.scheduling.machine.profile import Profile

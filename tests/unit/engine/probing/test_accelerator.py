@@ -9,8 +9,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.measure.machine import fingerprint_of
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.multi.choosing import choose
 from edgeinfer.engine.probing import accelerator, combination, exchange
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe, Amount

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from edgeinfer.engine.measure.machine import fingerprint_of, machine_name
+from edgeinfer.engine.measure.profiles import fingerprint_of, machine_name
 from edgeinfer.scheduling.machine.topology import read_topology
 
 

@@ -11,7 +11,7 @@ from edgeinfer.engine.measure.quiet import QuietMeter
 from edgeinfer.engine.probing import disk, memory, probe, rates
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.machine.profile import Curve, ProductRates
-from edgeinfer.scheduling.machine.profile_toml import parse_profile, profile_text
+from edgeinfer.scheduling.machine.profile_file import parse_profile, profile_text
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import no_progress
 

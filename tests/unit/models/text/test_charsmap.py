@@ -12,7 +12,7 @@ from tokenizers import normalizers
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer, vocabulary_of
-from edgeinfer.models.text.charsmap import KEY, check_charsmap
+from edgeinfer.models.text.unigram import CHARSMAP, check_charsmap
 from tests.golden.goldens import DATA
 
 CHANGES = {"ﬁ": "fi", "½": "1⁄2", "Ω": "Ω", "é": "é"}
@@ -127,4 +127,4 @@ def test_a_file_with_a_broken_map_is_refused(charsmap: np.ndarray, reason: str) 
     with GGUFFile.open(RERANKER) as file:
         vocabulary = vocabulary_of(file.metadata)
     with pytest.raises(BadGGUF, match=reason):
-        Tokenizer.with_vocabulary(vocabulary, Metadata({KEY: charsmap}))  # type: ignore[arg-type]
+        Tokenizer.with_vocabulary(vocabulary, Metadata({CHARSMAP: charsmap}))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.cost.seconds import DeviceCost
 from edgeinfer.scheduling.cost.work import MatMulWork
 from edgeinfer.scheduling.machine.catalogue import FOLDER, machine_names, machine_profile
-from edgeinfer.scheduling.machine.profile_toml import parse_profile, profile_text
+from edgeinfer.scheduling.machine.profile_file import parse_profile, profile_text
 
 WANTED = {"t4-xeon8", "a10-16core", "rtx4060-laptop", "arc-laptop", "xeon-2node", "raspberry-pi-5", "cloud-2core"}
 DATA_SHEET_GB_S = {

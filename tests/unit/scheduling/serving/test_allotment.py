@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.scheduling.serving.allotment import (
+    AGED_S,
     CHUNK_S,
     LEAST_CHUNK,
     PATIENCE,
@@ -17,9 +18,9 @@ from edgeinfer.scheduling.serving.allotment import (
     PassRoom,
     Wish,
     allot,
+    rank,
 )
 from edgeinfer.scheduling.serving.pace import Pace
-from edgeinfer.scheduling.serving.priority import AGED_S, rank
 
 MEASURED = {1: 2.2e-3, 2: 2.75e-3, 4: 3.85e-3, 5: 4.4e-3, 8: 6.04e-3, 16: 7.5e-3, 32: 13.7e-3, 64: 29.5e-3, 128: 47e-3}
 """Seconds of passes of SmolLM2-135M Q4_1 over tokens of several sequences, two cores with AMX."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.machine.profile import Profile
-from edgeinfer.scheduling.machine.profile_toml import parse_profile, profile_text, read_profile
+from edgeinfer.scheduling.machine.profile_file import parse_profile, profile_text, read_profile
 from tests.unit.scheduling.profiles import PROFILES
 
 SMALL = """
@@ -84,10 +84,16 @@ def test_units_become_plain_ones(tmp_path):
         ("version = 1", "version = 2", "version", "reads version 1"),
         ("version = 1\n", "", "version", "whole number"),
         ('name = "box"', "name = 3", "name", "text"),
-        ('name = "cpu"', 'name = "gpu"', "devices are called gpu, gpu", "'cpu' is wanted first"),
+        ('name = "cpu"', 'name = "gpu"', "devices are called gpu, gpu", "the first must be 'cpu'"),
         ("depth = 4", "depth = 0", "depth", "from 1"),
         ("depth = 4", "depth = 4.5", "depth", "whole number"),
-        ("link =", "node =", "device 2", "'node'"),
+        ("link =", "node =", "device 2", "node cannot be"),
+        (
+            "link =",
+            "core = [{ number = 0, read_gb_s = 3 }]\nlink =",
+            "device 2",
+            "'core' cannot belong to the device 'gpu'",
+        ),
         ("attention = [{", "attention = [3, {", "attention 1", "a table with head_width"),
         ('product."*" = { bytes_per_weight = 0.5625, madd_g_s = 100 }', "product = 3", "product", "a table for each"),
         ("op_us = 5", "op_us = -1e-9", "op_us", "from 0"),
