@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.measure.experience import Adjustment
+    from edgeinfer.engine.measure.calibration import Adjustment
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.machine.profile import Profile
 
@@ -49,7 +49,7 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
     )
 
 
-def note_experience(llm: LLM, stats: Stats) -> None:
+def note_for_calibration(llm: LLM, stats: Stats) -> None:
     """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
     from edgeinfer.engine.measure.profiles import ProfileStore
 
@@ -57,13 +57,13 @@ def note_experience(llm: LLM, stats: Stats) -> None:
     if found is None:
         return
     profile, read_s, made_s = found
-    experience = ProfileStore().experience(profile.fingerprint, streams=llm.telemetry.streamed is not None)
+    calibration = ProfileStore().calibration(profile.fingerprint, streams=llm.telemetry.streamed is not None)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
     if n_read > 0 and stats.prefill_tok_s:
-        experience.note_prompt(n_read, read_s, n_read / stats.prefill_tok_s, is_first=stats.is_first)
+        calibration.note_prompt(n_read, read_s, n_read / stats.prefill_tok_s, is_first=stats.is_first)
     if n_made >= MADE_MIN and stats.plain_tok_s:
-        experience.note_tokens(made_s / n_made, 1 / stats.plain_tok_s, stats.step_s)
-    experience.save()
+        calibration.note_tokens(made_s / n_made, 1 / stats.plain_tok_s, stats.step_s)
+    calibration.save()
 
 
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
@@ -129,7 +129,7 @@ def adjustment_of(profile: Profile, *, streams: bool = False, is_first: bool = T
     """
     from edgeinfer.engine.measure.profiles import ProfileStore
 
-    return ProfileStore().experience(profile.fingerprint, streams=streams).adjustment(is_first=is_first)
+    return ProfileStore().calibration(profile.fingerprint, streams=streams).adjustment(is_first=is_first)
 
 
 def expectation_lines(

@@ -94,14 +94,14 @@ def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None
 
 def record_speed(llm: LLM, stats: Stats) -> None:
     """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
-    from edgeinfer.app.expectation import note_experience
+    from edgeinfer.app.expectation import note_for_calibration
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
     from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
     facts = llm.info
     if llm.telemetry.device != facts.device or facts.approx is not None:
         return  # an answer that two devices gave measures neither, one of another model not this one
-    note_experience(llm, stats)
+    note_for_calibration(llm, stats)
     if llm.telemetry.streamed is not None:
         return  # what a plan shows as measured is of models in memory
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
-from edgeinfer.engine.measure.experience import Adjustment
+from edgeinfer.engine.measure.calibration import Adjustment
 from edgeinfer.engine.multi.choosing import N_DECODED, N_PROMPT
 from edgeinfer.engine.run.staffing import CorePlans, core_plans, worker_pools_of
 from edgeinfer.errors import BadSetting, UnknownKey

@@ -100,10 +100,10 @@ def test_a_rate_of_other_prompts_than_the_predicted_one_says_of_how_many_tokens(
 def test_a_plan_says_whether_answers_have_corrected_it(tiny):
     assert "no answer was measured here yet" in run("-m", str(tiny)).stdout
     before = planned("-m", str(tiny))["predicted"]
-    experience = ProfileStore().experience(fingerprint_of(read_topology()))
-    experience.note_prompt(40, 0.001, 0.051, is_first=True)
-    experience.note_tokens(0.001, 0.003, 0.002)
-    experience.save()
+    calibration = ProfileStore().calibration(fingerprint_of(read_topology()))
+    calibration.note_prompt(40, 0.001, 0.051, is_first=True)
+    calibration.note_tokens(0.001, 0.003, 0.002)
+    calibration.save()
     after = planned("-m", str(tiny))["predicted"]
     assert after["ttft_s"] == pytest.approx(before["ttft_s"] + 0.05)
     assert after["prefill_tok_s"] == pytest.approx(511 / after["ttft_s"])

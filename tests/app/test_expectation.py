@@ -18,14 +18,14 @@ from edgeinfer.app.expectation import (
     adjustment_of,
     expectation_lines,
     expected_of,
-    note_experience,
+    note_for_calibration,
     worker_lines,
 )
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.measure.experience import Adjustment
+from edgeinfer.engine.measure.calibration import Adjustment
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.models.gguf import GGUFFile
@@ -98,7 +98,7 @@ def test_an_answer_is_predicted_for_the_cores_that_gave_it(llm: LLM, profile: Pr
 def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile) -> None:
     first = expected_of(llm, STATS)
     for _ in range(3):
-        note_experience(llm, STATS)
+        note_for_calibration(llm, STATS)
     adjustment = adjustment_of(profile)
     again = expected_of(llm, STATS)
     assert first is not None
@@ -120,7 +120,7 @@ def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, pr
 
 def test_short_answers_correct_nothing_and_short_prompts_no_factor(llm: LLM, profile: Profile) -> None:
     for _ in range(5):
-        note_experience(llm, replace(STATS, n_prompt=100, n_generated=10))
+        note_for_calibration(llm, replace(STATS, n_prompt=100, n_generated=10))
     assert replace(adjustment_of(profile, is_first=False), begin_s=None) == Adjustment()
 
 
@@ -132,7 +132,7 @@ def test_a_short_prompt_is_predicted_once_one_was_measured_and_for_its_own_lengt
     (line,) = expectation_lines(expected, first)
     assert "prompt" not in line
     assert "by passes alone" in line
-    note_experience(llm, first)
+    note_for_calibration(llm, first)
     expected = expected_of(llm, first)
     assert expected is not None
     assert expected.prefill_tok_s == pytest.approx(500.0, rel=1e-3)
@@ -150,8 +150,8 @@ def test_a_short_prompt_is_predicted_once_one_was_measured_and_for_its_own_lengt
 
 def test_one_model_on_one_machine_has_one_prediction_whoever_shows_it(llm: LLM, profile: Profile) -> None:
     for _ in range(3):
-        note_experience(llm, replace(STATS, step_s=0.001, is_first=True))
-    note_experience(llm, replace(STATS, n_prompt=30, is_first=True))
+        note_for_calibration(llm, replace(STATS, step_s=0.001, is_first=True))
+    note_for_calibration(llm, replace(STATS, n_prompt=30, is_first=True))
     adjustment = adjustment_of(profile)
     assert None not in (adjustment.begin_s, adjustment.step_s)
     path = llm.info.path
@@ -172,7 +172,7 @@ def test_without_a_profile_there_is_nothing_to_say(llm: LLM) -> None:
     assert expected_of(llm, STATS) is None
     (line,) = expectation_lines(None, STATS)
     assert "edgeinfer probe" in line
-    note_experience(llm, STATS)
+    note_for_calibration(llm, STATS)
 
 
 def test_the_command_that_measures_a_device_is_named(home: Path) -> None:

@@ -5,11 +5,13 @@ In: `DraftFigures`. Out: lines of text, or a dict that `json` can write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from edgeinfer.app.bench.draft_figures import DraftFigures, DraftRow
-from edgeinfer.app.bench.table import NONE, aligned
+
+NONE = "–"
+"""Stands for what was not measured."""
 
 HEAD = (
     *("answers with drafts", "start", "questions", "speedup", "modelled", "tokens/step", "drafting", "slowest"),
@@ -60,3 +62,14 @@ def _cells(row: DraftRow) -> tuple[str, ...]:
 
 def _times(value: float | None) -> str:
     return NONE if value is None else f"{value:.2f}×"
+
+
+def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Cells in columns: the first two to the left, numbers to the right."""
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    for row in table:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from edgeinfer.app.bench import draft_table
+from edgeinfer.app.bench.draft_table import NONE, aligned
 from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.record import BenchModel
@@ -114,18 +115,3 @@ def _number(value: float | None) -> str:
 
 def _range(spread: Spread) -> str:
     return f"({_number(spread.min)} to {_number(spread.max)})"
-
-
-NONE = "–"
-"""Stands for what was not measured."""
-
-
-def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Cells in columns: the first two to the left, numbers to the right."""
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-    for row in table:
-        cells = [
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()

@@ -11,7 +11,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
-from edgeinfer.engine.measure.experience import Experience
+from edgeinfer.engine.measure.calibration import PredictionCalibration
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.machine.topology import Topology
@@ -32,11 +32,11 @@ class ProfileStore:
         """Where the profile of a machine is kept."""
         return self.folder / f"{fingerprint}.toml"
 
-    def experience(self, fingerprint: str, *, streams: bool = False) -> Experience:
+    def calibration(self, fingerprint: str, *, streams: bool = False) -> PredictionCalibration:
         """What answers took on a machine, beside what its profile predicts; of models that stream apart."""
-        return Experience(self.folder / f"{fingerprint}.experience.json", streams=streams)
+        return PredictionCalibration(self.folder / f"{fingerprint}.experience.json", streams=streams)
 
-    def forget_experience(self, fingerprint: str) -> None:
+    def forget_calibration(self, fingerprint: str) -> None:
         """A new profile begins without corrections of an old one."""
         with suppress(OSError):
             (self.folder / f"{fingerprint}.experience.json").unlink()
@@ -60,7 +60,7 @@ class ProfileStore:
 
         if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
             return None
-        self.forget_experience(profile.fingerprint)
+        self.forget_calibration(profile.fingerprint)
         return self.path(profile.fingerprint)
 
 

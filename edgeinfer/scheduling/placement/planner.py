@@ -16,8 +16,8 @@ from dataclasses import replace
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.placement.allocation import Allocation, Allocator, Places
 from edgeinfer.scheduling.placement.budgets import Budgets, refusal
+from edgeinfer.scheduling.placement.candidates import layered, moved, starts
 from edgeinfer.scheduling.placement.fractions import Allowed, Fractions
-from edgeinfer.scheduling.placement.homes import layered, moved, starts
 from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask, decode_step, timed_plan
 from edgeinfer.scheduling.placement.placement import granule
 from edgeinfer.scheduling.placement.polish import polished

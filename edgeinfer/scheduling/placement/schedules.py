@@ -13,8 +13,8 @@ from types import MappingProxyType
 from edgeinfer.errors import DoesNotFit, UnknownKey
 from edgeinfer.scheduling.placement.allocation import Places
 from edgeinfer.scheduling.placement.budgets import Budgets, refusal
+from edgeinfer.scheduling.placement.candidates import by_speed, cached_as_it_fits, spread, whole_layers
 from edgeinfer.scheduling.placement.fractions import Allowed, Fractions, SplitOption
-from edgeinfer.scheduling.placement.homes import by_speed, cached_as_it_fits, spread, whole_layers
 from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask, timed_plan
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
 from edgeinfer.scheduling.placement.planner import even_footprints, plan, searched

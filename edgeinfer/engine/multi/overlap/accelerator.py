@@ -1,7 +1,7 @@
 """The accelerator's parts of a model: products of all tokens, and attention of those whose keys and values it keeps.
 
-In: flights that enter a part together. Out: their rows in the row store, or their logits. Each part is submitted and
-waited for; what else goes on meanwhile is not its business.
+In: in-flight batches that enter a part together. Out: their rows in the row store, or their logits. Each part is
+submitted and waited for; what else goes on meanwhile is not its business.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.multi.fragments import compiled_fragments
-from edgeinfer.engine.multi.overlap.flights import Companies, Company, Flight
+from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch, MicroBatch, MicroBatches
 from edgeinfer.engine.multi.overlap.parts import ModelParts
 from edgeinfer.engine.multi.overlap.rows import RowStore
 from edgeinfer.engine.multi.timeline import DeviceSpan
@@ -42,7 +42,7 @@ class Accelerator:
         self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[DeviceSpan] = []
         self._products: list[FragmentLane] = []
-        self._entering, self._attending = Companies(limits), Companies(limits)
+        self._entering, self._attending = MicroBatches(limits), MicroBatches(limits)
         self.memory = ResidentMemory()
         try:
             self._products += compiled_fragments(device, parts.products, file, _without_cache(limits), progress)
@@ -64,41 +64,41 @@ class Accelerator:
     def resident_bytes(self) -> int:
         return self.memory.resident_bytes + sum(lane.resident_bytes for lane in self._products)
 
-    def products(self, flights: Sequence[Flight]) -> None:
-        """Flights of one stage go through its products, and are at the next stage or have their logits.
+    def products(self, flights: Sequence[InFlightBatch]) -> None:
+        """In-flight batches of one stage go through its products, and are at the next stage or have their logits.
 
         Raises DeviceFailed.
         """
         if flights[0].stage == self._parts.n_layers:
             self._head(flights)
         else:
-            for company in self._entering.of(flights):
-                self._store.scatter(self._through(company), company.rows)
+            for micro_batch in self._entering.of(flights):
+                self._store.scatter(self._through(micro_batch), micro_batch.rows)
         for flight in flights:
             flight.stage += 1
 
-    def _head(self, flights: Sequence[Flight]) -> None:
+    def _head(self, flights: Sequence[InFlightBatch]) -> None:
         """The last part, for those of which any logits are wanted."""
         wanted = [flight for flight in flights if flight.n_outputs]
-        for company in self._entering.of(wanted):
-            logits = self._through(company)[self._parts.logits]
-            for flight, first, stop in company.outputs():
+        for micro_batch in self._entering.of(wanted):
+            logits = self._through(micro_batch)[self._parts.logits]
+            for flight, first, stop in micro_batch.outputs():
                 flight.logits = logits[first:stop].copy()
         for flight in flights:
             if flight.logits is None:
                 flight.logits = np.zeros((0, self._n_vocab), np.float32)
 
-    def _through(self, company: Company) -> Mapping[str, Floats]:
-        stage = company.flights[0].stage
-        fragment, step = self._parts.products[stage], company.plain(self._limits.n_context)
-        return self._run(self._products[stage], fragment, step, self._store.gather(fragment.inputs, company.rows))
+    def _through(self, micro_batch: MicroBatch) -> Mapping[str, Floats]:
+        stage = micro_batch.flights[0].stage
+        fragment, step = self._parts.products[stage], micro_batch.plain(self._limits.n_context)
+        return self._run(self._products[stage], fragment, step, self._store.gather(fragment.inputs, micro_batch.rows))
 
-    def attention(self, layer: int, flights: Sequence[Flight]) -> None:
-        """Attention of a layer for resident flights. Raises DeviceFailed."""
+    def attention(self, layer: int, flights: Sequence[InFlightBatch]) -> None:
+        """Attention of a layer for resident in-flight batches. Raises DeviceFailed."""
         fragment, lane = self._parts.attentions[layer], self.memory.lanes[layer]
-        for company in self._attending.of(flights):
-            inputs = self._store.gather(fragment.inputs, company.rows)
-            self._store.scatter(self._run(lane, fragment, company.attending(), inputs), company.rows)
+        for micro_batch in self._attending.of(flights):
+            inputs = self._store.gather(fragment.inputs, micro_batch.rows)
+            self._store.scatter(self._run(lane, fragment, micro_batch.attending(), inputs), micro_batch.rows)
 
     def _run(
         self, lane: FragmentLane, fragment: Fragment, step: Step, inputs: Mapping[str, Floats]
@@ -116,7 +116,7 @@ class Accelerator:
         return spans
 
     def forget(self) -> None:
-        """Hold on to no flights."""
+        """Hold on to no in-flight batches."""
         self._entering.forget()
         self._attending.forget()
 

@@ -1,8 +1,8 @@
-"""The host's attention, on a thread of its own: nobody waits for it who does not want to.
+"""The host's attention, on a thread of its own: the caller need not wait for it.
 
-In: a layer, the step of the flights it is for, rows of queries, keys and values. Out: rows of results, when they are
-there. One job after the other, in the order in which they were sent, so that what a job stores is never older than what
-lies there. Sleeps when there is nothing to do. Knows no schedule.
+In: a layer, the step of the in-flight batches it is for, rows of queries, keys and values. Out: rows of results, when
+they are there. One job after the other, in the order in which they were sent, so that what a job stores is never older
+than what lies there. Sleeps when there is nothing to do. Knows no schedule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.host import HostLane
-from edgeinfer.engine.multi.overlap.flights import Company
+from edgeinfer.engine.multi.overlap.micro_batches import MicroBatch
 from edgeinfer.engine.multi.overlap.parts import HOST, Exchange
 from edgeinfer.engine.multi.timeline import DeviceSpan
 from edgeinfer.errors import DeviceFailed, EngineClosed
@@ -27,10 +27,10 @@ from edgeinfer.graph.step import Floats, Int32s, Step
 
 @dataclass(slots=True)
 class AttentionJob:
-    """Attention of a layer for flights that were sent together. `made`: float32[T, width]; `failure`: why it is not."""
+    """Attention of a layer for a micro-batch. `made`: float32[T, width]; `failure`: why it could not be computed."""
 
     layer: int
-    company: Company
+    micro_batch: MicroBatch
     step: Step
     inputs: Mapping[str, Floats]
     made: Floats | None = None

@@ -19,10 +19,10 @@ from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi.overlap.choosing import Choosing
-from edgeinfer.engine.multi.overlap.flights import Flight
-from edgeinfer.engine.multi.overlap.homes import Home, Homes
+from edgeinfer.engine.multi.overlap.kv_partitions import KVPartition, KVPartitions
+from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch
 from edgeinfer.engine.multi.overlap.pair import Pair
-from edgeinfer.engine.multi.overlap.traffic import BatchPiece, SequenceTracker, cut, whole
+from edgeinfer.engine.multi.overlap.sequence_tracker import BatchPiece, SequenceTracker, cut, whole
 from edgeinfer.engine.multi.timeline import StepTimeline
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
 from edgeinfer.engine.run.executor import MAGIC, Executor
@@ -39,9 +39,9 @@ from edgeinfer.steps import Progress, no_progress
 class OverlapExecutor:
     """Runs one model on an accelerator and the CPU; owns both, use it with `with` or `close()`.
 
-    A sequence gets its home when it is created and keeps it until it is freed: keys and values are not moved between
-    homes, whose forms differ from device to device. Truncating, branching, restoring or freeing a sequence breaks off
-    what is under way of it; a device that fails breaks off everything.
+    A sequence gets its KV partition when it is created and keeps it until it is freed: keys and values are not moved
+    between KV partitions, whose forms differ from device to device. Truncating, branching, restoring or freeing a
+    sequence breaks off what is under way of it; a device that fails breaks off everything.
     """
 
     batch_invariant = False
@@ -57,7 +57,7 @@ class OverlapExecutor:
         notices: tuple[str, ...] = (),
         spare_pages: int = 0,
     ) -> None:
-        """`options`: of the CPU. `power_limiter`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
+        """`options`: of the CPU. `power_limiter`: None for no limit. `spare_pages`: `n_spare` of `KVPartitions`."""
         self.limits = replace(pair.offloaded, n_pages=pair.resident.n_pages + pair.offloaded.n_pages)
         self.device, self.notices = pair.name, notices
         self.n_workers = 1 if options is None else options.n_workers or 1
@@ -65,13 +65,13 @@ class OverlapExecutor:
         self._options, self._fingerprint, self._choosing = options, fingerprint, choosing
         self._pair: Pair | None = pair
         n_context, memory = self.limits.n_context, pair.accelerator.memory
-        self._homes = Homes(
-            Home("accelerator", memory, pair.resident.n_pages, n_context),
-            Home("memory", pair.host, pair.offloaded.n_pages, n_context),
+        self._kv_partitions = KVPartitions(
+            KVPartition("accelerator", memory, pair.resident.n_pages, n_context),
+            KVPartition("memory", pair.host, pair.offloaded.n_pages, n_context),
             n_context,
             spare_pages,
         )
-        self._traffic = SequenceTracker(self._homes, pair.store)
+        self._tracker = SequenceTracker(self._kv_partitions, pair.store)
         self.timeline = StepTimeline((), 0.0, 0.0)
         """When each device worked: spans that ended in the last pass, of which the CPU may have begun some before."""
         self.tallies: dict[Schedule, Tally] = {}
@@ -111,7 +111,7 @@ class OverlapExecutor:
 
     @property
     def n_free_pages(self) -> int:
-        return self._homes.n_free_pages
+        return self._kv_partitions.n_free_pages
 
     @property
     def peaks(self) -> Floats | None:
@@ -125,11 +125,11 @@ class OverlapExecutor:
     @property
     def in_flight(self) -> frozenset[int]:
         """Sequences whose batch is under way."""
-        return self._traffic.sequences
+        return self._tracker.sequences
 
     def is_resident(self, sequence: int) -> bool:
         """Whether a sequence's keys and values are on the accelerator."""
-        return self._homes.place_of(sequence).home is self._homes.resident
+        return self._kv_partitions.place_of(sequence).kv_partition is self._kv_partitions.resident
 
     def use(self, schedule: str) -> None:
         """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
@@ -137,40 +137,40 @@ class OverlapExecutor:
 
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""
-        return self._homes.create(n_tokens)
+        return self._kv_partitions.create(n_tokens)
 
     def branch(self, sequence: int) -> int:
-        """A new sequence that starts with the same cached tokens, in the same home."""
-        self._traffic.break_off(sequence)
-        return self._homes.branch(sequence)
+        """A new sequence that starts with the same cached tokens, in the same KV partition."""
+        self._tracker.break_off(sequence)
+        return self._kv_partitions.branch(sequence)
 
     def free(self, sequence: int) -> None:
         """Forget a sequence and give back its pages."""
-        self._traffic.break_off(sequence)
-        self._homes.free(sequence)
+        self._tracker.break_off(sequence)
+        self._kv_partitions.free(sequence)
 
     def truncate(self, sequence: int, n_cached: int) -> int:
         """Forget everything of a sequence from position n_cached on; how many tokens are left."""
-        self._traffic.break_off(sequence)
-        place = self._homes.place_of(sequence)
-        return place.home.cache.truncate(place.number, n_cached)
+        self._tracker.break_off(sequence)
+        place = self._kv_partitions.place_of(sequence)
+        return place.kv_partition.cache.truncate(place.number, n_cached)
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""
-        place = self._homes.place_of(sequence)
-        return place.home.cache.n_cached(place.number)
+        place = self._kv_partitions.place_of(sequence)
+        return place.kv_partition.cache.n_cached(place.number)
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Attention of both homes runs at the same time; batches of other sequences stay under way where they are. Raises
-        ContextOverflow or DoesNotFit before anything is computed, DeviceFailed.
+        Attention of both KV partitions runs at the same time; batches of other sequences stay under way where they are.
+        Raises ContextOverflow or DoesNotFit before anything is computed, DeviceFailed.
         """
         pair, pieces = self._begin(), cut(batch)
         flights = self._start(pieces)
         with self._watched(pair):
             pair.passes.lockstep([flights])
-        logits = [(flight, flight.logits) for flight in self._traffic.land(flights) if flight.logits is not None]
+        logits = [(flight, flight.logits) for flight in self._tracker.land(flights) if flight.logits is not None]
         if len(logits) == 1:
             return logits[0][1]
         joined = np.zeros((len(batch.outputs), pair.n_vocab), np.float32)
@@ -186,7 +186,7 @@ class OverlapExecutor:
         """
         pair = self._begin()
         self._start([whole(batch) for batch in batches])
-        resident, offloaded = self._traffic.flights(resident=True), self._traffic.flights(resident=False)
+        resident, offloaded = self._tracker.flights(resident=True), self._tracker.flights(resident=False)
         if not resident and not offloaded:
             return {}
         choice = self._choosing.next(_group(resident), _group(offloaded))
@@ -195,50 +195,54 @@ class OverlapExecutor:
         with self._watched(pair):
             _run(pair, choice, resident, offloaded)
         self._count(choice, (_travelled(flights) - before) / pair.passes.n_stages)
-        landed = self._traffic.land(flights)
+        landed = self._tracker.land(flights)
         return {flight.sequence: flight.logits for flight in landed if flight.logits is not None}
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
-        self._traffic.commit(sequence, path)
+        self._tracker.commit(sequence, path)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
         self._open()
-        self._traffic.break_off(sequence)
-        place = self._homes.place_of(sequence)
-        place.home.fill(place.number, n_tokens, None)
+        self._tracker.break_off(sequence)
+        place = self._kv_partitions.place_of(sequence)
+        place.kv_partition.fill(place.number, n_tokens, None)
 
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model on the same devices."""
         self._open()
-        place = self._homes.place_of(sequence)
-        header = {**self._identity(place.home), "n_tokens": place.home.cache.n_cached(place.number)}
-        return seal(MAGIC, header, place.home.read(place.number))
+        place = self._kv_partitions.place_of(sequence)
+        header = {**self._identity(place.kv_partition), "n_tokens": place.kv_partition.cache.n_cached(place.number)}
+        return seal(MAGIC, header, place.kv_partition.read(place.number))
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state, in the home that the state comes from.
+        """Replace what is cached of a sequence by a saved state, in the KV partition that the state comes from.
 
         Raises EdgeInferError when the state is damaged or of another model, device or kv, and leaves the sequence as it
-        was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty, or as it was in its home.
+        was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty, or as it was in its KV partition.
         """
         self._open()
         header, body = unseal(MAGIC, state, "the saved state")
-        home = self._homes.resident if header.get("home") == self._homes.resident.name else self._homes.offloaded
-        check_same(header, self._identity(home))
-        self._traffic.break_off(sequence)
-        self._homes.settle(sequence, home)
-        home.fill(self._homes.place_of(sequence).number, int(str(header["n_tokens"])), body)
+        kv_partition = (
+            self._kv_partitions.resident
+            if header.get("home") == self._kv_partitions.resident.name
+            else self._kv_partitions.offloaded
+        )
+        check_same(header, self._identity(kv_partition))
+        self._tracker.break_off(sequence)
+        self._kv_partitions.settle(sequence, kv_partition)
+        kv_partition.fill(self._kv_partitions.place_of(sequence).number, int(str(header["n_tokens"])), body)
 
-    def _identity(self, home: Home) -> dict[str, str | int]:
-        """What a saved state must agree in with this executor and one of its homes."""
+    def _identity(self, kv_partition: KVPartition) -> dict[str, str | int]:
+        """What a saved state must agree in with this executor and one of its KV partitions."""
         return {
             "model": self._fingerprint,
             "device": self.device,
             "kv": self.limits.kv,
             "page_tokens": PAGE,
-            "page_bytes": home.page_bytes(),
-            "home": home.name,
+            "page_bytes": kv_partition.page_bytes(),
+            "home": kv_partition.name,
         }
 
     def _open(self) -> Pair:
@@ -249,18 +253,18 @@ class OverlapExecutor:
     def _begin(self) -> Pair:
         """Before each pass: what was not committed is forgotten, and the CPU uses what it may."""
         pair = self._open()
-        self._traffic.discard_pending()
+        self._tracker.discard_pending()
         self.power_limiter.look()
         pair.host.use(self.power_limiter.policy.most_workers)
         return pair
 
-    def _start(self, pieces: Sequence[BatchPiece]) -> list[Flight]:
+    def _start(self, pieces: Sequence[BatchPiece]) -> list[InFlightBatch]:
         for piece in pieces:
             if len(piece.members) > self.limits.max_tokens or len(piece.batch.outputs) > self.limits.max_outputs:
                 raise ValueError(
                     f"a batch has at most {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs"
                 )
-        return self._traffic.start(pieces)
+        return self._tracker.start(pieces)
 
     @contextmanager
     def _watched(self, pair: Pair) -> Iterator[None]:
@@ -269,7 +273,7 @@ class OverlapExecutor:
         try:
             yield
         except BaseException:
-            self._traffic.break_off_all()
+            self._tracker.break_off_all()
             pair.passes.forget()
             raise
         spans = [*pair.accelerator.take_spans(), *pair.host.take_spans()]
@@ -285,17 +289,17 @@ class OverlapExecutor:
         self._choosing.learn(choice, n_tokens, seconds)
 
 
-def _travelled(flights: Sequence[Flight]) -> int:
-    """Stages that tokens of flights have passed."""
+def _travelled(flights: Sequence[InFlightBatch]) -> int:
+    """Stages that tokens of in-flight batches have passed."""
     return sum(flight.stage * flight.n_tokens for flight in flights)
 
 
-def _group(flights: Sequence[Flight]) -> SequenceGroup:
-    """Tokens of flights, each of which costs as a sequence that is decoded."""
+def _group(flights: Sequence[InFlightBatch]) -> SequenceGroup:
+    """Tokens of in-flight batches, each of which costs as a sequence that is decoded."""
     return SequenceGroup(sum(flight.n_tokens for flight in flights), sum(flight.n_seen for flight in flights))
 
 
-def _run(pair: Pair, choice: Prediction, resident: Sequence[Flight], offloaded: Sequence[Flight]) -> None:
+def _run(pair: Pair, choice: Prediction, resident: Sequence[InFlightBatch], offloaded: Sequence[InFlightBatch]) -> None:
     """A pass by a schedule."""
     match choice.schedule:
         case "accelerator-only":
@@ -308,9 +312,9 @@ def _run(pair: Pair, choice: Prediction, resident: Sequence[Flight], offloaded: 
             pair.passes.overlapping([*resident, *offloaded])
 
 
-def _first(flights: Sequence[Flight], n_tokens: int) -> list[Flight]:
-    """The oldest flights with so many tokens in all."""
-    found: list[Flight] = []
+def _first(flights: Sequence[InFlightBatch], n_tokens: int) -> list[InFlightBatch]:
+    """The oldest in-flight batches with so many tokens in all."""
+    found: list[InFlightBatch] = []
     for flight in flights:
         if sum(each.n_tokens for each in found) >= n_tokens:
             break

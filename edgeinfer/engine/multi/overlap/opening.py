@@ -102,7 +102,7 @@ def _open(
     power_limiter: PowerLimiter | None,
 ) -> OverlapExecutor:
     """Open both devices, with as many pages each as there is room for."""
-    limits = replace(limits, windows=None)  # each home of sequences keeps everything
+    limits = replace(limits, windows=None)  # each KV partition of sequences keeps everything
     choosing = Choosing(situation.costs, AUTO if schedule == APEX else schedule)
 
     def pages(products_bytes: int) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """A model on two open devices: the accelerator's lanes, the host's lane and its thread, and the rows between them.
 
-In: devices, a model, limits. Out: `OverlapPasses` over flights, and the memories of both homes. Knows no sequences.
+In: devices, a model, limits. Out: `OverlapPasses` over in-flight batches, and the memories of both KV partitions. Knows
+no sequences.
 """
 
 from __future__ import annotations

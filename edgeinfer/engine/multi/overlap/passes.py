@@ -1,7 +1,7 @@
-"""Passes over flights, as schedules order them: all in step, in two halves, or with those that are ready.
+"""Passes over in-flight batches, as schedules order them: all in step, in two halves, or with those that are ready.
 
-In: flights. Out: the same further on, or with their logits. The accelerator is driven by the calling thread, the host's
-attention runs on its own. Chooses nothing.
+In: in-flight batches. Out: the same further on, or with their logits. The accelerator is driven by the calling thread,
+the host's attention runs on its own. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.multi.overlap.accelerator import Accelerator
 from edgeinfer.engine.multi.overlap.attending import AttentionJob, HostAttention
-from edgeinfer.engine.multi.overlap.flights import Companies, Flight
+from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch, MicroBatches
 from edgeinfer.engine.multi.overlap.parts import ModelParts
 from edgeinfer.engine.multi.overlap.rows import RowStore
 
@@ -25,16 +25,16 @@ class OverlapPasses:
         self, parts: ModelParts, accelerator: Accelerator, host: HostAttention, store: RowStore, limits: Limits
     ) -> None:
         self._parts, self._accelerator, self._host, self._store = parts, accelerator, host, store
-        self._leaving = Companies(limits)
+        self._leaving = MicroBatches(limits)
         self.n_joins = 0
-        """Flights that came back from the host and joined a pass, in passes that do not wait for them."""
+        """In-flight batches that came back from the host and joined a pass, in passes that do not wait for them."""
 
     @property
     def n_stages(self) -> int:
-        """Parts with products that a flight goes through."""
+        """Parts with products that an in-flight batch goes through."""
         return self._parts.n_layers + 1
 
-    def lockstep(self, groups: Sequence[Sequence[Flight]]) -> None:
+    def lockstep(self, groups: Sequence[Sequence[InFlightBatch]]) -> None:
         """Each group to its end, layer by layer in turns; who is further on joins its group where it stands.
 
         While the accelerator has one group's products, the host attends for another. Raises DeviceFailed.
@@ -45,8 +45,8 @@ class OverlapPasses:
                 self._await(entering)
                 self._enter(entering)
 
-    def overlapping(self, flights: Sequence[Flight]) -> None:
-        """Once through all layers with the flights that are ready when a layer comes; none is waited for.
+    def overlapping(self, flights: Sequence[InFlightBatch]) -> None:
+        """Once through all layers with the in-flight batches that are ready when a layer comes; none is waited for.
 
         Only if none at all is there it waits for the first. Raises DeviceFailed.
         """
@@ -61,13 +61,13 @@ class OverlapPasses:
             self._enter(entering)
 
     def forget(self) -> None:
-        """Drop all jobs of the host, and hold on to no flights."""
+        """Drop all jobs of the host, and hold on to no in-flight batches."""
         self._leaving.forget()
         self._accelerator.forget()
         self._host.drop()
 
-    def _enter(self, flights: Sequence[Flight]) -> None:
-        """Flights of one stage through its products, and on to the attention that follows."""
+    def _enter(self, flights: Sequence[InFlightBatch]) -> None:
+        """In-flight batches of one stage through its products, and on to the attention that follows."""
         if not flights:
             return
         layer = flights[0].stage
@@ -81,27 +81,29 @@ class OverlapPasses:
         if resident:
             self._accelerator.attention(layer, resident)
 
-    def _send(self, layer: int, flights: Sequence[Flight]) -> None:
-        for company in self._leaving.of(flights):
-            inputs = self._store.gather(self._parts.exchanges[layer].reads, company.rows)
-            for flight in company.flights:
+    def _send(self, layer: int, flights: Sequence[InFlightBatch]) -> None:
+        for micro_batch in self._leaving.of(flights):
+            inputs = self._store.gather(self._parts.exchanges[layer].reads, micro_batch.rows)
+            for flight in micro_batch.flights:
                 flight.awaited = True
-            self._host.send(AttentionJob(layer, company, company.attending(), inputs))
+            self._host.send(AttentionJob(layer, micro_batch, micro_batch.attending(), inputs))
 
-    def _await(self, flights: Sequence[Flight]) -> None:
+    def _await(self, flights: Sequence[InFlightBatch]) -> None:
         self._collect()
         while any(flight.awaited for flight in flights):
             self._host.wait()
             self._collect()
 
     def _collect(self) -> None:
-        """Take over what the host has done; rows of flights that were broken off meanwhile are somebody else's."""
+        """Take over what the host has done, but for in-flight batches that were broken off meanwhile."""
         for job in self._host.take_done():
             assert job.made is not None
-            rows, made = job.company.rows, job.made
-            if any(flight.ended for flight in job.company.flights):
-                stays = np.repeat([not f.ended for f in job.company.flights], [f.n_tokens for f in job.company.flights])
+            rows, made = job.micro_batch.rows, job.made
+            if any(flight.ended for flight in job.micro_batch.flights):
+                stays = np.repeat(
+                    [not f.ended for f in job.micro_batch.flights], [f.n_tokens for f in job.micro_batch.flights]
+                )
                 rows, made = rows[stays], made[stays]
             self._store.scatter({self._parts.exchanges[job.layer].makes: made}, rows)
-            for flight in job.company.flights:
+            for flight in job.micro_batch.flights:
                 flight.awaited = False

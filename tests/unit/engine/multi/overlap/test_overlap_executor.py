@@ -68,7 +68,7 @@ def test_it_is_an_evaluator() -> None:
         assert evaluator.resident_bytes > 0
 
 
-def test_a_batch_of_both_homes_with_trees_is_evaluated_at_once() -> None:
+def test_a_batch_of_both_kv_partitions_with_trees_is_evaluated_at_once() -> None:
     """Interleaved tokens of four sequences, two with draft trees of which paths are kept."""
     one, two = GOLDEN.tokens[:30].tolist(), GOLDEN.tokens[30:60].tolist()
     with overlapping(GOLDEN, accelerator("reference"), "overlap") as executor, alone(GOLDEN, cpu()) as single:
@@ -153,7 +153,7 @@ def test_what_is_not_committed_is_forgotten() -> None:
                 executor.commit(sequence, np.zeros(1, np.int32))
 
 
-def test_states_are_saved_and_restored_in_the_home_they_come_from() -> None:
+def test_states_are_saved_and_restored_in_the_kv_partition_they_come_from() -> None:
     text = GOLDEN.tokens[:70].tolist()
     with overlapping(GOLDEN, accelerator("reference"), "overlap") as executor:
         resident, offloaded = executor.create(EACH), executor.create(2 * EACH)
@@ -180,7 +180,7 @@ def test_states_are_saved_and_restored_in_the_home_they_come_from() -> None:
         assert executor.n_cached(offloaded) == 70
 
 
-def test_homes_follow_the_room_that_is_left() -> None:
+def test_kv_partitions_follow_the_room_that_is_left() -> None:
     with overlapping(GOLDEN, accelerator("reference"), "overlap", n_resident=2) as executor:
         first, second, third = (executor.create(EACH) for _ in range(3))
         assert [executor.is_resident(each) for each in (first, second, third)] == [True, True, False]

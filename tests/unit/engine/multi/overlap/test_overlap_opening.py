@@ -1,4 +1,4 @@
-"""A model opened by device names: homes by memory, what users are told, what is refused. Nothing is measured here."""
+"""A model opened by device names: KV partitions by memory, notices, what is refused. Nothing is measured here."""
 
 from __future__ import annotations
 

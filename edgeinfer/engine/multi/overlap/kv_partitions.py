@@ -1,8 +1,8 @@
 """Where sequences have their keys and values: on the accelerator while there is room, else in the machine's memory.
 
-In: sequences that come, branch and go. Out: the home of each, its place there, and batches placed in it. A sequence
-stays where it is until it is freed; only a restored state may bring it elsewhere, since it has then nothing to move.
-Knows neither devices nor passes.
+In: sequences that come, branch and go. Out: the KV partition of each, its place there, and batches placed in it. A
+sequence stays where it is until it is freed; only a restored state may bring it elsewhere, since it has then nothing to
+move. Knows neither devices nor passes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import Batch, Int32s, Step
 
 
-class Home:
+class KVPartition:
     """Pages of one memory and the sequences in it."""
 
     def __init__(self, name: str, memory: KVMemory, n_pages: int, n_context: int) -> None:
@@ -68,20 +68,20 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class SequencePlace:
-    """A sequence's home, its number there, and the pages that are set aside for it."""
+    """A sequence's KV partition, its number there, and the pages that are set aside for it."""
 
-    home: Home
+    kv_partition: KVPartition
     number: int
     n_reserved: int
 
 
-class Homes:
-    """Gives sequences their homes. Pages of the accelerator are set aside for all that a sequence may grow to.
+class KVPartitions:
+    """Gives sequences their KV partitions. Pages of the accelerator are set aside for all that a sequence may grow to.
 
     `n_spare` of its pages are for nobody: for branches that part from each other, and siblings in trees of drafts.
     """
 
-    def __init__(self, resident: Home, offloaded: Home, n_context: int, n_spare: int) -> None:
+    def __init__(self, resident: KVPartition, offloaded: KVPartition, n_context: int, n_spare: int) -> None:
         self.resident, self.offloaded, self._n_context = resident, offloaded, n_context
         self._n_spare = n_spare
         self._places: dict[int, SequencePlace] = {}
@@ -94,32 +94,32 @@ class Homes:
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence that may grow to `n_tokens`; None: to the whole context."""
         n_wanted = pages_for(self._n_context if n_tokens is None else n_tokens)
-        home = self.resident if self._has_room(n_wanted) else self.offloaded
-        return self._named(SequencePlace(home, home.cache.create(), n_wanted))
+        kv_partition = self.resident if self._has_room(n_wanted) else self.offloaded
+        return self._named(SequencePlace(kv_partition, kv_partition.cache.create(), n_wanted))
 
     def branch(self, sequence: int) -> int:
-        """A twin of a sequence, in the same home, since it shares pages there."""
+        """A twin of a sequence, in the same KV partition, since it shares pages there."""
         found = self.place_of(sequence)
-        return self._named(replace(found, number=found.home.cache.branch(found.number)))
+        return self._named(replace(found, number=found.kv_partition.cache.branch(found.number)))
 
     def free(self, sequence: int) -> None:
         """Forget a sequence and give back its pages."""
         found = self.place_of(sequence)
-        found.home.cache.free(found.number)
+        found.kv_partition.cache.free(found.number)
         del self._places[sequence]
 
-    def settle(self, sequence: int, home: Home) -> None:
-        """Give an existing sequence, with nothing cached that counts, this home. Raises DoesNotFit."""
+    def settle(self, sequence: int, kv_partition: KVPartition) -> None:
+        """Give an existing sequence, with nothing cached that counts, this KV partition. Raises DoesNotFit."""
         found = self.place_of(sequence)
-        if found.home is home:
+        if found.kv_partition is kv_partition:
             return
-        if home is self.resident and not self._has_room(found.n_reserved):
+        if kv_partition is self.resident and not self._has_room(found.n_reserved):
             raise DoesNotFit(
                 f"a state that was saved on the accelerator needs {found.n_reserved} of its pages to grow, and fewer "
                 "are free; close other sessions, or start again from the text"
             )
-        found.home.cache.free(found.number)
-        self._places[sequence] = replace(found, home=home, number=home.cache.create())
+        found.kv_partition.cache.free(found.number)
+        self._places[sequence] = replace(found, kv_partition=kv_partition, number=kv_partition.cache.create())
 
     def place_of(self, sequence: int) -> SequencePlace:
         """Where a sequence is. Raises ValueError where there is none."""
@@ -128,7 +128,7 @@ class Homes:
         return self._places[sequence]
 
     def _has_room(self, n_wanted: int) -> bool:
-        reserved = sum(each.n_reserved for each in self._places.values() if each.home is self.resident)
+        reserved = sum(each.n_reserved for each in self._places.values() if each.kv_partition is self.resident)
         return reserved + n_wanted <= self.resident.n_pages - self._n_spare
 
     def _named(self, place: SequencePlace) -> int:

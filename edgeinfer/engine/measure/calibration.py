@@ -60,7 +60,7 @@ class Adjustment:
         return n_tokens >= READ_MIN or self.begin_s is not None
 
 
-class Experience:
+class PredictionCalibration:
     """What answers took on one machine, in the file at `path`; `streams`: of models whose weights come from disk.
 
     Other things hold those up, so they are kept apart.

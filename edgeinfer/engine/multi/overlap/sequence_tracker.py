@@ -1,7 +1,7 @@
-"""Batches of sequences on their way: started in the sequence's home, done, committed, or broken off.
+"""Batches of sequences on their way: started in the sequence's KV partition, done, committed, or broken off.
 
-In: batches, paths. Out: flights, and logits where they are done. A batch of several sequences is cut into one for each.
-Knows neither devices nor schedules.
+In: batches, paths. Out: in-flight batches, and logits where they are done. A batch of several sequences is cut into one
+for each. Knows neither devices nor schedules.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.engine.multi.overlap.flights import Flight
-from edgeinfer.engine.multi.overlap.homes import Homes
+from edgeinfer.engine.multi.overlap.kv_partitions import KVPartitions
+from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch
 from edgeinfer.engine.multi.overlap.rows import Int64s, RowStore
 from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import Batch, Int32s
@@ -28,35 +28,35 @@ class BatchPiece:
 
 
 class SequenceTracker:
-    """What is under way and what is done but not committed, of sequences in their homes."""
+    """What is under way and what is done but not committed, of sequences in their KV partitions."""
 
-    def __init__(self, homes: Homes, store: RowStore) -> None:
-        self._homes, self._store = homes, store
-        self._under_way: dict[int, Flight] = {}  # in the order in which they were started
-        self._pending: dict[int, Flight] = {}
+    def __init__(self, kv_partitions: KVPartitions, store: RowStore) -> None:
+        self._kv_partitions, self._store = kv_partitions, store
+        self._under_way: dict[int, InFlightBatch] = {}  # in the order in which they were started
+        self._pending: dict[int, InFlightBatch] = {}
 
     @property
     def sequences(self) -> frozenset[int]:
         """Sequences whose batch is under way."""
         return frozenset(self._under_way)
 
-    def flights(self, *, resident: bool) -> list[Flight]:
-        """What is under way in one of the homes, the oldest first."""
+    def flights(self, *, resident: bool) -> list[InFlightBatch]:
+        """What is under way in one of the KV partitions, the oldest first."""
         return [flight for flight in self._under_way.values() if flight.is_resident is resident]
 
-    def start(self, pieces: Sequence[BatchPiece]) -> list[Flight]:
+    def start(self, pieces: Sequence[BatchPiece]) -> list[InFlightBatch]:
         """Place batches in their sequences' memory. Raises ContextOverflow or DoesNotFit before anything is begun."""
         names = [piece.sequence for piece in pieces]
         if len(set(names)) < len(names) or self._under_way.keys() & set(names):
             raise ValueError("a sequence has one batch under way at a time")
-        started: list[Flight] = []
+        started: list[InFlightBatch] = []
         try:
             for piece in pieces:
-                place = self._homes.place_of(piece.sequence)
-                step = place.home.place(place.number, piece.batch)
+                place = self._kv_partitions.place_of(piece.sequence)
+                step = place.kv_partition.place(place.number, piece.batch)
                 rows = self._store.take(len(piece.members))
-                is_resident = place.home is self._homes.resident
-                started.append(Flight(piece.sequence, is_resident, step, piece.members, rows))
+                is_resident = place.kv_partition is self._kv_partitions.resident
+                started.append(InFlightBatch(piece.sequence, is_resident, step, piece.members, rows))
                 self._under_way[piece.sequence] = started[-1]
         except BaseException:
             for flight in started:
@@ -64,8 +64,8 @@ class SequenceTracker:
             raise
         return started
 
-    def land(self, flights: Iterable[Flight]) -> list[Flight]:
-        """Those of these flights that have their logits; they are pending from now on."""
+    def land(self, flights: Iterable[InFlightBatch]) -> list[InFlightBatch]:
+        """Those of these in-flight batches that have their logits; they are pending from now on."""
         landed = [flight for flight in flights if flight.logits is not None]
         for flight in landed:
             self._end(flight)
@@ -80,8 +80,8 @@ class SequenceTracker:
         own = np.minimum(np.searchsorted(flight.members, path), len(flight.members) - 1)
         if (flight.members[own] != path).any():
             raise ValueError(f"the path {path.tolist()} has tokens of another sequence than {sequence}")
-        place = self._homes.place_of(sequence)
-        place.home.commit(place.number, own.astype(np.int32))
+        place = self._kv_partitions.place_of(sequence)
+        place.kv_partition.commit(place.number, own.astype(np.int32))
         del self._pending[sequence]
 
     def discard_pending(self) -> None:
@@ -95,15 +95,15 @@ class SequenceTracker:
         if flight is not None:
             self._end(flight)
         if flight is not None or self._pending.pop(sequence, None) is not None:
-            place = self._homes.place_of(sequence)
-            place.home.discard(place.number)
+            place = self._kv_partitions.place_of(sequence)
+            place.kv_partition.discard(place.number)
 
     def break_off_all(self) -> None:
         """Forget everything under way or pending."""
         for sequence in (*self._under_way, *self._pending):
             self.break_off(sequence)
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, flight: InFlightBatch) -> None:
         flight.ended = True
         self._store.give_back(flight.rows)
 

@@ -1,7 +1,8 @@
 """Batches under way through a model, each of one sequence, and several of them as one step.
 
-In: batches that were placed in KV memory. Out: `Flight`s, and the `Step`s that lanes run for some of them together. A
-flight at stage l is about to enter the products after the attention of layer l - 1; at stage 0 it starts. Runs nothing.
+In: batches that were placed in KV memory. Out: `InFlightBatch`s, and the `Step`s that lanes run for some of them
+together. An in-flight batch at stage l is about to enter the products after the attention of layer l - 1; at stage 0 it
+starts. Runs nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from edgeinfer.graph.step import Batch, Floats, Int32s, Step
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class InFlightBatch:
     """A batch of one sequence on its way.
 
-    `step`: it alone in the KV memory of its home; `members`: places of its tokens in the batch that was given; `rows`:
-    theirs in the row store; `stage`: as above; `awaited`: whether the host's attention of the layer before is not there
-    yet; `logits`: float32[O, V], once through; `ended`: whether it has them or was broken off, so that its rows are
-    somebody else's.
+    `step`: it alone in the KV memory of its KV partition; `members`: places of its tokens in the batch that was given;
+    `rows`: theirs in the row store; `stage`: as above; `awaited`: whether the host's attention of the layer before is
+    not there yet; `logits`: float32[O, V], once through; `ended`: whether it has them or was broken off, so that its
+    rows are somebody else's.
     """
 
     sequence: int
@@ -51,17 +52,17 @@ class Flight:
         return int(self.step.batch.positions.sum())
 
 
-class Company:
-    """Flights that go through a part together: their rows, and their steps, made once they are asked for."""
+class MicroBatch:
+    """In-flight batches that go through a part together: their rows, and their steps, made once they are asked for."""
 
-    def __init__(self, flights: Sequence[Flight]) -> None:
+    def __init__(self, flights: Sequence[InFlightBatch]) -> None:
         self.flights = tuple(flights)
         self.rows: Int64s = np.concatenate([flight.rows for flight in flights])
         self._attending: Step | None = None
         self._plain: Step | None = None
 
     def attending(self) -> Step:
-        """The step of all of them in the memory of their home, sequence by sequence."""
+        """The step of all of them in the memory of their KV partition, sequence by sequence."""
         if self._attending is None:
             self._attending = self.flights[0].step if len(self.flights) == 1 else self._joined()
         return self._attending
@@ -77,8 +78,8 @@ class Company:
             self._plain = Step(batch, np.zeros(n_tokens, np.int32), order, found.batch.positions, tables)
         return self._plain
 
-    def outputs(self) -> Iterator[tuple[Flight, int, int]]:
-        """Each flight with its rows of the outputs, from and to."""
+    def outputs(self) -> Iterator[tuple[InFlightBatch, int, int]]:
+        """Each in-flight batch with its rows of the outputs, from and to."""
         start = 0
         for flight in self.flights:
             yield flight, start, start + flight.n_outputs
@@ -106,26 +107,26 @@ class Company:
         return Step(batch, rows, slots, seen, tables)
 
 
-class Companies:
-    """Cuts flights into companies that a lane can take, and remembers the last ones: layers follow each other."""
+class MicroBatches:
+    """Cuts in-flight batches into micro-batches within a lane's limits, and remembers the last ones for the next layer."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._last: tuple[tuple[Flight, ...], list[Company]] = ((), [])
+        self._last: tuple[tuple[InFlightBatch, ...], list[MicroBatch]] = ((), [])
 
-    def of(self, flights: Sequence[Flight]) -> list[Company]:
-        """The flights in order, in as few companies as the limits allow."""
+    def of(self, flights: Sequence[InFlightBatch]) -> list[MicroBatch]:
+        """The in-flight batches in order, in as few micro-batches as the limits allow."""
         wanted = tuple(flights)
         if self._last[0] != wanted:
-            self._last = wanted, [Company(part) for part in self._cut(wanted)]
+            self._last = wanted, [MicroBatch(part) for part in self._cut(wanted)]
         return self._last[1]
 
     def forget(self) -> None:
-        """Hold on to no flights."""
+        """Hold on to no in-flight batches."""
         self._last = (), []
 
-    def _cut(self, flights: Sequence[Flight]) -> Iterator[list[Flight]]:
-        part: list[Flight] = []
+    def _cut(self, flights: Sequence[InFlightBatch]) -> Iterator[list[InFlightBatch]]:
+        part: list[InFlightBatch] = []
         n_tokens = n_outputs = 0
         for flight in flights:
             n_tokens, n_outputs = n_tokens + flight.n_tokens, n_outputs + flight.n_outputs
