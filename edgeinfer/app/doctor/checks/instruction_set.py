@@ -1,4 +1,4 @@
-"""Which instruction set kernels are made for, and what of the CPU is not used or not to be had."""
+"""Which instruction set kernels are made for, and what of the CPU they cannot use."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ LLVM_NAMES = MappingProxyType(
     }
 )
 """What Linux calls otherwise; the rest has one name."""
-UNUSED = ("avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "i8mm", "sve", "sve2")
-"""Flags of instructions that could multiply weights, and that no kernel uses."""
 VECTORS = MappingProxyType({"x86_64": ("avx2", "fma", "f16c"), "aarch64": ("neon", "dotprod")})
 """The least that fast kernels need, per architecture."""
 ARCHITECTURES = MappingProxyType({"AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"})
@@ -79,10 +77,7 @@ def judge(facts: CpuFeatures) -> Sequence[Finding]:
     missing = [name for name in VECTORS.get(facts.architecture, ()) if name not in facts.features]
     if missing:
         return [_without_vectors(missing, is_virtual="hypervisor" in facts.flags)]
-    unused = [flag for flag in UNUSED if flag in facts.flags]
     message = f"kernels use {used}{_width(used)}"
-    if unused:
-        message += f"; the CPU has {', '.join(unused)} too, unused"
     if facts.stated:
         return [_finding("note", f"{message}, as {facts.stated[0]} states", _unset(facts.stated), used)]
     return [Finding(NAME, "ok", message, value=BITS.get(used), unit="bit")]

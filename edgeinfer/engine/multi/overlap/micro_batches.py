@@ -108,7 +108,7 @@ class MicroBatch:
 
 
 class MicroBatches:
-    """Cuts in-flight batches into micro-batches within a lane's limits, and remembers the last ones for the next layer."""
+    """Cuts in-flight batches into micro-batches within a lane's limits; the last ones are kept for the next layer."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

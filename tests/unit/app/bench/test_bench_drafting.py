@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.bench.draft_figures import draft_figures
+from edgeinfer.app.bench.draft_table import as_json, lines
 from edgeinfer.app.bench.drafting import LOOP_TOKENS, DraftingBench, Shown, loop_start
 from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, DraftRun
 from edgeinfer.app.bench.subject import NotMeasurable
-from edgeinfer.app.bench.draft_table import as_json, lines
 
 QUESTION = BenchConversation("qa", ("the rain in the inn", "and then"))
 

@@ -11,21 +11,15 @@ from edgeinfer.app.doctor.checks import channels, memory, models
 from edgeinfer.app.doctor.checks.channels import Channels
 from edgeinfer.app.doctor.checks.memory import MemoryUse
 from edgeinfer.app.doctor.checks.models import ModelNeed, ModelNeeds
-from edgeinfer.app.doctor.dmi import MemoryDevice
 from edgeinfer.app.doctor.system import Counters, SampledInterval, Swap
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
 from tests.tiny_models import write_hollow_llama
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
-from tests.unit.app.doctor.test_dmi import memory_device
 from tests.unit.scheduling.machine.topology.recorded import lay_out
 
 GB = 10**9
 GIB = 1 << 30
-DIMM_A = MemoryDevice(16 * GIB, "DDR5", True, 64, "A", 5600, 5600)
-DIMM_B = replace(DIMM_A, channel="B")
-EMPTY_A, EMPTY_B = replace(DIMM_A, size_bytes=0, kind=""), replace(DIMM_B, size_bytes=0, kind="")
-SOLDERED = MemoryDevice(4 * GIB, "LPDDR5", False, 32, "0A", 6400, 6400)
 
 
 def test_enough_memory_is_fine() -> None:
@@ -83,41 +77,6 @@ def test_the_limit_of_a_container_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "status", "value", "words"),
-    [
-        ((DIMM_A, EMPTY_B), "slow", 1, "1 module in 2 slots"),
-        ((DIMM_A,), "slow", 1, "1 module in 1 slot"),
-        ((DIMM_A, replace(DIMM_A), EMPTY_B, EMPTY_B), "slow", 1, "2 modules in 4 slots"),
-        ((DIMM_A, EMPTY_A, DIMM_B, EMPTY_B), "ok", 2, "34.4 GB of DDR5-5600, 2 modules in 4 slots, 2 channels"),
-        ((replace(DIMM_A, channel=""), replace(DIMM_B, channel="")), "ok", 2, "2 modules in 2 slots"),
-        ((DIMM_A,) * 6 + (EMPTY_B,) * 6, "ok", 6, "6 modules in 12 slots"),  # letters of servers name processors
-        ((SOLDERED,) * 4, "ok", 4, "LPDDR5-6400"),
-        ((SOLDERED,), "ok", 1, "1 module"),
-    ],
-)
-def test_channels_by_the_firmwares_word(
-    devices: tuple[MemoryDevice, ...], status: str, value: float, words: str
-) -> None:
-    (finding,) = channels.judge(Channels(devices))
-    assert (finding.name, finding.status, finding.value) == ("memory-channels", status, value)
-    assert words in finding.message
-    if status == "slow":
-        assert finding.message.startswith("a single channel")
-
-
-def test_the_fix_of_a_single_channel_needs_a_slot() -> None:
-    assert "a second module" in (channels.judge(Channels((DIMM_A, EMPTY_B)))[0].fix or "")
-    assert "no second slot" in (channels.judge(Channels((DIMM_A,)))[0].fix or "")
-
-
-def test_modules_below_their_rating() -> None:
-    slow = replace(DIMM_B, rated_mt_s=6000, configured_mt_s=4800)
-    found = by_name(channels.judge(Channels((DIMM_A, slow))))
-    assert (found["memory-speed"].status, found["memory-speed"].value) == ("note", 4800)
-    assert "memory-speed" not in by_name(channels.judge(Channels((DIMM_A, DIMM_B))))
-
-
-@pytest.mark.parametrize(
     ("n_cores", "alone", "together", "is_virtual", "status"),
     [
         (8, 18e9, 21e9, False, "note"),
@@ -128,23 +87,15 @@ def test_modules_below_their_rating() -> None:
     ],
 )
 def test_channels_by_rates(n_cores: int, alone: float, together: float, is_virtual: bool, status: str) -> None:
-    (finding,) = channels.judge(Channels((), is_virtual, n_cores, alone, together))
+    (finding,) = channels.judge(Channels(is_virtual, n_cores, alone, together))
     assert (finding.status, finding.value, finding.unit) == (status, together / 1e9, "GB/s")
     assert ("perhaps a single channel" in finding.message) == (status == "note")
 
 
-def test_a_virtual_machines_modules_are_no_modules() -> None:
-    assert channels.judge(Channels((DIMM_A,), is_virtual=True)) == []
-
-
-def test_tables_and_profile_are_read(tmp_path: Path) -> None:
-    path = write(tmp_path, channels.TABLES, "")
-    path.write_bytes(memory_device() + memory_device(size=0, kind=2, places=("DIMM_B1", "BANK 2")))
+def test_rates_of_the_profile_are_read(tmp_path: Path) -> None:
     profile = profile_of(alone_gb_s=20, together_gb_s=38, n_cores=4)
-    facts = channels.read(machine_at(tmp_path, profile=profile))
-    assert (facts.n_cores, facts.alone_bytes_s, facts.together_bytes_s) == (4, 20e9, 38e9)
-    (finding,) = channels.judge(facts)
-    assert finding.message == "a single channel (38.0 GB/s measured): 17.2 GB of DDR5-5600, 1 module in 2 slots"
+    assert channels.read(machine_at(tmp_path, profile=profile)) == Channels(False, 4, 20e9, 38e9)
+    assert channels.judge(channels.read(machine_at(tmp_path))) == []
 
 
 def test_models_that_fit() -> None:
