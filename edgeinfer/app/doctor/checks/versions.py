@@ -1,47 +1,47 @@
-"""Versions of Python and of the packages that compute: whether they work together, and on the processor."""
+"""Versions of Python and of the packages that compute: whether they fit each other, and the processor."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 
 PACKAGES = ("numba", "llvmlite", "numpy")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)\s*\(?([^;)]*)\)?\s*(;.*)?")
+_CLAUSE = re.compile(r"(<=|>=|<|>)\s*(\d+(?:\.\d+)*)([a-z.]\S*)?")
+_RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """`packages`: versions, None of what is not installed. `problem`: why Numba cannot be imported, "" if it can.
+    """`packages`: versions, None of what is not installed. `wanted`: what packages state they need of each other.
 
     `translated`: why this Python's code is translated while it runs, "" if it is not.
     """
 
     python: str = ""
     packages: Mapping[str, str | None] = field(default_factory=dict)
-    problem: str = ""
+    wanted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     translated: str = ""
 
 
 def read(machine: ExaminedMachine) -> Versions:
-    """What the installer has on record, and what Numba says, which checks the others when it is imported."""
+    """What the installer has on record; imports none of it."""
     packages: dict[str, str | None] = {}
+    wanted: dict[str, tuple[str, ...]] = {}
     for name in PACKAGES:
         try:
             packages[name] = importlib.metadata.version(name)
+            wanted[name] = tuple(importlib.metadata.requires(name) or ())
         except importlib.metadata.PackageNotFoundError:
             packages[name] = None
-    try:
-        import numba  # noqa: F401
-    except ImportError as reason:
-        problem = str(reason)
-    else:
-        problem = ""
-    return Versions(platform.python_version(), packages, problem, _translation(machine.environ))
+    return Versions(platform.python_version(), packages, wanted, _translation(machine.environ))
 
 
 def _translation(environ: Mapping[str, str]) -> str:
@@ -72,7 +72,7 @@ def judge(facts: Versions) -> Sequence[Finding]:
     findings = []
     missing = [name for name, version in facts.packages.items() if version is None]
     problems = [f"{', '.join(missing)} not installed"] if missing else []
-    problems += [facts.problem] if facts.problem else []
+    problems += list(_misfits(facts))
     listed = ", ".join(f"{name} {version}" for name, version in facts.packages.items() if version is not None)
     message = f"Python {facts.python}, {listed}"
     if problems:
@@ -84,6 +84,38 @@ def judge(facts: Versions) -> Sequence[Finding]:
         message = f"Python's code is not the machine's own: {facts.translated}"
         findings.append(Finding("translation", "slow", message, "install a Python built for this processor (arm64)"))
     return findings
+
+
+def _misfits(facts: Versions) -> Iterator[str]:
+    """What a package says it needs of another, and does not get."""
+    for name, requirements in facts.wanted.items():
+        for requirement in requirements:
+            match = _REQUIREMENT.fullmatch(requirement.strip())
+            if match is None or match[3]:  # with a condition: for other systems, or an extra
+                continue
+            version = facts.packages.get(match[1])
+            if version is not None and not satisfies(version, match[2]):
+                yield f"{name} {facts.packages[name]} needs {match[1]} {match[2].strip()}, {version} is installed"
+
+
+def satisfies(version: str, clauses: str) -> bool:
+    """Whether a version is within limits such as "<0.48,>=0.47.0dev0". Limits of other forms are let pass."""
+    release = _release(version)
+    for clause in clauses.split(","):
+        match = _CLAUSE.fullmatch(clause.strip())
+        if match is None or not release:
+            continue
+        limit = _release(match[2])
+        width = max(len(limit), len(release))
+        ours, theirs = (each + (0,) * (width - len(each)) for each in (release, limit))
+        if not {"<": ours < theirs, "<=": ours <= theirs, ">": ours > theirs, ">=": ours >= theirs}[match[1]]:
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    match = _RELEASE.match(version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 CHECK = Check(order=110, summary="versions of packages", read=read, judge=judge, unknown=Versions())
