@@ -33,7 +33,7 @@ from edgeinfer.scheduling.machine.toml_records import (
     Key,
     Kind,
     Quantity,
-    Record,
+    RecordKeys,
     decimal_or_infinite,
     listed,
     quoted,
@@ -153,7 +153,7 @@ def _profile(
 
 
 MADD_CURVE = _curve(MULTIPLY_ADD_RATE, TOKENS)
-_PRODUCT = Record(
+_PRODUCT = RecordKeys(
     _product,
     (
         Key("bytes_per_weight", "bytes_per_weight", BYTES_PER_WEIGHT),
@@ -165,7 +165,7 @@ _PRODUCT = Record(
         Key("wide_columns", "wide_columns", NUMBER, 0),
     ),
 )
-_ATTENTION = Record(
+_ATTENTION = RecordKeys(
     AttentionRates,
     (
         Key("head_width", "head_width", COUNT),
@@ -175,8 +175,8 @@ _ATTENTION = Record(
         Key("cached_only", "cached_only", SWITCH, False, "of what is cached; the rest is in element_g_s"),
     ),
 )
-_JOINING = Record(Joining, (Key("tokens", "most_tokens", COUNT), Key("madd_g", "most_madds", MULTIPLY_ADDS)))
-_LINK = Record(
+_JOINING = RecordKeys(Joining, (Key("tokens", "most_tokens", COUNT), Key("madd_g", "most_madds", MULTIPLY_ADDS)))
+_LINK = RecordKeys(
     Link,
     (
         Key("to_device_gb_s", "to_device_bytes_s", READ_RATE),
@@ -185,7 +185,7 @@ _LINK = Record(
         Key("host_us", "host_s", MICROSECONDS, 0.0, "of it the CPU is busy"),
     ),
 )
-_NODE = Record(
+_NODE = RecordKeys(
     _node,
     (
         Key("number", "number", NUMBER),
@@ -200,7 +200,7 @@ _NODE = Record(
         ),
     ),
 )
-_CORE = Record(
+_CORE = RecordKeys(
     _cores,
     (
         Key("number", "number", NUMBER),
@@ -211,7 +211,7 @@ _CORE = Record(
         Key("speed", "speed", SPEED, 1.0, "of the fastest core"),
     ),
 )
-_DEVICE = Record(
+_DEVICE = RecordKeys(
     _device,
     (
         Key("name", "name", TEXT),
@@ -230,14 +230,14 @@ _DEVICE = Record(
         Key("core", "cores", _CORE, (), tables="list"),
     ),
 )
-_DISK = Record(
+_DISK = RecordKeys(
     lambda depth, rate: (depth, rate),
     (
         Key("depth", "depth", COUNT, comment="requests in flight"),
         Key("read_gb_s", "rate", _curve(READ_RATE, BYTES), comment="by bytes of a request"),
     ),
 )
-_PROFILE = Record(
+_PROFILE = RecordKeys(
     _profile,
     (
         Key("version", "version", NUMBER),

@@ -76,7 +76,7 @@ class Key:
 
     name: str
     field: str
-    kind: Kind | Quantity | Record
+    kind: Kind | Quantity | RecordKeys
     default: object = REQUIRED
     comment: str = ""
     tables: Literal["one", "list", "by name"] = "one"
@@ -92,7 +92,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordKeys:
     """A table. `make` takes the fields; it raises ValueError, which says what is wrong and what would work."""
 
     make: Callable[..., Any]
@@ -120,14 +120,14 @@ class Record:
 
     def lines(self, record: object, heading: str = "") -> Iterator[str]:
         """A record, or a mapping of its fields, as lines of TOML. `heading`: of the table, a dot at its end."""
-        tables: list[tuple[Key, Record, Any]] = []
+        tables: list[tuple[Key, RecordKeys, Any]] = []
         for key in self.keys:
             value: Any = (
                 record.get(key.field) if isinstance(record, Mapping) else getattr(record, key.field, key.default)
             )
             if value == key.default:
                 continue
-            if isinstance(key.kind, Record):
+            if isinstance(key.kind, RecordKeys):
                 tables.append((key, key.kind, value))
             else:
                 yield f"{key.name} = {key.kind.text(value)}" + (f" # {key.comment}" if key.comment else "")
@@ -144,15 +144,15 @@ def _field(key: Key, table: Mapping[str, object], where: str) -> Any:
             raise BadSetting(f"{where}: {key.name} is missing: {key.rule}")
         return key.default
     value = table[key.name]
-    if key.tables == "one" and isinstance(key.kind, Record):
+    if key.tables == "one" and isinstance(key.kind, RecordKeys):
         return key.kind.read(value, f"{where}: {key.name}")
     try:
-        return _records(key, key.kind, value, where) if isinstance(key.kind, Record) else key.kind.read(value)
+        return _records(key, key.kind, value, where) if isinstance(key.kind, RecordKeys) else key.kind.read(value)
     except ValueError:
         raise BadSetting(f"{where}: {key.name} cannot be {shown(value)}: {key.rule}") from None
 
 
-def _records(key: Key, kind: Record, value: object, where: str) -> object:
+def _records(key: Key, kind: RecordKeys, value: object, where: str) -> object:
     """Several records. Raises ValueError for what is no list or mapping of tables."""
     inner = f"{where}: {key.name}"
     if key.tables == "list" and isinstance(value, list) and 0 < len(value) <= MOST_ENTRIES:
