@@ -28,7 +28,7 @@ import numpy as np
 from edgeinfer.backends.base import DeviceOptions, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch

@@ -118,7 +118,7 @@ def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:
 
 def _compile(kv: KVKind, ggml_types: Sequence[int]) -> None:
     from edgeinfer.backends.cpu.device import CpuDevice
-    from edgeinfer.backends.cpu.needs import usual_kernels
+    from edgeinfer.backends.cpu.lowering.needs import usual_kernels
 
     try:
         device = CpuDevice(DeviceOptions())

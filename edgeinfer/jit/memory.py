@@ -21,6 +21,11 @@ RETURNS = {"linux": "MADV_DONTNEED", "darwin": "MADV_FREE"}
 """How systems are told that pages are free: Linux takes them at once, macOS when it needs them."""
 
 
+def address(array: NDArray[np.generic]) -> int:
+    """Where an array's first element lies."""
+    return int(array.ctypes.data)
+
+
 def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
     """Zeros of any dtype whose first element lies on a 64-byte boundary. `huge`: on huge pages, where it is large."""
     kind = np.dtype(dtype)

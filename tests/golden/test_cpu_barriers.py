@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits, WorkSplit
-from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.workers.tape import Tape
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.jit.memory import address
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress, no_progress
 from tests import conftest

@@ -15,7 +15,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.needs import WORKER_POOL, kernels_of
+from edgeinfer.backends.cpu.lowering.needs import WORKER_POOL, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import WHOLE, DeviceOptions, Limits, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from edgeinfer.backends import base
-from edgeinfer.backends.cpu import chosen_records, records
-from edgeinfer.backends.cpu.columns import ColumnForm
-from edgeinfer.backends.cpu.pages import PageLayout
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
+from edgeinfer.backends.cpu.layout import chosen_records, records
+from edgeinfer.backends.cpu.layout.columns import ColumnForm
+from edgeinfer.backends.cpu.layout.pages import PageLayout
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder
@@ -30,9 +30,11 @@ def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = 
 
 
 def kernel_folder() -> Path:
-    """Where code of exactly these kernels is kept; they hold constants of the seams."""
+    """Where code of exactly these kernels is kept; they hold constants of layouts and seams, and of nothing else."""
     here = Path(__file__).parent
-    return cache_folder(here, here / "kernels", Path(base.__file__), Path(step.__file__))
+    kernels = here / "kernels"
+    folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
+    return cache_folder(Path(__file__), *folders, Path(base.__file__), Path(step.__file__))
 
 
 def kernel_library() -> KernelLibrary:
@@ -40,17 +42,17 @@ def kernel_library() -> KernelLibrary:
     return KernelLibrary(kernel_folder())
 
 
-ROUND_ROWS = Kernel("round_rows", _source("activations", "round_rows"), records.ROUND_ROWS)
+ROUND_ROWS = Kernel("round_rows", _source("matmul.activations", "round_rows"), records.ROUND_ROWS)
 RMS_NORM = Kernel("rms_norm", _source("rows", "rms_norm"), records.RMS_NORM)
 LAYER_NORM = Kernel("layer_norm", _source("rows", "layer_norm"), records.LAYER_NORM)
 GATED = {name: Kernel(f"gated_{name}", _source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
 ACT = {name: Kernel(f"act_{name}", _source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 CUT_GATED = {
-    name: Kernel(f"cut_gated_{name}", _source("thresholds", "gated", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_gated_{name}", _source("sparse.thresholds", "gated", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 CUT_ACT = {
-    name: Kernel(f"cut_act_{name}", _source("thresholds", "act", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_act_{name}", _source("sparse.thresholds", "act", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
@@ -60,8 +62,8 @@ SCALE = Kernel("scale_rows", _source("rows", "scale_rows"), records.COLUMNS)
 ZERO = Kernel("zero_rows", _source("rows", "zero_rows"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", _source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", _source("rows", "take_outputs"), records.TAKE_OUTPUTS)
-JOIN_HEADS = Kernel("join_heads", _source("rotary", "join_heads"), records.JOIN_HEADS)
-ROPE = Kernel("rope", _source("rotary", "rope"), records.ROPE)
+JOIN_HEADS = Kernel("join_heads", _source("attention.rotary", "join_heads"), records.JOIN_HEADS)
+ROPE = Kernel("rope", _source("attention.rotary", "rope"), records.ROPE)
 ROUTE = Kernel("route", _source("experts", "route"), chosen_records.ROUTER)
 GROUP_BY_EXPERT = Kernel("group_by_expert", _source("experts", "group"), chosen_records.EXPERT_LISTS)
 MULTIPLY_EXPERTS = Kernel("multiply_experts", _source("experts", "multiply"), chosen_records.EXPERT_PRODUCTS)
@@ -69,8 +71,8 @@ MULTIPLY_EXPERT_FLOATS = Kernel(
     "multiply_floats", _source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS
 )
 FINISH_HIDDEN = Kernel("finish_hidden", _source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
-MARK_ACTIVE = Kernel("mark_active", _source("active", "mark_active"), chosen_records.ACTIVE)
-LIST_ACTIVE = Kernel("list_active", _source("active", "list_active"), chosen_records.ACTIVE)
+MARK_ACTIVE = Kernel("mark_active", _source("sparse.active", "mark_active"), chosen_records.ACTIVE)
+LIST_ACTIVE = Kernel("list_active", _source("sparse.active", "list_active"), chosen_records.ACTIVE)
 ADVANCE_CONV = Kernel("advance_conv", _source("convolution", "advance"), records.CONVOLUTION)
 PREPARE_DELTA = Kernel("prepare_delta", _source("delta", "prepare"), records.DELTA)
 DELTA = Kernel("delta", _source("delta", "recurrence"), records.DELTA)
@@ -81,15 +83,15 @@ LEAD = CompiledFunction("lead", _source("launch", "lead"), 5)
 SERVE = CompiledFunction("serve", _source("launch", "serve"), 4)
 DOZE = CompiledFunction("doze", _source("launch", "doze"), 2)
 READ_TICKS = CompiledFunction("read_ticks", _source("launch", "read_ticks"), 0)
-FILL_SLOTS = CompiledFunction("fill_slots", _source("filling", "fill_slots"), 1)
-WANT_SLOTS = CompiledFunction("want_slots", _source("filling", "want"), 3, returns=False)
-DROP_SLOTS = CompiledFunction("drop_slots", _source("filling", "drop"), 2, returns=False)
-SETTLE_SLOTS = CompiledFunction("settle_slots", _source("filling", "settle"), 2)
-LEAST_SLOT = CompiledFunction("least_slot", _source("filling", "least"), 2)
-PACK_PANELS = CompiledFunction("pack_panels", _source("packing", "pack_panels"), 2, returns=False)
-READ_RECORDS = CompiledFunction("read_records", _source("page_reads", "read_records"), 12)
+FILL_SLOTS = CompiledFunction("fill_slots", _source("weights.filling", "fill_slots"), 1)
+WANT_SLOTS = CompiledFunction("want_slots", _source("weights.filling", "want"), 3, returns=False)
+DROP_SLOTS = CompiledFunction("drop_slots", _source("weights.filling", "drop"), 2, returns=False)
+SETTLE_SLOTS = CompiledFunction("settle_slots", _source("weights.filling", "settle"), 2)
+LEAST_SLOT = CompiledFunction("least_slot", _source("weights.filling", "least"), 2)
+PACK_PANELS = CompiledFunction("pack_panels", _source("weights.packing", "pack_panels"), 2, returns=False)
+READ_RECORDS = CompiledFunction("read_records", _source("weights.page_reads", "read_records"), 12)
 READ_PATTERNS = {
-    name: (streams, CompiledFunction(name, _source("read_memory", name), 2))
+    name: (streams, CompiledFunction(name, _source("weights.read_memory", name), 2))
     for name, streams in (
         ("read_one_stream", 1),
         ("read_one_stream_ahead", 1),
@@ -122,27 +124,27 @@ def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     isa_name = TILED.get(isa_name, isa_name)
     name, parameters = f"{layout.kind}-{isa_name}", (_int8(layout), isa_name)
     return AttentionKernels(
-        Kernel(f"attend_by_tile-{name}", _source("attention", "by_tile", parameters), records.ATTENTION),
-        Kernel(f"attend_by_chunk-{name}", _source("attention", "by_chunk", parameters), records.ATTENTION),
-        Kernel("join_chunks", _source("attention", "join_chunks"), records.ATTENTION),
+        Kernel(f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), records.ATTENTION),
+        Kernel(f"attend_by_chunk-{name}", _source("attention.attention", "by_chunk", parameters), records.ATTENTION),
+        Kernel("join_chunks", _source("attention.attention", "join_chunks"), records.ATTENTION),
     )
 
 
 def store_kv(layout: PageLayout) -> Kernel:
     """The kernel for a kind of pages."""
-    return Kernel(f"store_kv-{layout.kind}", _source("store", "store", (_int8(layout),)), records.STORE_KV)
+    return Kernel(f"store_kv-{layout.kind}", _source("attention.store", "store", (_int8(layout),)), records.STORE_KV)
 
 
 def copy_slots(kind: str) -> CompiledFunction:
     """The function for a kind of pages."""
-    source = _source("moving", "copy_slots", ("int8" if kind == "int8" else None,))
+    source = _source("attention.slots", "copy_slots", ("int8" if kind == "int8" else None,))
     return CompiledFunction(f"copy_slots-{kind}", source, 5, returns=False)
 
 
 def product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The kernel for an integer panel and an instruction set."""
     isa_name = TILED.get(isa_name, isa_name)
-    source = _source("product", "product", (panel.key, isa_name))
+    source = _source("matmul.integers", "product", (panel.key, isa_name))
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
@@ -150,29 +152,29 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
     """The kernel for whole tiles of tokens, where the instruction set has tile registers; `product` does the others."""
     if isa_name not in TILED:
         return None
-    source = _source("product_amx", "product", (panel.key, TILED[isa_name]))
+    source = _source("matmul.amx", "product", (panel.key, TILED[isa_name]))
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 
 def product_float(panel: FloatPanel) -> Kernel:
     """The kernel for a float panel."""
-    return Kernel(f"product-{panel.key}", _source("product_float", "product", (panel.key,)), records.FLOAT_PRODUCT)
+    return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
 
 
 def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The product of chosen rows of an integer panel."""
     isa_name = TILED.get(isa_name, isa_name)
-    source = _source("chosen", "chosen_product", (panel.key, isa_name))
+    source = _source("sparse.chosen_rows", "chosen_product", (panel.key, isa_name))
     return Kernel(f"chosen-{panel.key}-{isa_name}", source, chosen_records.CHOSEN)
 
 
 def column_product(form: ColumnForm, isa_name: str) -> Kernel:
     """The product of columns; that of floats is the same on all instruction sets."""
     if not form.has_scales:
-        source = _source("column_floats", "column_product", (form.key,))
+        source = _source("sparse.column_floats", "column_product", (form.key,))
         return Kernel(f"columns-{form.key}", source, chosen_records.COLUMN_PRODUCT)
     isa_name = TILED.get(isa_name, isa_name)
-    source = _source("column_product", "column_product", (form.key, isa_name))
+    source = _source("sparse.columns", "column_product", (form.key, isa_name))
     return Kernel(f"columns-{form.key}-{isa_name}", source, chosen_records.COLUMN_PRODUCT)
 
 

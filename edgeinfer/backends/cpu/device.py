@@ -13,11 +13,11 @@ from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.needs import FILLING, kernels_of
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.lowering.needs import FILLING, kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets

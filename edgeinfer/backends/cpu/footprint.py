@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
-from edgeinfer.backends.cpu.kv_memory import kv_bytes
-from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
-from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
-from edgeinfer.backends.cpu.states import slot_bytes, states_bytes
+from edgeinfer.backends.cpu.layout.padding import BufferLayout, heads_of
+from edgeinfer.backends.cpu.layout.panels import UNIT_ROWS, panel_for
+from edgeinfer.backends.cpu.memory.kv import kv_bytes
+from edgeinfer.backends.cpu.memory.states import slot_bytes, states_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul

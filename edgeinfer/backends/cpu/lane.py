@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.embedding import Embedding
-from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.kv_memory import CpuKV, CpuWindows
-from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
-from edgeinfer.backends.cpu.lowering import CpuLowering
-from edgeinfer.backends.cpu.packing import PackedWeights, PanelWeights
-from edgeinfer.backends.cpu.pages import slot_copying
-from edgeinfer.backends.cpu.profile import call_times, op_times, overhead
-from edgeinfer.backends.cpu.reading import choose_ahead
-from edgeinfer.backends.cpu.step import StepRecord
-from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
+from edgeinfer.backends.cpu.layout.pages import slot_copying
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.lowering.model import CpuLowering
+from edgeinfer.backends.cpu.memory.embedding import Embedding
+from edgeinfer.backends.cpu.memory.kv import CpuKV, CpuWindows
+from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.workers.op_times import call_times, op_times, overhead
+from edgeinfer.backends.cpu.workers.prefetching import choose_ahead
+from edgeinfer.backends.cpu.workers.tape import Tape
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op

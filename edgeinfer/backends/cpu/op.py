@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.op import Op
 from edgeinfer.jit.code import Kernel
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
-    from edgeinfer.backends.cpu.needs import KernelChoice
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+    from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.layout import PaddedHeads
-from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.layout.padding import PaddedHeads
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.workers.tape import Tape
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.jit.library import KernelLibrary

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 from edgeinfer.models.load import Model

@@ -287,7 +287,7 @@ def place_of(
 
     `by_neurons`: of a model whose layers can be read by neurons, that for doing so.
     """
-    from edgeinfer.backends.cpu.sparse import sparse_layers
+    from edgeinfer.backends.cpu.lowering.sparse_layers import sparse_layers
 
     is_other = not by_neurons and bool(sparse_layers(list(spec.ops()), tensors))
     variant = NEURONS if has_threshold(spec) else ""  # read whole, too: a gate is not read together with its up matrix

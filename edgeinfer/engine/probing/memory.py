@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from edgeinfer.backends.cpu.bandwidth import MemoryReaders
 from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.backends.cpu.workers.bandwidth import MemoryReaders
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, NodeRates
 from edgeinfer.scheduling.machine.topology import Topology
 

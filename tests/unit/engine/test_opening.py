@@ -9,7 +9,7 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import device as device_module
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.needs import kernels_of, usual_kernels
+from edgeinfer.backends.cpu.lowering.needs import kernels_of, usual_kernels
 from edgeinfer.engine.opening import compile_ahead
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.jit.library import KernelLibrary

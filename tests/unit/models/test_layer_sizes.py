@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.cpu.layout import BufferLayout
+from edgeinfer.backends.cpu.layout.padding import BufferLayout
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct

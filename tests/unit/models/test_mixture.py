@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.expert_memory import expert_panels
+from edgeinfer.backends.cpu.layout.expert_panels import expert_panels
 from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.cost import share_read
 from edgeinfer.graph.ops.experts import Experts

@@ -16,15 +16,14 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, PanelRange, Run
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
-from edgeinfer.backends.cpu.columns import shared_scales
-from edgeinfer.backends.cpu.packing import row_order
-from edgeinfer.backends.cpu.panels import PANEL_ROWS
-from edgeinfer.backends.cpu.recipes import Recipes
-from edgeinfer.backends.cpu.records import PACKING_JOB
-from edgeinfer.backends.cpu.repacking import MatrixPacking
-from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.layout.columns import shared_scales
+from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS
+from edgeinfer.backends.cpu.layout.recipes import Recipes
+from edgeinfer.backends.cpu.layout.records import PACKING_JOB
+from edgeinfer.backends.cpu.memory.packing import row_order
+from edgeinfer.backends.cpu.memory.repacking import MatrixPacking
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 

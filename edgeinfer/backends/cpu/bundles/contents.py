@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgeinfer.backends.cpu.layout import PaddedHeads, heads_of
-from edgeinfer.backends.cpu.needs import KernelChoice
-from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
-from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
+from edgeinfer.backends.cpu.layout.padding import Key, PaddedHeads, heads_of
+from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
+from edgeinfer.backends.cpu.lowering.needs import KernelChoice
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
@@ -30,9 +30,6 @@ SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
 BUNDLES = 600
 LARGEST_RUN_BYTES = 1 << 20
 """Of records of neurons, which are checked run by run."""
-
-Key = tuple[Weight, int]
-"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
 
 
 @dataclass(frozen=True, slots=True)

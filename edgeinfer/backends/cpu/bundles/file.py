@@ -19,8 +19,8 @@ from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksums_in, identity_of, repair
 from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads, read_each
 from edgeinfer.backends.cpu.bundles.source import ByteSource, OpenSource, open_source
-from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 
 HELD_BYTES = 64 << 20

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, WorkSplit
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.source import ByteSource
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
-from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
-from edgeinfer.backends.cpu.pinning import pin
+from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.memory.packing import HeadLayout, PackedMatrix, PackedWeights, room
+from edgeinfer.backends.cpu.workers.pinning import pin
 from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.graph.weights import Weight

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
-from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.errors import BadBundle
 from edgeinfer.models.bundle_places import pack_options
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from edgeinfer.backends.cpu.kernels.work_split import share_start
-from edgeinfer.backends.cpu.records import CONVOLUTION
-from edgeinfer.backends.cpu.states import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
+from edgeinfer.backends.cpu.layout.records import CONVOLUTION
+from edgeinfer.backends.cpu.layout.step_records import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.cpu.kernels.work_split import share_start
-from edgeinfer.backends.cpu.records import DELTA, MOST_DELTA_WIDTH
-from edgeinfer.backends.cpu.states import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
+from edgeinfer.backends.cpu.layout.records import DELTA, MOST_DELTA_WIDTH
+from edgeinfer.backends.cpu.layout.step_records import ROW, ROW_INTS, SAVE, SAVE_INTS, STATE_STEP
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 

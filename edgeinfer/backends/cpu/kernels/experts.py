@@ -1,23 +1,29 @@
 """Mixtures of experts: shares of a router, a pass's tokens grouped by expert, and products expert by expert.
 
 Memory: shares float32[n, E], zero where an expert has no part. A pair is a token and an expert with a share in it;
-pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`EXPERT_LISTS`
-says how they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the
-tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
-`kernels.product` and `kernels.product_float`, called once for each expert that has tokens, through a table of addresses
-of its panels. NumPy twins: `ops.router`, `ops.experts`.
+pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`EXPERT_LISTS` says how
+they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the tiles of
+its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
+`kernels.matmul.integers` and `kernels.matmul.floats`, called once for each expert that has tokens, through a table of
+addresses of its panels. NumPy twins: `ops.router`, `ops.experts`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.chosen_records import EXPERT_HIDDEN, EXPERT_LISTS, EXPERT_PRODUCTS, MOST_EXPERTS, ROUTER
-from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
-from edgeinfer.backends.cpu.kernels.product import activated
+from edgeinfer.backends.cpu.kernels.matmul.activations import round_row, tile_of, tiled_tokens
+from edgeinfer.backends.cpu.kernels.matmul.integers import activated
 from edgeinfer.backends.cpu.kernels.work_split import share_start
-from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
-from edgeinfer.backends.cpu.rounded import RECORD_BYTES
+from edgeinfer.backends.cpu.layout.chosen_records import (
+    EXPERT_HIDDEN,
+    EXPERT_LISTS,
+    EXPERT_PRODUCTS,
+    MOST_EXPERTS,
+    ROUTER,
+)
+from edgeinfer.backends.cpu.layout.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
+from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 

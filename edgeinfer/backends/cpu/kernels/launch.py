@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
-from edgeinfer.backends.cpu.kernels.work_split import size
-from edgeinfer.backends.cpu.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, WORKER_POOL_LIMIT
+from edgeinfer.backends.cpu.kernels.work_split import fence, size, ticks
+from edgeinfer.backends.cpu.layout.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, WORKER_POOL_LIMIT
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu.kernels.work_split import share_start
-from edgeinfer.backends.cpu.records import COLUMNS, LAYER_NORM, PEAKS, RMS_NORM, TAKE_OUTPUTS
+from edgeinfer.backends.cpu.layout.records import COLUMNS, LAYER_NORM, PEAKS, RMS_NORM, TAKE_OUTPUTS
 from edgeinfer.jit import simd
 
 layer_norm_at = simd.record_at(LAYER_NORM)

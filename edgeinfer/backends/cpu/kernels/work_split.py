@@ -3,12 +3,18 @@
 Memory: int64[2 + size]: the number of workers, then `size + 1` cuts in parts of WHOLE, from 0 to WHOLE. Worker w takes
 items `share_start(work_split, w, n)` to `share_start(work_split, w + 1, n)` of n, so calls with equal counts give each
 worker the same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds.
+
+Beside it the core's time stamp counter and the full memory fence, for loops that may not call the system. A tick is a
+fixed time that only `worker_pool` turns into seconds: on x86 the time stamp counter, on ARM the virtual counter.
 """
 
 from __future__ import annotations
 
+from llvmlite import ir
+from numba import types
+
 from edgeinfer.backends.base import WHOLE
-from edgeinfer.jit import simd
+from edgeinfer.jit import emit, simd
 from edgeinfer.jit.compiler import inline
 
 
@@ -30,3 +36,17 @@ def is_mine(work_split, worker, task):
 def size(work_split):
     """How many workers take part."""
     return simd.load_int64(work_split)
+
+
+@simd.operation(simd.INT)
+def ticks(builder):
+    """The time stamp counter now."""
+    if simd.IS_ARM:  # the counter that llvm.readcyclecounter takes there traps outside the kernel
+        return builder.asm(ir.FunctionType(emit.I64, []), "mrs $0, cntvct_el0", "=r", [], side_effect=True)
+    return emit.call(builder, "llvm.readcyclecounter", emit.I64, [])
+
+
+@simd.operation(types.void)
+def fence(builder):
+    """No later load moves before an earlier store."""
+    builder.fence("seq_cst")

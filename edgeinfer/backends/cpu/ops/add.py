@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.op import CpuOp
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
 
 
 def _calls(lowering: CpuLowering, op: Add) -> list[Call]:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.op import CpuOp
-from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.add_vector import AddVector
+from edgeinfer.jit.memory import address
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
 
 
 def _calls(lowering: CpuLowering, op: AddVector) -> list[Call]:

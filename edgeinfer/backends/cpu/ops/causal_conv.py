@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import LANES
 from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
-from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.memory import address
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
-    from edgeinfer.backends.cpu.needs import KernelChoice
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+    from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 
 MOST_TAPS = 4
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
-    from edgeinfer.backends.cpu.needs import KernelChoice
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+    from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 
 
 def _kernels(choice: KernelChoice, place: int, op: GatedAct, target: KernelTarget) -> list[Kernel]:

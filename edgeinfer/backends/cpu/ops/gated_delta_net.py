@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.layout import LANES, padded
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import LANES, padded
 from edgeinfer.backends.cpu.op import CpuOp
-from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import NOTHING, Call
+from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
+from edgeinfer.jit.memory import address
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
 
 TILES = "by tiles of states"
 

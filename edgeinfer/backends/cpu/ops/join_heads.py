@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.op import CpuOp
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
 
 
 def _calls(lowering: CpuLowering, op: JoinHeads) -> list[Call]:

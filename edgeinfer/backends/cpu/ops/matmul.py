@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout.panels import FloatPanel
 from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
-from edgeinfer.backends.cpu.panels import FloatPanel
-from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.jit.code import Kernel
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
-    from edgeinfer.backends.cpu.needs import KernelChoice
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+    from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 
 
 def _kernels(choice: KernelChoice, place: int, op: MatMul, target: KernelTarget) -> list[Kernel]:

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import LANES
 from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
-from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import NOTHING, Call
+from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.memory import address
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering import CpuLowering
-    from edgeinfer.backends.cpu.needs import KernelChoice
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+    from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 
 
 def _kernels(choice: KernelChoice, place: int, op: TakeOutputs, target: KernelTarget) -> list[Kernel]:

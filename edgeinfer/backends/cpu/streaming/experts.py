@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.slot_records import GUESS, NOBODY
+from edgeinfer.backends.cpu.layout.slot_records import GUESS, NOBODY
 from edgeinfer.backends.cpu.streaming.slots import Filling
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.errors import EngineClosed

@@ -18,12 +18,10 @@ from edgeinfer.backends.base import Limits, OpSeconds, Timing
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
-from edgeinfer.backends.cpu.feeding import FeedArguments, turns
-from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.packing import PanelWeights
-from edgeinfer.backends.cpu.profile import call_times, op_times
-from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.lowering.sparse_ffn import FeedArguments, turns
+from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
@@ -34,15 +32,16 @@ from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import BundleWindow
-from edgeinfer.backends.cpu.tape import Call, Tape
-from edgeinfer.backends.cpu.worker_pool import CallTimes, WorkerPool
+from edgeinfer.backends.cpu.workers.op_times import call_times, op_times
+from edgeinfer.backends.cpu.workers.tape import Call, Tape
+from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.backends.stored import Fired, OffloadedWeights, WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import paged
+from edgeinfer.jit.memory import address, paged
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress, no_progress
 

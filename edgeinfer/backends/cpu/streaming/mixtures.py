@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key
-from edgeinfer.backends.cpu.mixing import Mixing
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.lowering.experts import Mixing
+from edgeinfer.backends.cpu.memory.buffers import Values
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
-from edgeinfer.backends.cpu.values import Values
 from edgeinfer.backends.stored import WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op

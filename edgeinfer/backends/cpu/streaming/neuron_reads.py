@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.orders import Orders, positions_of
-from edgeinfer.backends.cpu.page_reads import PageReads
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads
 from edgeinfer.backends.cpu.streaming.window import BundleSource
 
 Int64s = NDArray[np.int64]

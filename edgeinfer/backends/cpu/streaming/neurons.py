@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.page_reads import PageReads
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads
 from edgeinfer.backends.cpu.streaming.firing import FiringMeter
 from edgeinfer.backends.cpu.streaming.neuron_reads import (
     FEWEST_NEURONS,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.bundles.source import DiskSource
-from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.stored import OffloadedWeights
 from edgeinfer.jit.library import KernelLibrary
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.slot_records import BROKEN, FLYING, NOBODY
+from edgeinfer.backends.cpu.layout.slot_records import BROKEN, FLYING, NOBODY
 from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.cpu.streaming.window import BundleSource

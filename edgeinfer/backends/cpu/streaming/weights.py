@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key, PanelRange
-from edgeinfer.backends.cpu.packing import HeadLayout, PanelPiece
-from edgeinfer.backends.cpu.panels import Panel, panel_for
-from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, PanelRange
+from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.layout.panels import Panel, panel_for
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
+from edgeinfer.backends.cpu.memory.packing import HeadLayout, PanelPiece
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from edgeinfer.backends.base import WorkSplit
-from edgeinfer.backends.cpu import records
+from edgeinfer.backends.cpu.layout import records
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import Array

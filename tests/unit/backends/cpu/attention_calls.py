@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu import step as step_module
-from edgeinfer.backends.cpu.layout import CHUNK, padded
-from edgeinfer.backends.cpu.pages import KVPool, PageLayout, attention_scratch_bytes
-from edgeinfer.backends.cpu.step import STEP, StepRecord
+from edgeinfer.backends.cpu.layout.padding import CHUNK, padded
+from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, attention_scratch_bytes
+from edgeinfer.backends.cpu.layout.step_records import STEP
+from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 
@@ -96,7 +96,7 @@ class Pages:
             row[..., : given.shape[2]] = given
             rows.append(row)
         step = np.zeros(1, STEP)
-        step["n_tokens"], step["slots"] = len(slots), step_module.address(slots)
+        step["n_tokens"], step["slots"] = len(slots), address(slots)
         call(
             self._library,
             catalogue.store_kv(self.pool.layout),

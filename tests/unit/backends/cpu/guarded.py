@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu import lane, lowering, pages
-from edgeinfer.backends.cpu import packing as packing_module
-from edgeinfer.backends.cpu import values as values_module
+from edgeinfer.backends.cpu import lane
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.step import StepRecord
+from edgeinfer.backends.cpu.layout import pages
+from edgeinfer.backends.cpu.lowering import model as lowering
+from edgeinfer.backends.cpu.memory import buffers as values_module
+from edgeinfer.backends.cpu.memory import packing as packing_module
+from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.graph.step import Step
 from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind

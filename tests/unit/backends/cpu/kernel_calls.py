@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WorkSplit
-from edgeinfer.backends.cpu import catalogue, records, rounded
-from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records, rounded
 from edgeinfer.jit import targets
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.machine_code import cpu_features
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
 
 Array = NDArray[np.generic]
 

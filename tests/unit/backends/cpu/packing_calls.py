@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.panels import panel_for
-from edgeinfer.backends.cpu.recipes import Recipes
-from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.panels import panel_for
+from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.quants import QuantFormat
 
 Bytes = NDArray[np.uint8]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.models.quants import Codes
 
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.columns import columns_of, shared_scales
-from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, rows_of_panels
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
-from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.columns import columns_of, shared_scales
+from edgeinfer.backends.cpu.layout.neurons import NeuronLayout, neuron_layout, rows_of_panels
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, quantised
 from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows

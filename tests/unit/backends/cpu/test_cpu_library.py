@@ -15,7 +15,7 @@ import pytest
 
 from edgeinfer.backends import base
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.panels import FloatPanel
+from edgeinfer.backends.cpu.layout.panels import FloatPanel
 from edgeinfer.graph import step
 from edgeinfer.jit import library as library_module
 from edgeinfer.jit.code import CompiledFunction
@@ -28,7 +28,7 @@ import json, sys
 from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.backends.cpu.panels import FloatPanel
+from edgeinfer.backends.cpu.layout.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))
 library.function(catalogue.READ_PATTERNS["read_one_stream"][1])
 for element in ("f16", "f32"):
@@ -169,7 +169,7 @@ def test_a_changed_compiler_changes_the_folder(tmp_path: Path, monkeypatch: pyte
     assert cache_folder() != own
 
 
-@pytest.mark.parametrize("changed", ["cpu/pages.py", "cpu/kernels/product.py"])
+@pytest.mark.parametrize("changed", ["cpu/layout/pages.py", "cpu/kernels/matmul/integers.py"])
 def test_a_changed_kernel_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
     own = catalogue.kernel_folder()
     shutil.copytree(Path(catalogue.__file__).parent, tmp_path / "cpu")

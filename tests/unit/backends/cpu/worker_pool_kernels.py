@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.kernels.work_split import share_start, size
-from edgeinfer.backends.cpu.tape import Call, Tape
+from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.jit import simd
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary

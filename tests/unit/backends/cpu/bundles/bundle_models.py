@@ -13,7 +13,7 @@ from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents, conten
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.source import ByteSource
 from edgeinfer.backends.cpu.bundles.writing import Packed, pack_bundles
-from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.fingerprint import fingerprint

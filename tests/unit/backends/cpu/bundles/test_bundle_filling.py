@@ -14,7 +14,7 @@ import pytest
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import fill, is_faster
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
-from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.steps import no_progress

@@ -14,11 +14,11 @@ from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import start_from
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
-from edgeinfer.backends.cpu.columns import codes_of_columns
-from edgeinfer.backends.cpu.neurons import rows_of_panels
-from edgeinfer.backends.cpu.packing import PackedWeights
-from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
+from edgeinfer.backends.cpu.layout.columns import codes_of_columns
+from edgeinfer.backends.cpu.layout.neurons import rows_of_panels
+from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.library import KernelLibrary

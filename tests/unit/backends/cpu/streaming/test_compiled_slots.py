@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.backends.cpu.slot_records import BROKEN, GUESS
+from edgeinfer.backends.cpu.layout.slot_records import BROKEN, GUESS
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed

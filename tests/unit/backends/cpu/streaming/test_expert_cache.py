@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.slot_records import FLYING
+from edgeinfer.backends.cpu.layout.slot_records import FLYING
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.slots import Slots
 from edgeinfer.errors import DeviceFailed, EngineClosed

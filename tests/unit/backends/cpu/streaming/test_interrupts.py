@@ -15,7 +15,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.worker_pool import WorkerPool
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 

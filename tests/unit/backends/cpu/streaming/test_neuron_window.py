@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.feeding import turns
-from edgeinfer.backends.cpu.page_reads import PageReads, read_each
+from edgeinfer.backends.cpu.bundles.page_reads import PageReads, read_each
+from edgeinfer.backends.cpu.lowering.sparse_ffn import turns
 from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
 from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, reading_bytes

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.page_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
+from edgeinfer.backends.cpu.bundles.page_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
 

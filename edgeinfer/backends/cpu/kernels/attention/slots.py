@@ -1,0 +1,136 @@
+"""Where the keys and values of a page lie for an attention kernel: in place, or gathered from a draft tree's path.
+
+Memory: pages as `layout.pages` lays them out; a gathered page has the same layout, its keys first, then its
+values. `args` is an attention record, `tile` int32[TILE_INTS] of the step. Keys and values are copied from
+slots to slots in all layers at once: COPY_SLOTS records, one for each layer; sources and targets int32[count], of which
+none is in both. The NumPy twin of that is `pages.KVPool.copy_slots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgeinfer.backends.cpu.layout.padding import BLOCK
+from edgeinfer.backends.cpu.layout.records import COPY_SLOTS
+from edgeinfer.backends.cpu.layout.step_records import TILE
+from edgeinfer.graph.step import PAGE
+from edgeinfer.jit import simd
+from edgeinfer.jit.compiler import inline
+
+FIRST, N_TOKENS, ROW, START, PATH = (TILE[name] for name in ("first", "n_tokens", "row", "start", "path"))
+LOWEST, HIGHEST, PATH_INTS = (TILE[name] for name in ("lowest", "highest", "path_ints"))
+SPARE, GATHERS = TILE["spare"], TILE["gathers"]
+copied_layer_at = simd.record_at(COPY_SLOTS)
+LAYER_BYTES = COPY_SLOTS.itemsize
+
+
+@inline
+def page_in_place(args, kv_head, page):
+    """Addresses of the keys and values of a kv head of a page, for a record with the places of a layer's pages."""
+    page = simd.load_int32(args.places + 4 * page)
+    bank = page // args.bank_pages
+    start, place = bank * args.bank_bytes, kv_head * args.bank_pages + page - bank * args.bank_pages
+    return args.keys + start + place * args.key_bytes, args.values + start + place * args.value_bytes
+
+
+@inline
+def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
+    """Copy one position of a float16 page."""
+    keys, to_keys = keys + place * 2, to_keys + to_place * 2
+    for index in range(0, args.key_width * PAGE * 2, PAGE * 2):
+        simd.copy_2_bytes(to_keys + index, keys + index)
+    for index in range(0, args.value_padded * 2, 16):
+        at = args.value_padded * 2
+        simd.copy_16_bytes(to_values + to_place * at + index, values + place * at + index)
+
+
+@inline
+def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
+    """Copy one position of an int8 page."""
+    blocks = (args.key_width + BLOCK - 1) // BLOCK
+    codes = PAGE * BLOCK * blocks
+    for block in range(blocks):
+        start = block * PAGE * BLOCK
+        for vector in range(start, start + PAGE * BLOCK, PAGE * 4):
+            simd.store_int32(to_keys + vector + to_place * 4, simd.load_int32(keys + vector + place * 4))
+        at, to = block * PAGE + place, block * PAGE + to_place
+        simd.copy_2_bytes(to_keys + codes + to * 2, keys + codes + at * 2)
+    blocks = (args.value_width + BLOCK - 1) // BLOCK
+    codes = PAGE * BLOCK * blocks
+    for block in range(blocks):
+        at, to = block * PAGE + place, block * PAGE + to_place
+        simd.copy_16_bytes(to_values + to * BLOCK, values + at * BLOCK)
+        simd.copy_16_bytes(to_values + to * BLOCK + 16, values + at * BLOCK + 16)
+        simd.copy_2_bytes(to_values + codes + to * 2, values + codes + at * 2)
+
+
+@inline
+def gather_page(int8, args, step, tile, kv_head, page, last, target):
+    """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
+    row, start, path = simd.load_int32(tile + ROW), simd.load_int32(tile + START), simd.load_int32(tile + PATH)
+    to_values = target + args.key_bytes
+    for place in range(min(PAGE, last + 1 - page * PAGE)):
+        seen = page * PAGE + place
+        if seen < start:
+            slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
+        else:
+            slot = simd.load_int32(step.paths + 4 * (path + seen - start))
+        keys, values = page_in_place(args, kv_head, slot // PAGE)
+        if int8 is None:
+            copy_halves(args, keys, values, slot % PAGE, target, to_values, place)
+        else:
+            copy_rounded(args, keys, values, slot % PAGE, target, to_values, place)
+
+
+@inline
+def direct_page(args, step, tile, kv_head, page):
+    """Addresses of the keys and values of a page of the sequence."""
+    number = simd.load_int32(step.tables + simd.load_int32(tile + ROW) * step.table_stride + page * 4)
+    return page_in_place(args, kv_head, number)
+
+
+@inline
+def is_fork(tile, page):
+    """Whether tokens of a tile part within a page or before it."""
+    return simd.load_int32(tile + PATH) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + START)
+
+
+@inline
+def parts(tile, page):
+    """Whether the tokens of a tile see different positions of a page, all of them in it or in the spare page."""
+    return is_fork(tile, page) and simd.load_int32(tile + GATHERS) == 0
+
+
+@inline
+def path_slot(step, tile, place, position):
+    """The slot that the token at a place of a tile sees at a position from the tile's `start` on."""
+    path = simd.load_int32(tile + PATH) + place * simd.load_int32(tile + PATH_INTS)
+    return simd.load_int32(step.paths + 4 * (path + position - simd.load_int32(tile + START)))
+
+
+@inline
+def page_at(int8, args, step, tile, kv_head, page, last, target):
+    """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
+    if is_fork(tile, page):
+        gather_page(int8, args, step, tile, kv_head, page, last, target)
+        return target, target + args.key_bytes
+    return direct_page(args, step, tile, kv_head, page)
+
+
+def copy_slots(int8: str | None) -> Callable[..., None]:
+    """The function for pages of float16, or of int8 where `int8` is a text."""
+
+    def copy(layers, n_layers, sources, targets, count):
+        for layer in range(n_layers):
+            args = copied_layer_at(layers + layer * LAYER_BYTES)
+            for place in range(count):
+                source, target = simd.load_int32(sources + 4 * place), simd.load_int32(targets + 4 * place)
+                for head in range(args.kv_heads):
+                    keys, values = page_in_place(args, head, source // PAGE)
+                    to_keys, to_values = page_in_place(args, head, target // PAGE)
+                    if int8 is None:
+                        copy_halves(args, keys, values, source % PAGE, to_keys, to_values, target % PAGE)
+                    else:
+                        copy_rounded(args, keys, values, source % PAGE, to_keys, to_values, target % PAGE)
+
+    return copy

@@ -1,0 +1,1 @@
+"""Kernels of matrix products over panels, and the rounding of activations before them."""

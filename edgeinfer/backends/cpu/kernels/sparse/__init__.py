@@ -1,0 +1,1 @@
+"""Kernels of feed-forward layers of which only active neurons are computed, and of thresholds."""

@@ -1,0 +1,143 @@
+"""What mixtures of experts need: how the matrices of experts are packed, and the rows of a pass's pairs.
+
+In: ops, a tensor table, the most tokens of a pass. Out: panels, shapes and byte counts. A pair is a token and one of
+its experts. Loads no compiler, so that a plan can count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeinfer.backends.cpu.layout.panels import IntegerPanel, Panel, panel_for
+from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.weights import Weight
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
+
+BLOCK = 32
+
+
+def panel_of(weight: Weight, tensors: Mapping[str, TensorInfo]) -> Panel:
+    """How a matrix is packed."""
+    return panel_for(format_of(tensors[weight.tensor].ggml_type))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertPanels:
+    """How gate, up and down matrices of all experts of an op are packed."""
+
+    gate: Panel
+    up: Panel
+    down: Panel
+    is_plain: bool = True
+    """Whether hidden rows are activation(gate) * up, without biases."""
+
+    @property
+    def all(self) -> tuple[Panel, Panel, Panel]:
+        return self.gate, self.up, self.down
+
+    @property
+    def rounds_source(self) -> bool:
+        """Whether gate or up read rounded activations."""
+        return isinstance(self.gate, IntegerPanel) or isinstance(self.up, IntegerPanel)
+
+    @property
+    def gathers_floats(self) -> bool:
+        """Whether gate or up read activations as they are."""
+        return not (isinstance(self.gate, IntegerPanel) and isinstance(self.up, IntegerPanel))
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether gate and up are one product with the activation."""
+        return self.is_plain and isinstance(self.gate, IntegerPanel) and self.gate == self.up
+
+    @property
+    def rounds_hidden(self) -> bool:
+        """Whether down reads rounded activations."""
+        return isinstance(self.down, IntegerPanel)
+
+
+def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanels:
+    """The panels of an op's experts. Raises UnsupportedModel where two experts are in different formats."""
+    found = []
+    for matrices in (op.gate, op.up, op.down):
+        kinds = {tensors[name].ggml_type: name for name in {weight.tensor for weight in matrices}}
+        if len(kinds) > 1:
+            first, second = list(kinds.values())[:2]
+            raise UnsupportedModel(
+                f"{first} and {second} are in different formats; the CPU device takes experts of a layer in one format"
+            )
+        found.append(panel_of(matrices[0], tensors))
+    gate, up, down = found
+    return ExpertPanels(gate, up, down, is_plain=op.biases is None and op.activation != "swiglu_oai")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """Rows of a pass's pairs, the most of any op: bytes of each kind, and what they are counted from.
+
+    gathered, floats  activations of the pairs as int8 records and as floats
+    hidden, up        results of gate and up products, or of both at once in the first
+    records           hidden rows as int8 records
+    """
+
+    most_pairs: int = 0
+    most_experts: int = 0
+    most_active: int = 0
+    hidden_floats: int = 0
+    gathered_bytes: int = 0
+    float_bytes: int = 0
+    hidden_bytes: int = 0
+    up_bytes: int = 0
+    record_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.gathered_bytes + self.float_bytes + self.hidden_bytes + self.up_bytes + self.record_bytes
+
+
+def record_blocks(width: int) -> int:
+    """Blocks of a row's int8 form: they come in pairs."""
+    return -(-(width // BLOCK) // 2) * 2
+
+
+def row_floats(width: int) -> int:
+    """Floats of a row, whole blocks."""
+    return -(-width // BLOCK) * BLOCK
+
+
+def expert_sizes(mixtures: Sequence[tuple[Experts, ExpertPanels]], max_tokens: int) -> ExpertSizes:
+    """The sizes that hold the rows of every op."""
+    sizes = [_sizes(op, panels, max_tokens) for op, panels in mixtures]
+    if not sizes:
+        return ExpertSizes()
+    return ExpertSizes(
+        most_pairs=max(each.most_pairs for each in sizes),
+        most_experts=max(each.most_experts for each in sizes),
+        most_active=max(each.most_active for each in sizes),
+        hidden_floats=max(each.hidden_floats for each in sizes),
+        gathered_bytes=max(each.gathered_bytes for each in sizes),
+        float_bytes=max(each.float_bytes for each in sizes),
+        hidden_bytes=max(each.hidden_bytes for each in sizes),
+        up_bytes=max(each.up_bytes for each in sizes),
+        record_bytes=max(each.record_bytes for each in sizes),
+    )
+
+
+def _sizes(op: Experts, panels: ExpertPanels, max_tokens: int) -> ExpertSizes:
+    pairs, width, inner = max_tokens * op.active, op.gate[0].columns, op.gate[0].n_rows
+    hidden_bytes = 4 * pairs * row_floats(inner)
+    return ExpertSizes(
+        most_pairs=pairs,
+        most_experts=len(op.gate),
+        most_active=op.active,
+        hidden_floats=row_floats(inner),
+        gathered_bytes=pairs * record_blocks(width) * RECORD_BYTES if panels.rounds_source else 0,
+        float_bytes=4 * pairs * row_floats(width) if panels.gathers_floats else 0,
+        hidden_bytes=hidden_bytes,
+        up_bytes=0 if panels.is_gated else hidden_bytes,
+        record_bytes=pairs * record_blocks(inner) * RECORD_BYTES if panels.rounds_hidden else 0,
+    )

@@ -1,0 +1,208 @@
+"""How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or as int8 with scales.
+
+Positions are the lanes of the score kernels, so keys come by columns:
+  f16   keys float16[key_width, PAGE]; values float16[PAGE, value_padded]
+  int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
+        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]; as many blocks as
+        the keys, or the values, have
+Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
+So a long sequence is read in few long runs, as caches like it, and a short one touches little memory.
+A layer that keeps only a window has fewer pages; `places` says which of its own each page of the KV memory lies at.
+A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
+and pools of pages whose slots can be copied. Loads no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
+from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.step import PAGE, Int32s
+from edgeinfer.jit.memory import aligned
+from edgeinfer.settings import KVKind
+
+BANK_PAGES = 16
+GROUPS = PAGE // LANES
+SCALE_BYTES = 2
+VECTORS = BLOCK // 4
+"""Vectors of 64 bytes that hold the key codes of 16 positions and a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Sizes of the keys and of the values of one kv head in a page."""
+
+    kind: KVKind
+    key_width: int
+    value_width: int
+
+    @classmethod
+    def of(cls, kind: KVKind, layer: PagedKV) -> PageLayout:
+        """How a layer's keys and values lie."""
+        return cls(kind, layer.key_width, layer.value_width)
+
+    @property
+    def key_bytes(self) -> int:
+        return _rounded_bytes(self.key_width) if self.kind == "int8" else PAGE * 2 * self.key_width
+
+    @property
+    def value_bytes(self) -> int:
+        return _rounded_bytes(self.value_width) if self.kind == "int8" else PAGE * 2 * padded(self.value_width)
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of a key and a value of one position."""
+        return (self.key_bytes + self.value_bytes) // PAGE
+
+
+def n_blocks(width: int) -> int:
+    """Blocks of 32 columns of keys or values of this width in an int8 page."""
+    return padded(width, BLOCK) // BLOCK
+
+
+def _codes_bytes(width: int) -> int:
+    """Bytes of the codes of the keys, or values, of an int8 page; the scales follow."""
+    return PAGE * BLOCK * n_blocks(width)
+
+
+def _rounded_bytes(width: int) -> int:
+    return _codes_bytes(width) + PAGE * SCALE_BYTES * n_blocks(width)
+
+
+def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
+    """Bytes of scratch of an attention worker: five parts per query row, a chunk's pages, a page as float32."""
+    key, value = padded(layout.key_width), padded(layout.value_width)
+    rows = tile_rows * (key * 4 + 2 * SCORE_BYTES + 2 * (LANES + value) * 4)
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * max(key, value)
+
+
+def banks_of(n_pages: int) -> tuple[int, int]:
+    """Banks, and pages of each: the last one may have a few to spare, which are never touched."""
+    n_banks = max(1, -(-n_pages // BANK_PAGES))
+    return n_banks, -(-n_pages // n_banks)
+
+
+def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
+    """Bytes of pages of a layer."""
+    return n_pages * kv_heads * (layout.key_bytes + layout.value_bytes)
+
+
+def pools_of(
+    layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int, places: Int32s, *, huge: bool = True
+) -> list[KVPool]:
+    """The pools of layers in one piece of memory: however short the context, it lies on huge pages.
+
+    Not `huge`: each head's pages come from the node of the worker that first writes there, which then attends to them.
+    """
+    if not layouts:
+        return []
+    n_banks, bank_pages = banks_of(n_pages)
+    sizes = [pool_bytes(layout, bank_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
+    memory, stops = aligned((n_banks, sum(sizes)), np.uint8, huge=huge), accumulate(sizes)
+    return [
+        KVPool(layout, n_pages, heads, memory[:, stop - size : stop], places)
+        for layout, heads, size, stop in zip(layouts, kv_heads, sizes, stops, strict=True)
+    ]
+
+
+class KVPool:
+    """The KV pages of a layer: keys uint8[banks, G, bank_pages, key_bytes], values uint8[banks, G, bank_pages, …]."""
+
+    def __init__(
+        self,
+        layout: PageLayout,
+        n_pages: int,
+        kv_heads: int,
+        memory: NDArray[np.uint8] | None = None,
+        places: Int32s | None = None,
+    ) -> None:
+        """`memory`: uint8[banks, bytes of a bank] of zeros on 64-byte boundaries; by default new.
+
+        `places`: which of the `n_pages` each page of the KV memory lies at; by default the one of its number.
+        """
+        self.layout = layout
+        self.places = np.arange(n_pages, dtype=np.int32) if places is None else places
+        n_banks, self.bank_pages = banks_of(n_pages)
+        if memory is None:
+            memory = aligned((n_banks, pool_bytes(layout, self.bank_pages, kv_heads)), np.uint8)
+        self.bank_bytes, self.nbytes = memory.strides[0], pool_bytes(layout, n_pages, kv_heads)
+        cut, shape = self.bank_pages * kv_heads * layout.key_bytes, (n_banks, kv_heads, self.bank_pages)
+        self.keys: NDArray[np.uint8] = memory[:, :cut].reshape(*shape, layout.key_bytes)
+        self.values: NDArray[np.uint8] = memory[:, cut:].reshape(*shape, layout.value_bytes)
+
+    def parts(self) -> tuple[NDArray[Any], ...]:
+        """Views of all that slots hold: keys and values, or their codes and scales, each [`place`, G, ...].
+
+        f16: keys float16[..., key_width], values float16[..., value_padded]. int8: key codes uint8[..., blocks * 8, 4],
+        key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
+        """
+        layout, start = self.layout, self.keys.shape[:3]
+        if layout.kind == "f16":
+            keys = self.keys.view(np.float16).reshape(*start, layout.key_width, PAGE)
+            values = self.values.view(np.float16).reshape(*start, PAGE, -1)
+            return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
+        codes, blocks = _codes_bytes(layout.key_width), n_blocks(layout.key_width)
+        key_codes = self.keys[..., :codes].reshape(*start, blocks * VECTORS, PAGE, 4)
+        key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
+        codes, blocks = _codes_bytes(layout.value_width), n_blocks(layout.value_width)
+        value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, PAGE, BLOCK)
+        value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
+        return (
+            key_codes.transpose(0, 2, 4, 1, 3, 5),
+            key_scales.transpose(0, 2, 4, 1, 3),
+            value_codes.transpose(0, 2, 4, 1, 3, 5),
+            value_scales.transpose(0, 2, 4, 1, 3),
+        )
+
+    def place(self, slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+        """Bank, page in it and position of slots: indices of `parts`."""
+        pages = self.places[slots // PAGE]
+        return pages // self.bank_pages, pages % self.bank_pages, slots % PAGE
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots."""
+        for part in self.parts():
+            part[self.place(targets)] = part[self.place(sources)]
+
+
+def slot_copying(pools: list[KVPool]) -> NDArray[np.void]:
+    """Where the layers' pages lie: COPY_SLOTS[layers]."""
+    layers = np.zeros(len(pools), records.COPY_SLOTS)
+    for layer, pool in zip(layers, pools, strict=True):
+        layer["keys"], layer["values"] = pool.keys.ctypes.data, pool.values.ctypes.data
+        layer["bank_pages"], layer["bank_bytes"] = pool.bank_pages, pool.bank_bytes
+        layer["places"] = pool.places.ctypes.data
+        layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
+        layer["kv_heads"], layer["key_width"] = pool.keys.shape[1], pool.layout.key_width
+        layer["value_width"], layer["value_padded"] = pool.layout.value_width, padded(pool.layout.value_width)
+    return layers
+
+
+def read_pages(pools: Sequence[KVPool], pages: Int32s) -> NDArray[np.uint8]:
+    """Contents of pages of these layers: uint8[len(pages), page_bytes]."""
+    parts = [
+        array[places // pool.bank_pages, :, places % pool.bank_pages].reshape(len(pages), -1)
+        for pool, places in ((pool, pool.places[pages]) for pool in pools)
+        for array in (pool.keys, pool.values)
+    ]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((len(pages), 0), np.uint8)
+
+
+def write_pages(pools: Sequence[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
+    """Put back contents of pages of these layers."""
+    start = 0
+    for pool in pools:
+        places = pool.places[pages]
+        for array in (pool.keys, pool.values):
+            _, kv_heads, _, n_bytes = array.shape
+            own = contents[:, start : start + kv_heads * n_bytes].reshape(len(pages), kv_heads, n_bytes)
+            array[places // pool.bank_pages, :, places % pool.bank_pages] = own
+            start += kv_heads * n_bytes

@@ -1,0 +1,124 @@
+"""Calls of attention: rotation, the cache's new rows, scores and blending.
+
+In: ops of a model, its KV pools and values. Out: calls with their argument records. Owns the scratch of attention.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import padded, parts_of, tile_tokens
+from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
+from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.rotations import Rotations
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats
+from edgeinfer.jit.memory import address, aligned
+from edgeinfer.models.gguf import GGUFFile
+
+NO_WINDOW = 1 << 30
+"""More positions than any context; kernels compute with it in 32 bits."""
+
+
+class Attending:
+    """Makes the calls of one model's attention; owns rotary tables, scratch and partial results."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        pools: list[KVPool],
+        values: Values,
+        step: StepRecord,
+        n_workers: int,
+        isa_name: str,
+    ) -> None:
+        self._spec, self._pools, self._values = spec, pools, values
+        self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
+        self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
+        self._parts = parts_of(spec)
+        self._scratch: NDArray[np.uint8] | None = None
+        self._partials: Floats | None = None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of tables and partial results."""
+        return self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
+
+    def rope(self, op: Rope) -> Call:
+        cosines, sines = self.rotations.of(op.table, op.sections)
+        args = np.zeros(1, records.ROPE)
+        args["value"], args["stride"] = self._values.at(op.value)
+        args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4
+        args["half"], args["cosines"], args["sines"] = op.table.rotary_width // 2, address(cosines), address(sines)
+        args["step"], args["parts"] = self._step.n_tokens_at, self._parts[op.value]
+        names = frozenset({op.value})
+        return Call(catalogue.ROPE, args, names, names, _by_parts(self._parts[op.value]))
+
+    def store(self, op: StoreKV, alone: bool) -> Call:
+        pool = self._pools[op.layer]
+        args = np.zeros(1, records.STORE_KV)
+        args["key"], args["key_stride"] = self._values.at(op.key)
+        args["value"], args["value_stride"] = self._values.at(op.value)
+        args["key_width"], args["key_head_stride"] = op.key_width, padded(op.key_width) * 4
+        args["value_width"], args["value_head_stride"] = op.value_width, padded(op.value_width) * 4
+        args["kv_heads"], args["step"] = op.kv_heads, self._step.n_tokens_at
+        args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
+        args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
+        reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
+        shared = _by_parts(op.kv_heads) if alone else f"by {op.kv_heads} heads"  # of one token the same
+        return Call(catalogue.store_kv(pool.layout), args, reads, writes, shared)
+
+    def attention(self, op: Attention) -> list[Call]:
+        pool = self._pools[op.layer]
+        scratch, partials = self._attention_memory()
+        args = np.zeros(1, records.ATTENTION)
+        args["query"], args["query_stride"] = self._values.at(op.query)
+        args["out"], args["out_stride"] = self._values.at(op.out)
+        args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
+        args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
+        args["heads"], args["kv_heads"] = op.heads, op.kv_heads
+        args["key_width"], args["key_padded"] = op.key_width, padded(op.key_width)
+        args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
+        args["window"] = op.window or NO_WINDOW
+        args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
+        args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
+        args["ahead"], args["full"] = 1, not op.causal
+        args["sinks"] = 0 if op.sinks is None else address(self._values.vector(op.sinks, padded(op.heads)))
+        args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
+        args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
+        reads = frozenset({op.query, f"kv {op.layer}"})
+        own, kept = frozenset({op.out}), frozenset({"attention partials"})
+        kernels = catalogue.attention(pool.layout, self._isa_name)
+        return [
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
+            Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
+            Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # it or the first writes `out` in a step
+        ]
+
+    def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
+        """Scratch of each worker and the partials of small passes, shared by all layers."""
+        if self._scratch is None:
+            ops, n_tokens = [op for op in self._spec.ops() if isinstance(op, Attention)], tile_tokens(self._spec)
+            needs = [(n_tokens * op.heads // op.kv_heads, self._pools[op.layer].layout) for op in ops]
+            size = padded(max(attention_scratch_bytes(*each) for each in needs), 4096)
+            self._scratch = aligned((self._n_workers, size), np.uint8)
+            self._partials = aligned(self._values.layout.partials_shape, np.float32)
+        assert self._partials is not None
+        return self._scratch, self._partials
+
+
+def _by_parts(count: int) -> str:
+    return f"by tokens and {count} heads"

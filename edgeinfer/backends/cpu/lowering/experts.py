@@ -1,0 +1,306 @@
+"""Calls of mixtures of experts: a router's shares, tokens grouped by expert, and products expert by expert.
+
+In: ops of a model, its packed weights and values. Out: calls with their argument records. Owns the tables of panel
+addresses, the lists of each worker, and the rows of a pass's pairs of a token and an expert. How many barriers a pass
+has does not depend on how many experts there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import chosen_records, records
+from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, record_blocks, row_floats
+from edgeinfer.backends.cpu.layout.padding import BLOCK, padded
+from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, IntegerPanel, Panel
+from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
+from edgeinfer.backends.cpu.lowering.matmul import CACHED_BYTES, MatMulLowering, block_tokens
+from edgeinfer.backends.cpu.lowering.needs import KernelChoice
+from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.packing import PanelWeights
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.memory import address, aligned
+
+Bytes = NDArray[np.uint8]
+PAGE_BYTES = 4096
+GATHERED, FLOATS, HIDDEN, UP, RECORDS = (
+    f"experts' {name}" for name in ("records", "floats", "hidden", "up", "hidden records")
+)
+"""Rows of pairs, by the names that order calls."""
+
+
+class Mixing:
+    """Makes the calls of one model's mixtures."""
+
+    def __init__(
+        self,
+        choice: KernelChoice,
+        packed: PanelWeights,
+        values: Values,
+        products: MatMulLowering,
+        step: StepRecord,
+        n_workers: int,
+    ) -> None:
+        self._choice, self._packed, self._values, self._products = choice, packed, values, products
+        self._step, self._n_workers = step, n_workers
+        sizes = values.layout.expert_sizes
+        self._sizes = sizes
+        shapes = {
+            GATHERED: sizes.gathered_bytes,
+            FLOATS: sizes.float_bytes,
+            HIDDEN: sizes.hidden_bytes,
+            UP: sizes.up_bytes,
+            RECORDS: sizes.record_bytes,
+        }
+        self._rows: dict[str, Bytes] = {name: aligned((n_bytes,), np.uint8) for name, n_bytes in shapes.items()}
+        self._lists = self._of_workers(8 + 24 * sizes.most_experts + 8 * sizes.most_pairs)
+        self._own_shares = self._of_workers(4 * row_floats(sizes.most_experts))
+        self._own_row = self._of_workers(4 * sizes.hidden_floats)
+        self._own_records = self._of_workers(sizes.most_active * record_blocks(sizes.hidden_floats) * RECORD_BYTES)
+        self._kept: list[NDArray[np.void] | NDArray[np.int64] | Floats] = []  # what argument records point to
+        self.tables: dict[tuple[Weight, ...], NDArray[np.int64]] = {}
+        """Addresses of the panels of each expert, by the matrices of an op; they may change between two steps."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the rows of pairs."""
+        return sum(rows.nbytes for rows in self._rows.values())
+
+    def _of_workers(self, n_bytes: int) -> Bytes:
+        """So many bytes for each worker, on pages of its own."""
+        return aligned((self._n_workers, padded(n_bytes, PAGE_BYTES)), np.uint8)
+
+    def route(self, op: Router) -> Call:
+        args = np.zeros(1, chosen_records.ROUTER)
+        args["scores"], args["scores_stride"] = self._values.at(op.scores)
+        args["out"], args["out_stride"], args["own_stride"] = self._shares(op.out)
+        args["count"], args["n_experts"], args["active"] = self._values.count(op.scores), op.experts, op.active
+        args["sigmoid"], args["normalised"] = op.scoring == "sigmoid", op.normalised
+        args["scale"] = op.scale
+        args["groups"], args["active_groups"] = op.groups, op.active_groups
+        args["bias"] = 0 if op.bias is None else address(self._values.vector(op.bias, padded(op.experts)))
+        scores = frozenset({op.scores})
+        if self._products.alone:
+            return Call(catalogue.ROUTE, args, NOTHING, NOTHING, "all of them", scores)
+        share = f"by {self._values.rows(op.out).value}"
+        return Call(catalogue.ROUTE, args, NOTHING, frozenset({op.out}), share, scores)
+
+    def _shares(self, name: str) -> tuple[int, int, int]:
+        """Address of shares, bytes between tokens, and between the copies of workers, who are alone with theirs."""
+        at, stride = self._values.at(name)
+        return (
+            (address(self._own_shares), stride, self._own_shares.shape[1]) if self._products.alone else (at, stride, 0)
+        )
+
+    def experts(self, op: Experts) -> list[Call]:
+        panels = self._choice.expert_panels(op)
+        before = self._products.round(op.source) if panels.rounds_source else []
+        products = self._gated(op, panels) if panels.is_gated else self._apart(op, panels)
+        return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
+
+    def chosen(self, op: Experts) -> list[int]:
+        """The experts that have tokens, after the call that groups them and before the next op of its kind."""
+        numbers = self._lists[0].view(np.int64)
+        found: list[int] = numbers[1 : 1 + numbers[0]].tolist()
+        return found
+
+    def confine(self, experts: Sequence[int]) -> None:
+        """Let the calls to come take only these of the chosen experts, in this order."""
+        numbers = self._lists.view(np.int64)
+        numbers[:, 0] = len(experts)
+        numbers[:, 1 : 1 + len(experts)] = experts
+
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of the last step's hidden rows stands for, expert by expert: float32[pairs, F]."""
+        width, numbers = op.gate[0].n_rows, self._lists[0].view(np.int64)
+        n_padded, n_experts = record_blocks(width), len(op.gate)
+        kept, found = self._rows[RECORDS].reshape(-1, n_padded * RECORD_BYTES), [np.zeros((0, width), np.float32)]
+        for expert in numbers[1 : 1 + numbers[0]]:
+            count, start = numbers[1 + n_experts + expert], numbers[1 + 2 * n_experts + expert]
+            rows = kept[start : start + count].ravel()
+            found.append(read_records(rows, int(count), n_padded)[:, :width])
+        return np.concatenate(found)
+
+    def _lists_of(self, args: NDArray[np.void], op: Experts) -> NDArray[np.void]:
+        args["lists"], args["lists_stride"] = address(self._lists), self._lists.shape[1]
+        args["n_experts"] = len(op.gate)
+        return args
+
+    def _group(self, op: Experts, panels: ExpertPanels) -> Call:
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_LISTS), op)
+        args["shares"], args["shares_stride"], args["shares_own_stride"] = self._shares(op.shares)
+        args["count"], args["most_pairs"] = self._values.count(op.source), self._sizes.most_pairs
+        if self._products.alone:
+            return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, NOTHING, "all of them")
+        gathers, writes = {op.shares}, set[str]()
+        if panels.rounds_source:
+            args["records"], _ = self._values.rounded_at(op.source, own=False)
+            args["n_padded"], args["tiled"] = record_blocks(op.gate[0].columns), self._values.tiled(op.source)
+            args["gathered"] = address(self._rows[GATHERED])
+            gathers, writes = gathers | {f"{op.source} int8"}, writes | {GATHERED}
+        if panels.gathers_floats:
+            args["floats"], args["float_stride"] = self._values.at(op.source)
+            args["gathered_floats"] = address(self._rows[FLOATS])
+            gathers, writes = gathers | {op.source}, writes | {FLOATS}
+        return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, frozenset(writes), "by pairs", frozenset(gathers))
+
+    def _gated(self, op: Experts, panels: ExpertPanels) -> list[Call]:
+        """Gate, up and activation in one."""
+        product = self._integer_product(op, op.gate, panels.gate)
+        product["unit_bytes"], product["n_units"] = product["second"], 2 * product["n_units"]
+        product["curve"] = _curve(op)
+        call = self._call(op, panels.gate, op.gate, product, HIDDEN)
+        call.arguments["second_table"] = address(self._table(op.up))
+        return [call]
+
+    def _apart(self, op: Experts, panels: ExpertPanels) -> list[Call]:
+        """Gate and up by themselves; what finishes hidden rows applies the activation."""
+        gate, up = (
+            self._call(op, panel, matrices, self._product(op, matrices, panel), name)
+            for panel, matrices, name in ((panels.gate, op.gate, HIDDEN), (panels.up, op.up, UP))
+        )
+        return [gate, up]
+
+    def _finish(self, op: Experts, panels: ExpertPanels) -> Call:
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_HIDDEN), op)
+        args["most_pairs"] = self._sizes.most_pairs
+        args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP])
+        args["stride"] = 4 * row_floats(op.gate[0].n_rows)
+        args["curve"] = records.PLAIN if panels.is_gated else _curve(op)
+        if op.biases is not None:
+            width = row_floats(op.gate[0].n_rows)
+            gate, up = (self._bias_rows(weight, len(op.gate), width) for weight in op.biases[:2])
+            args["gate_bias"], args["up_bias"] = address(gate), address(up)
+        args["scratch"], args["scratch_stride"] = address(self._own_row), self._own_row.shape[1]
+        hidden = frozenset({HIDDEN} if panels.is_gated else {HIDDEN, UP})
+        if not panels.rounds_hidden:
+            args["out"] = args["gate"]
+            return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({HIDDEN}), "by pairs", hidden)
+        args["rounding"] = address(self._rounding(op))
+        if self._products.alone:
+            args["out"], args["own_stride"] = address(self._own_records), self._own_records.shape[1]
+            return Call(catalogue.FINISH_HIDDEN, args, NOTHING, NOTHING, "all of them", hidden)
+        args["out"] = address(self._rows[RECORDS])
+        return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({RECORDS}), "by pairs", hidden)
+
+    def _rounding(self, op: Experts) -> NDArray[np.void]:
+        """How the hidden rows of an op are rounded."""
+        args = np.zeros(1, records.ROUND_ROWS)
+        width = op.gate[0].n_rows
+        args["n_blocks"], args["n_padded"] = width // BLOCK, record_blocks(width)
+        self._kept.append(args)
+        return args
+
+    def _down(self, op: Experts, panels: ExpertPanels) -> Call:
+        """The product that adds each expert's rows to those of its tokens."""
+        product = self._product(op, op.down, panels.down)
+        product["accumulate"] = 1
+        return self._call(op, panels.down, op.down, product, None)
+
+    def _product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
+        make = self._integer_product if isinstance(panel, IntegerPanel) else self._float_product
+        return make(op, matrices, panel)
+
+    def _integer_product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
+        """What a product says whichever expert it is."""
+        assert isinstance(panel, IntegerPanel)
+        matrix, columns = self._packed.matrix(matrices[0], None), matrices[0].columns
+        args = np.zeros(1, records.PRODUCT)
+        args["unit_bytes"], args["second"] = 2 * matrix.panel_bytes, matrix.panel_bytes
+        args["n_units"] = matrix.n_panels // 2
+        args["n_records"], args["n_blocks"] = panel.n_records(columns), record_blocks(columns)
+        args["block_tokens"] = block_tokens(record_blocks(columns) * RECORD_BYTES, CACHED_BYTES)
+        args["bias"] = address(self._values.zeros)
+        return args
+
+    def _float_product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
+        """The same for float panels."""
+        matrix, columns = self._packed.matrix(matrices[0], None), matrices[0].columns
+        args = np.zeros(1, records.FLOAT_PRODUCT)
+        args["panel_bytes"], args["n_units"] = matrix.panel_bytes, matrix.n_panels // 2
+        args["n_rounds"] = padded(columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
+        args["source_stride"] = 4 * row_floats(columns)
+        args["block_tokens"] = block_tokens(4 * row_floats(columns), CACHED_BYTES)
+        args["bias"] = address(self._values.zeros)
+        return args
+
+    def _call(
+        self, op: Experts, panel: Panel, matrices: tuple[Weight, ...], product: NDArray[np.void], to: str | None
+    ) -> Call:
+        """Products of all experts with what `product` says of each; `to`: rows of pairs, None for those of tokens."""
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_PRODUCTS), op)
+        args["table"], args["ahead"] = address(self._table(matrices)), 1
+        out = op.out if to is None else to
+        product["out_stride"] = self._values.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)
+        args["out"] = self._values.at(op.out)[0] if to is None else address(self._rows[to])
+        args["out_stride"], args["scatters"] = 0 if to is None else product["out_stride"], to is None
+        if to is None and op.biases is not None:
+            args["bias"] = address(self._bias_rows(op.biases[2], len(matrices), 32 * int(product["n_units"][0])))
+            args["most_pairs"], args["n_units"] = self._sizes.most_pairs, product["n_units"]
+            args["row_stride"] = product["out_stride"]
+        reads = self._read(op, panel, product, args, is_down=to is None)
+        of_workers = np.repeat(product, 2 * self._n_workers)
+        self._kept.append(of_workers)
+        args["products"], args["products_stride"] = address(of_workers), 2 * of_workers.itemsize
+        is_integer = isinstance(panel, IntegerPanel)
+        kernel = catalogue.MULTIPLY_EXPERTS if is_integer else catalogue.MULTIPLY_EXPERT_FLOATS
+        called = (
+            catalogue.product(panel, self._packed.isa_name)
+            if isinstance(panel, IntegerPanel)
+            else catalogue.product_float(panel)
+        )
+        written = frozenset({out})
+        share = f"by {product['n_units'][0]} column pairs" if to is None else "by experts"
+        return Call(kernel, args, written if to is None else NOTHING, written, share, reads, called)
+
+    def _read(
+        self, op: Experts, panel: Panel, product: NDArray[np.void], args: NDArray[np.void], *, is_down: bool
+    ) -> frozenset[str]:
+        """Say where the rows that a product reads lie; the names that all workers read."""
+        alone = self._products.alone
+        if not isinstance(panel, IntegerPanel):
+            stays = alone and not is_down
+            args["source"] = (
+                self._values.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
+            )
+            args["source_stride"] = 0 if stays else product["source_stride"]
+            return frozenset({op.source if stays else HIDDEN if is_down else FLOATS})
+        args["source_stride"] = int(product["n_blocks"][0]) * RECORD_BYTES
+        if not alone:
+            name = RECORDS if is_down else GATHERED
+            args["source"] = address(self._rows[name])
+            return frozenset({name})
+        if is_down:
+            args["source"], product["activations_stride"] = address(self._own_records), self._own_records.shape[1]
+        else:
+            args["source"], product["activations_stride"] = self._values.rounded_at(op.source, own=True)
+            args["source_stride"] = 0
+        return NOTHING
+
+    def _bias_rows(self, weight: Weight, count: int, width: int) -> Floats:
+        """Biases of `count` experts as rows of `width` numbers, zero-padded."""
+        values = self._values.vector(weight, padded(weight.n_rows))[: weight.n_rows].reshape(count, -1)
+        rows: Floats = aligned((count, width), np.float32)
+        rows[:, : values.shape[1]] = values
+        self._kept.append(rows)
+        return rows
+
+    def _table(self, matrices: tuple[Weight, ...]) -> NDArray[np.int64]:
+        if matrices not in self.tables:
+            panels = [self._packed.matrix(weight, None).pieces[0].address for weight in matrices]
+            self.tables[matrices] = np.array(panels, np.int64)
+        return self.tables[matrices]
+
+
+def _curve(op: Experts) -> int:
+    """How an op's gate and up products become hidden values."""
+    return records.SWIGLU_OAI if op.activation == "swiglu_oai" else records.CURVES[op.activation]

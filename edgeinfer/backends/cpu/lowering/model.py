@@ -1,0 +1,205 @@
+"""From ops to kernel calls: places buffers and packed weights, and writes each call's argument record.
+
+In: a ModelSpec, a GGUF file, KV pools and the step record, and sections if others take part. Out: the calls of a tape.
+Rows of query, key and value buffers hold each head padded to whole vectors, and so do the weight rows that make them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from edgeinfer.backends.base import PEAK_LANES, Limits
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
+from edgeinfer.backends.cpu.layout.pages import KVPool
+from edgeinfer.backends.cpu.lowering.attention import Attending
+from edgeinfer.backends.cpu.lowering.experts import Mixing
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
+from edgeinfer.backends.cpu.lowering.needs import KernelChoice
+from edgeinfer.backends.cpu.lowering.sparse_ffn import SparseFfnLowering
+from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
+from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.packing import PanelWeights
+from edgeinfer.backends.cpu.memory.rotations import Rotations
+from edgeinfer.backends.cpu.memory.states import CpuStates
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.op import DEVICE_OPS
+from edgeinfer.backends.cpu.workers.tape import Call
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.memory import address, aligned
+from edgeinfer.models.gguf import GGUFFile
+
+
+class CpuLowering:
+    """Builds the calls of one model; owns buffers, scratch and tables that they point into."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        packed: PanelWeights,
+        pools: list[KVPool],
+        step: StepRecord,
+        n_workers: int,
+        sections: Sections | None = None,
+    ) -> None:
+        self._spec, self.step, self._choice = spec, step, KernelChoice(spec, file.tensors, sections)
+        self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
+        self._is_whole = sections is None
+        self._taps: dict[Weight, Floats] = {}
+        self.products = MatMulLowering(self._choice, packed, self.values, step, n_workers)
+        self.states = CpuStates(spec, limits)
+        self.attending = Attending(spec, file, limits, pools, self.values, step, n_workers, packed.isa_name)
+        self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
+        layers, self.cutting = packed.layers, ThresholdLowering(spec.ops(), self.values, n_workers)
+        parts = packed.shared, packed.isa_name, self.values, self.products, self.cutting
+        self.feeding = SparseFfnLowering(layers, *parts, n_workers)
+        self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of buffers and tables."""
+        parts = self.attending, self.values, self.mixing, self.feeding
+        return sum(part.resident_bytes for part in parts) + self.peaks.nbytes + self.states.nbytes
+
+    @property
+    def rotations(self) -> Rotations:
+        """The rotary tables, which are filled as positions are reached."""
+        return self.attending.rotations
+
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
+        return self.mixing.hidden(op)
+
+    def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
+        """The calls of each op of the model, in order; an op that another takes in has none.
+
+        `alone`: for passes of one token, whose activations every worker rounds for itself: that needs no barriers.
+        """
+        ops, fusion = self._choice.ops, self._choice.fusion
+        taken = {norm: take for take, norm in fusion.taken_rows.items()}
+        paired = {place for pair in fusion.gated.values() for place in pair}
+        products = self.products
+        products.alone = alone
+        products.forget()
+        found: list[tuple[Op, list[Call]]] = []
+        for place, op in enumerate(ops):
+            if place in self._choice.sections.stops:
+                products.forget()  # values of others may have come
+            if self.feeding.has(place):
+                calls = self._fed(place, op)
+            elif place in fusion.taken_rows or place in paired:
+                calls = products.round(op.source) if isinstance(op, MatMul) else []
+            elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
+                take = ops[taken[place]] if place in taken else None
+                calls = products.rounded_norm(op, take.source if isinstance(take, TakeOutputs) else None)
+            elif isinstance(op, GatedAct) and place in fusion.gated:
+                gate, up = (ops[pair] for pair in fusion.gated[place])
+                assert isinstance(gate, MatMul)
+                assert isinstance(up, MatMul)
+                calls = self._written(products.gated(gate, up, op), op.out)
+            else:
+                calls = self._lower(op)
+            found.append((op, calls))
+        if self._is_whole:
+            found[-1][1].append(self._find_peaks())
+        multiplying = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
+        for call, following in pairwise(multiplying):
+            call.arguments["next"] = address(following.arguments)
+        return (
+            [(op, [self._placed(call) for call in calls]) for op, calls in found]
+            if self.values.layout.places
+            else found
+        )
+
+    def _placed(self, call: Call) -> Call:
+        """A call by the names of places, where buffers share memory; rows of another width are another share of it."""
+        layout, names = self.values.layout, call.reads | call.writes | call.gathers
+        own = sorted({name for name in map(_buffer_of, names) if name in layout.places})
+        if not own:
+            return call
+        reads, writes, gathers = (
+            frozenset(name.replace(_buffer_of(name), layout.place(_buffer_of(name))) for name in part)
+            for part in (call.reads, call.writes, call.gathers)
+        )
+        sizes = sorted({name.removeprefix(layout.place(name)) for name in own})
+        return replace(call, reads=reads, writes=writes, gathers=gathers, share=f"{call.share} of{','.join(sizes)}")
+
+    def advances(self) -> list[Call]:
+        """The calls that let a state go on by tokens of the last pass; none for a model without states."""
+        found = ((DEVICE_OPS.of(op).advances, op) for op in self._choice.ops)
+        return [call for advances, op in found if advances is not None for call in advances(self, op)]
+
+    def taps(self, weight: Weight, width: int, n_taps: int) -> Floats:
+        """The kernel of a convolution by token: float32[4, padded width], zeros for tokens that it does not reach."""
+        if weight not in self._taps:
+            values = self.values.vector(weight, padded(width * n_taps))[: width * n_taps]
+            by_token: Floats = aligned((4, padded(width)), np.float32)
+            by_token[4 - n_taps :, :width] = values.reshape(width, n_taps).T
+            self._taps[weight] = by_token
+        return self._taps[weight]
+
+    def _lower(self, op: Op) -> list[Call]:
+        """The calls of an op that nothing takes in."""
+        calls = DEVICE_OPS.of(op).calls(self, op)
+        for name in op.writes:
+            self.products.forget(name)
+        return calls
+
+    def _fed(self, place: int, op: Op) -> list[Call]:
+        """The calls of an op of a layer of single neurons."""
+        calls = self.feeding.calls(place)
+        for name in op.writes:
+            self.products.forget(name)
+        return calls
+
+    def _written(self, calls: list[Call], name: str) -> list[Call]:
+        self.products.forget(name)
+        return calls
+
+    def by_tokens(self, name: str) -> str:
+        """The share of calls that give each worker rows of a buffer."""
+        return f"by {self.values.rows(name).value}"
+
+    def by_columns(self, name: str) -> str:
+        """The share of calls that give each worker columns of a buffer."""
+        return f"by {self.values.buffers[name].shape[1] // BLOCK} column pairs"
+
+    def columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
+        """The call of a kernel that works number by number."""
+        args = np.zeros(1, records.COLUMNS)
+        args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
+        args["out"], args["stride"] = self.values.at(out)
+        args["n_vectors"] = self.values.buffers[out].shape[1] // LANES
+        args["count"], args["cap"] = self.values.count(out), cap
+        return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self.by_columns(out))
+
+    def _find_peaks(self) -> Call:
+        """The call that finds the highest logits, after the last op."""
+        name = self._spec.logits
+        args = np.zeros(1, records.PEAKS)
+        args["source"], args["stride"] = self.values.at(name)
+        args["out"], args["out_stride"] = address(self.peaks), self.peaks.strides[0]
+        args["width"], args["count"] = self._spec.output_width, self.values.count(name)
+        share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
+        return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
+
+
+def _buffer_of(name: str) -> str:
+    """The buffer of a name that orders calls: its own, or that of its int8 form."""
+    return name.removesuffix(" int8")

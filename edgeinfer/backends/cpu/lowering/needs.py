@@ -1,0 +1,120 @@
+"""Which kernels a model needs, told before any of its memory is there, so that all can be compiled at once.
+
+In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: kernels and functions of the catalogue.
+`lowering` makes the same choices with the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
+from edgeinfer.backends.cpu.layout.pages import PageLayout
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel, panel_for
+from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
+from edgeinfer.backends.cpu.op import DEVICE_OPS, KernelTarget
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.jit.code import CompiledFunction, Kernel
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
+from edgeinfer.settings import KVKind
+
+WORKER_POOL = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
+FILLING = (
+    catalogue.FILL_SLOTS,
+    catalogue.WANT_SLOTS,
+    catalogue.DROP_SLOTS,
+    catalogue.SETTLE_SLOTS,
+    catalogue.LEAST_SLOT,
+)
+"""What reads experts that do not stay in memory."""
+
+
+class KernelChoice:
+    """What is decided about a model's ops by their weights' formats alone."""
+
+    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], sections: Sections | None = None) -> None:
+        self.ops: list[Op] = list(spec.ops())
+        self.sections = sections or Sections.one(len(self.ops))
+        self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        self._tensors = tensors
+        self.fusion: Fusion = fuse(self.ops, self.is_integer, self._same_panels, self.sections)
+
+    def panel(self, op: MatMul) -> Panel:
+        """How a product's weights are packed."""
+        return panel_of(op.weight, self._tensors)
+
+    def expert_panels(self, op: Experts) -> ExpertPanels:
+        """How the weights of experts are packed. Raises UnsupportedModel where one differs from another."""
+        return expert_panels(op, self._tensors)
+
+    def tiles(self, op: MatMul, isa_name: str) -> Kernel | None:
+        """The kernel for many tokens, where there is one; passes want the logits of few."""
+        panel = self.panel(op)
+        assert isinstance(panel, IntegerPanel)
+        return catalogue.product_tiles(panel, isa_name) if self._rows[op.source] is Rows.TOKENS else None
+
+    def is_integer(self, op: MatMul) -> bool:
+        """Whether a product's activations are rounded to int8."""
+        return isinstance(self.panel(op), IntegerPanel)
+
+    def _same_panels(self, first: MatMul, second: MatMul) -> bool:
+        shapes = [(self.panel(op), op.weight.n_rows, op.weight.columns) for op in (first, second)]
+        return shapes[0] == shapes[1]
+
+
+def kernels_of(
+    spec: ModelSpec,
+    tensors: Mapping[str, TensorInfo],
+    kv: KVKind,
+    isa_name: str,
+    sections: Sections | None = None,
+    *,
+    streams: bool = False,
+) -> list[Kernel | CompiledFunction]:
+    """All that a lane of this model calls, each once. `sections`: None for one of all ops.
+
+    `streams`: weights come from a bundle file, and of layers with zeros only neurons that fire.
+    """
+    choice = KernelChoice(spec, tensors, sections)
+    found: list[Kernel | CompiledFunction] = [
+        *WORKER_POOL,
+        catalogue.PACK_PANELS,
+        catalogue.copy_slots(kv),
+        catalogue.FIND_PEAKS,
+    ]
+    for place, op in enumerate(choice.ops):
+        found += DEVICE_OPS.of(op).kernels(choice, place, op, KernelTarget(kv, isa_name))
+    layers = sparse_layers(choice.ops, tensors) if streams else []
+    for layer in layers:
+        found += _kernels_of_layer(layer, isa_name)
+    found += [catalogue.READ_RECORDS] if layers else []
+    return list({kernel.name: kernel for kernel in found}.values())
+
+
+def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
+    acts = catalogue.CUT_ACT if layer.act.threshold else catalogue.ACT
+    found = [acts[layer.act.activation], catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE, catalogue.ROUND_ROWS]
+    if layer.layout.up is not None:
+        found.append(catalogue.chosen_product(layer.layout.up, isa_name))
+    return [*found, catalogue.column_product(layer.layout.down, isa_name)]
+
+
+def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | CompiledFunction]:
+    """What a Llama of these types of weights needs, before anything else is known of it."""
+    attention = catalogue.attention(PageLayout(kv, 1, 1), isa_name)
+    found: list[Kernel | CompiledFunction] = [attention.by_tile, attention.by_chunk, attention.join]
+    for panel in {panel_for(format_of(each)) for each in ggml_types}:
+        if isinstance(panel, FloatPanel):
+            found.append(catalogue.product_float(panel))
+        else:
+            tiles = catalogue.product_tiles(panel, isa_name)
+            found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
+    found += [*WORKER_POOL, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
+    return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1, 1))]

@@ -1,0 +1,255 @@
+"""Calls of feed-forward layers of which only active neurons are computed: a whole gate, the list, and the rest of them.
+
+In: sparse layers, where their shared scales are, values. Out: calls, to the bit those of whole products; between the
+list and the rest somebody must say where the records of the listed neurons lie. Owns the lists. More neurons than there
+is room for take turns, by blocks of 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import chosen_records, records
+from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
+from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS
+from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
+from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
+from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.jit.memory import address, aligned
+
+FLOAT_BYTES = 4
+MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"
+"""What lies between calls, by the names that order them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedArguments:
+    """What the calls after the list say, to be changed for each turn: see `SparseFfnLowering.take`."""
+
+    number: int
+    layer: SparseLayer
+    chosen: NDArray[np.void] | None
+    rounding: NDArray[np.void] | None
+    columns: NDArray[np.void]
+    hidden: int
+    """Address of the hidden values."""
+
+
+class SparseFfnLowering:
+    """Makes the calls of one model's sparse layers; without any it has none."""
+
+    def __init__(
+        self,
+        layers: Sequence[SparseLayer],
+        shared: Mapping[int, int],
+        isa_name: str,
+        values: Values,
+        products: MatMulLowering,
+        cutting: ThresholdLowering,
+        n_workers: int,
+    ) -> None:
+        """`shared`: address of the scales of each layer that has some, by its number."""
+        self.layers, self._shared, self._isa_name = tuple(layers), shared, isa_name
+        self._values, self._products, self._cutting = values, products, cutting
+        self._roles = {
+            place: (number, layer)
+            for number, layer in enumerate(layers)
+            for place in range(layer.place, layer.down_place + 1)
+        }
+        most = padded(max((layer.layout.n_neurons for layer in layers), default=0), BLOCK)
+        self._marks = aligned((most // BLOCK,), np.uint32)
+        self._listed: Int32s = aligned((most,), np.int32)
+        self._n_listed = aligned((1,), np.int64)
+        self._n_taken = aligned((1,), np.int64)
+        self._rows, self._columns = (aligned((most,), np.int64) for _ in range(2))
+        widths = [padded(layer.layout.width, UNIT_ROWS) for layer in layers]
+        n_rows = max((len(values.buffers[layer.act.out]) for layer in layers), default=0)
+        self._sums: Floats = aligned((n_rows, 2 * max(widths, default=0)), np.float32)
+        panels = [layer.layout.up.panel_bytes(layer.layout.width) for layer in layers if layer.layout.up is not None]
+        self._scratch = aligned((n_workers, padded(max(panels, default=0), 4096)), np.uint8)
+        self._feeds: dict[int, FeedArguments] = {}
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of lists, sums and scratch."""
+        held = self._marks, self._listed, self._rows, self._columns, self._sums, self._scratch
+        return sum(array.nbytes for array in held)
+
+    def has(self, place: int) -> bool:
+        """Whether the op at a place belongs to a sparse layer."""
+        return place in self._roles
+
+    def feed(self, calls: Sequence[Call]) -> FeedArguments | None:
+        """What is to be said before these calls of an op run; None where nothing is."""
+        return self._feeds.get(address(calls[0].arguments)) if calls else None
+
+    def listed(self) -> Int32s:
+        """The active neurons of the layer whose list was made last, in order: int32[n], a copy."""
+        return self._listed[: self._n_listed[0]].copy()
+
+    def n_tokens(self, feed: FeedArguments) -> int:
+        """Tokens of the step."""
+        return self._values.n_rows(feed.layer.activated)
+
+    def n_firing(self, feed: FeedArguments) -> int:
+        """Neurons that fire for each token of the step, added up."""
+        name = feed.layer.activated
+        return int(np.count_nonzero(self._values.buffers[name][: self._values.n_rows(name)]))
+
+    def take(
+        self, feed: FeedArguments, first_block: int, stop_block: int, places: slice, addresses: NDArray[np.int64]
+    ) -> None:
+        """Let the calls take the listed neurons `places`, all those of these blocks; int64 addresses of their records.
+
+        Blocks are taken in order, from 0 to the layout's `n_blocks`.
+        """
+        layout, count = feed.layer.layout, len(addresses)
+        self._n_taken[0] = count
+        self._columns[:count] = addresses + layout.column_at
+        neurons, n_blocks = address(self._listed) + 4 * places.start, stop_block - first_block
+        end = min(BLOCK * stop_block, self._values.buffers[feed.layer.act.out].shape[1])
+        if feed.chosen is not None:
+            self._rows[:count] = addresses
+            self._rows[count : padded(count, PANEL_ROWS)] = addresses[:1]
+            feed.chosen["neurons"] = neurons
+            feed.chosen["begin"], feed.chosen["end"] = BLOCK * first_block, end
+        if feed.rounding is not None:
+            feed.rounding["source"] = feed.hidden + FLOAT_BYTES * BLOCK * first_block
+            feed.rounding["n_blocks"] = max(0, min(stop_block, layout.n_neurons // BLOCK) - first_block)
+            feed.rounding["n_padded"] = n_blocks
+        feed.columns["neurons"], feed.columns["first_block"], feed.columns["n_blocks"] = neurons, first_block, n_blocks
+        feed.columns["is_first"], feed.columns["is_last"] = first_block == 0, stop_block == layout.n_blocks
+
+    def calls(self, place: int) -> list[Call]:
+        """The calls of an op of a sparse layer."""
+        number, layer = self._roles[place]
+        if place == layer.place:
+            before = self._products.product(layer.gate)
+            return before if layer.up is None else [*before, *self._products.round(layer.up.source)]
+        if place == layer.act_place:
+            return [self._activate(layer), *self._list(layer)]
+        return self._rest(number, layer) if place == layer.down_place else []
+
+    def _activate(self, layer: SparseLayer) -> Call:
+        """The activation alone; that of a gate in place."""
+        source = layer.act.source if isinstance(layer.act, Act) else layer.act.gate
+        if layer.act.threshold:
+            return self._cutting.activate(layer.act, source, layer.activated, self._by_columns(layer))
+        args = np.zeros(1, records.COLUMNS)
+        args["source"] = args["other"] = address(self._values.buffers[source])
+        args["out"], args["stride"] = self._values.at(layer.activated)
+        args["n_vectors"] = self._values.buffers[layer.activated].shape[1] // LANES
+        args["count"] = self._values.count(layer.activated)
+        names = frozenset({source, layer.activated})
+        out = frozenset({layer.activated})
+        return Call(catalogue.ACT[layer.act.activation], args, names, out, self._by_columns(layer))
+
+    def _by_columns(self, layer: SparseLayer) -> str:
+        return f"by {self._values.buffers[layer.activated].shape[1] // BLOCK} column pairs"
+
+    def _list(self, layer: SparseLayer) -> list[Call]:
+        """Marking active neurons, and listing them."""
+        args = np.zeros(1, chosen_records.ACTIVE)
+        args["source"], args["stride"] = self._values.at(layer.activated)
+        args["n_vectors"] = self._values.buffers[layer.activated].shape[1] // LANES
+        args["count"] = self._values.count(layer.activated)
+        args["marks"], args["neurons"] = address(self._marks), address(self._listed)
+        args["n_active"] = address(self._n_listed)
+        marks, listed = frozenset({MARKS}), frozenset({LISTED})
+        share, source = self._by_columns(layer), frozenset({layer.activated})
+        return [
+            Call(catalogue.MARK_ACTIVE, args, source, marks, share),
+            Call(catalogue.LIST_ACTIVE, args, NOTHING, listed, "by the first", marks),
+        ]
+
+    def _rest(self, number: int, layer: SparseLayer) -> list[Call]:
+        """Hidden values and the down product of neurons that `take` names."""
+        self._products.forget(layer.down.source)  # each turn rounds its own
+        chosen = None if layer.up is None else self._chosen(layer)
+        rounding = self._products.round(layer.down.source) if layer.layout.down.has_scales else []
+        columns = self._columns_of(number, layer)
+        calls = [*([] if chosen is None else [chosen]), *rounding, columns]
+        self._feeds[address(calls[0].arguments)] = FeedArguments(
+            number,
+            layer,
+            None if chosen is None else chosen.arguments,
+            rounding[0].arguments if rounding else None,
+            columns.arguments,
+            self._values.at(layer.down.source)[0],
+        )
+        self._products.forget(layer.down.source)
+        return calls
+
+    def _chosen(self, layer: SparseLayer) -> Call:
+        panel, up, values = layer.layout.up, layer.up, self._values
+        assert panel is not None
+        assert up is not None
+        args, alone = np.zeros(1, chosen_records.CHOSEN), self._products.alone
+        args["rows"], args["n_chosen"] = address(self._rows), address(self._n_taken)
+        args["n_records"] = panel.n_records(layer.layout.width)
+        args["scratch"], args["scratch_stride"] = address(self._scratch), self._scratch.strides[0]
+        args["n_blocks"] = values.layout.padded_blocks(up.source)
+        args["activations"], args["activations_stride"] = values.rounded_at(up.source, alone)
+        args["tiled"] = 0 if alone else values.tiled(up.source)
+        args["activated"], args["activated_stride"] = values.at(layer.activated)
+        args["out"], args["out_stride"] = values.at(layer.act.out)
+        args["count"] = values.count(layer.act.out)
+        if up.bias is not None:
+            args["bias"] = address(values.vector(up.bias, padded(layer.layout.n_neurons, BLOCK)))
+        reads = frozenset({layer.activated, LISTED}) | (NOTHING if alone else frozenset({f"{up.source} int8"}))
+        kernel = catalogue.chosen_product(panel, self._isa_name)
+        return Call(kernel, args, NOTHING, frozenset({layer.act.out}), "by active neurons", reads)
+
+    def _columns_of(self, number: int, layer: SparseLayer) -> Call:
+        layout, down, values = layer.layout, layer.down, self._values
+        args, alone = np.zeros(1, chosen_records.COLUMN_PRODUCT), self._products.alone
+        args["columns"], args["n_chosen"] = address(self._columns), address(self._n_taken)
+        gathers = frozenset({LISTED})
+        if layout.down.has_scales:
+            args["scales"] = self._shared[number]
+            args["scales_stride"] = 2 * padded(layout.width, UNIT_ROWS)
+            args["minima"] = self._shared[number] + layout.n_blocks * int(args["scales_stride"][0])
+            args["activations"], args["activations_stride"] = values.rounded_at(down.source, alone)
+            args["tiled"] = 0 if alone else values.tiled(down.source)
+            gathers |= NOTHING if alone else frozenset({f"{down.source} int8"})
+        else:
+            args["activations"], args["activations_stride"] = values.at(down.source)
+            gathers |= {down.source}
+        args["n_units"] = padded(layout.width, UNIT_ROWS) // UNIT_ROWS
+        args["sums"], args["sums_stride"] = address(self._sums), self._sums.strides[0]
+        args["out"], args["out_stride"] = values.at(down.out)
+        args["count"], args["accumulate"] = values.count(down.source), down.accumulate
+        args["bias"] = address(values.zeros)
+        if down.bias is not None:
+            vector = values.vector(down.bias, padded(layout.width, UNIT_ROWS))
+            args["bias"], args["bias_stride"] = address(vector), UNIT_ROWS * FLOAT_BYTES
+        out = frozenset({down.out})
+        reads, share = out if down.accumulate else NOTHING, f"by {int(args['n_units'][0])} column pairs"
+        return Call(catalogue.column_product(layout.down, self._isa_name), args, reads, out | {SUMS}, share, gathers)
+
+
+def turns(neurons: Int32s, n_blocks: int, most: int) -> list[tuple[int, int, slice]]:
+    """Blocks (first, stop) and places of the listed neurons that they hold, `most` (32 at least) at a time; all blocks.
+
+    neurons int32[n] in order.
+    """
+    if len(neurons) <= most:
+        return [(0, n_blocks, slice(0, len(neurons)))]
+    found: list[tuple[int, int, slice]] = []
+    first = start = end = 0
+    for block, stop in enumerate(np.searchsorted(neurons, BLOCK * np.arange(1, n_blocks + 1)).tolist()):
+        if stop - start > most:
+            found.append((first, block, slice(start, end)))
+            first, start = block, end
+        end = stop
+    found.append((first, n_blocks, slice(start, end)))
+    return found

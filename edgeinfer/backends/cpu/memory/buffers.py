@@ -1,0 +1,145 @@
+"""The values of one model's passes in memory: buffers, their int8 forms, vectors of weights.
+
+In: a ModelSpec, a GGUF file, limits and the step record. Out: addresses and strides for argument records, and copies of
+values for tests. Knows nothing of kernels but the layout of rounded activations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cpu.layout.padding import LANES, BufferLayout, PaddedHeads, heads_of, padded
+from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.memory import address, aligned
+from edgeinfer.models.gguf import GGUFFile
+
+
+class Values:
+    """Owns the memory that calls read and write between ops."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        step: StepRecord,
+        n_workers: int,
+        tiled: bool,
+    ) -> None:
+        """`tiled`: whether there are tile registers."""
+        self._spec, self._file, self._step, self._n_workers = spec, file, step, n_workers
+        self._tiled = tiled
+        self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
+        self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
+        self.buffers: dict[str, Floats] = {
+            buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
+            for buffer in spec.buffers
+        }
+        self._rounded: dict[str, NDArray[np.uint8]] = {}
+        self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
+        self._vectors: dict[tuple[Weight, int], Floats] = {}
+        self._constants: dict[tuple[float, int], Floats] = {}
+        self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
+        self.zeros: Floats = aligned((2 * LANES,), np.float32)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of buffers and their int8 forms."""
+        return sum(self.layout.float_bytes.values()) + sum(array.nbytes for array in self._rounded.values())
+
+    def at(self, name: str) -> tuple[int, int]:
+        """Address of a buffer and bytes between its rows."""
+        return address(self.buffers[name]), int(self.buffers[name].strides[0])
+
+    def count(self, name: str) -> int:
+        """Address of the number of rows that a buffer has in a step."""
+        return self._step.n_tokens_at if self._rows[name] is Rows.TOKENS else self._step.n_outputs_at
+
+    def rows(self, name: str) -> Rows:
+        """Whether a buffer has a row for each token or for each output."""
+        return self._rows[name]
+
+    def tiled(self, name: str) -> bool:
+        """Whether a buffer's int8 form is cut into tiles for tile registers."""
+        return self._tiled and self._rows[name] is Rows.TOKENS
+
+    def n_rows(self, name: str) -> int:
+        """Rows that a buffer has in the present step."""
+        field = "n_tokens" if self._rows[name] is Rows.TOKENS else "n_outputs"
+        return int(self._step.record[field][0])
+
+    def vector(self, weight: Weight, length: int, heads: PaddedHeads | None = None) -> Floats:
+        """A 1-D weight, zero-padded (per head where rows are cut into heads)."""
+        if (weight, length) not in self._vectors:
+            values = weights.vector(self._file, weight)
+            vector: Floats = aligned((length,), np.float32)
+            if heads is None or len(values) == heads.width:
+                vector[: len(values)] = values
+            else:
+                vector[heads.places(len(values))] = values
+            self._vectors[weight, length] = vector
+        return self._vectors[weight, length]
+
+    def norm_vector(self, weight: Weight | None, width: int, length: int, heads: PaddedHeads | None = None) -> Floats:
+        """What an RMSNorm over `width` columns multiplies by: `vector` of its weight, or ones where it has none."""
+        if weight is not None:
+            return self.vector(weight, length, heads)
+        key = length if heads is None else heads, width
+        if key not in self._ones:
+            ones: Floats = aligned((length,), np.float32)
+            ones[slice(width) if heads is None or width == heads.width else heads.places(width)] = 1.0
+            self._ones[key] = ones
+        return self._ones[key]
+
+    def constant(self, value: float, length: int) -> Floats:
+        """A vector of so many times the same number, as a norm without a weight or a bias reads it."""
+        if (value, length) not in self._constants:
+            vector: Floats = aligned((length,), np.float32)
+            vector[:] = value
+            self._constants[value, length] = vector
+        return self._constants[value, length]
+
+    def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
+        """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""
+        place = self.layout.place(name)
+        if place not in self._rounded:
+            self._rounded[place] = aligned(
+                (self.layout.int8_bytes.get(place) or self.layout.rounded_bytes(name),), np.uint8
+            )
+        if name not in self._own_rounded:
+            own_bytes = padded(self.layout.padded_blocks(name) * RECORD_BYTES, 4096)
+            self._own_rounded[name] = aligned((self._n_workers, own_bytes), np.uint8)
+        if own:
+            return address(self._own_rounded[name]), int(self._own_rounded[name].strides[0])
+        return address(self._rounded[place]), 0
+
+    def value(self, name: str) -> Floats:
+        """A copy of a buffer's rows, without padding: float32[n_rows, width]."""
+        n_rows = self.n_rows(name)
+        width, heads, values = self._spec.buffer(name).width, self.heads.get(name), self.buffers[name][:n_rows]
+        if heads is not None:
+            values = values[:, : heads.count * heads.padded].reshape(n_rows, heads.count, heads.padded)
+            values = values[..., : heads.width].reshape(n_rows, -1)
+        return values[:, :width].copy()
+
+    def rounded(self, name: str) -> Floats:
+        """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
+        n_padded = self.layout.padded_blocks(name)
+        held = self._rounded[self.layout.place(name)]
+        values: Floats = read_records(held, self.n_rows(name), n_padded, self.tiled(name))
+        return values[:, : self._spec.buffer(name).width]
+
+
+def _rows(memory: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+    """The first bytes of memory as rows of float32."""
+    rows: Floats = memory[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape)
+    return rows

@@ -1,0 +1,261 @@
+"""Packing a model's matrices into panels at load, each worker the panels it will read.
+
+In: a GGUF file and weights. Out: PackedMatrix per weight (and head padding). A tied matrix is packed once. Pages of the
+file are given back on the way, so that little of it is in memory beside the panels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import WHOLE, WorkSplit
+from edgeinfer.backends.cpu.catalogue import PACK_PANELS
+from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
+from edgeinfer.backends.cpu.layout.recipes import Recipes
+from edgeinfer.backends.cpu.layout.records import PACKING_JOB
+from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
+from edgeinfer.backends.cpu.memory.repacking import Job, MatrixPacking
+from edgeinfer.backends.cpu.workers.pinning import pin
+from edgeinfer.graph.weights import Weight
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import address, aligned
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import format_of
+from edgeinfer.steps import Progress
+
+BATCH_BYTES = 16 << 20
+"""So much of the file is read before its pages are given back."""
+
+Batch = list[MatrixPacking]
+
+
+class HeadLayout(Protocol):
+    """Rows of a projection cut into heads of `width` rows, each padded to `padded`."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def padded(self) -> int: ...
+    def places(self, n_rows: int) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPiece:
+    """Panels `first` to `first + n_panels - 1` of a matrix, which lie together at `address`.
+
+    `bundle`: the one they belong to; None where they stay in one place as long as the model is open.
+    """
+
+    first: int
+    n_panels: int
+    address: int
+    bundle: int | None = None
+
+
+class PanelMatrix(Protocol):
+    """A matrix in panels, an even number of them, in one or more pieces."""
+
+    @property
+    def panel(self) -> Panel: ...
+    @property
+    def n_panels(self) -> int: ...
+    @property
+    def panel_bytes(self) -> int: ...
+    @property
+    def pieces(self) -> tuple[PanelPiece, ...]: ...
+
+
+class PanelWeights(Protocol):
+    """Where a model's matrices are, packed for the instruction set `isa_name`."""
+
+    @property
+    def isa_name(self) -> str: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def layers(self) -> Sequence[SparseLayer]:
+        """Layers of which single neurons are there, not matrices."""
+        ...
+
+    @property
+    def shared(self) -> Mapping[int, int]:
+        """Addresses of what the neurons of such a layer share, by its number."""
+        ...
+
+    def matrix(self, weight: Weight, heads: HeadLayout | None) -> PanelMatrix: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """A matrix in panels: data uint8[n_panels, panel_bytes], n_panels even."""
+
+    panel: Panel
+    data: NDArray[np.uint8]
+
+    @property
+    def n_panels(self) -> int:
+        return len(self.data)
+
+    @property
+    def panel_bytes(self) -> int:
+        return int(self.data.shape[1])
+
+    @property
+    def pieces(self) -> tuple[PanelPiece, ...]:
+        """All of it in one."""
+        return (PanelPiece(0, len(self.data), address(self.data)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a worker does of a batch: PACKING_JOB[n] of the compiled packing, and units of unpacked matrices."""
+
+    batch: Batch  # owns what the jobs point to
+    jobs: NDArray[np.void]
+    unpacked: list[tuple[MatrixPacking, int, int]]
+
+
+class PackedWeights:
+    """The packed matrices of one model, for the instruction set `isa_name`."""
+
+    def __init__(self, file: GGUFFile, isa_name: str, library: KernelLibrary) -> None:
+        self.isa_name = isa_name
+        self._file = file
+        self._recipes = Recipes()
+        self._pack_panels = library.function(PACK_PANELS)
+        self._matrices: dict[Key, PackedMatrix] = {}
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of all panels."""
+        return sum(matrix.data.nbytes for matrix in self._matrices.values())
+
+    @property
+    def layers(self) -> Sequence[SparseLayer]:
+        """None: all matrices are whole."""
+        return ()
+
+    @property
+    def shared(self) -> Mapping[int, int]:
+        """Nothing."""
+        return {}
+
+    @property
+    def file(self) -> GGUFFile:
+        """The file that weights are packed from."""
+        return self._file
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether a matrix is there."""
+        return key in self._matrices
+
+    def panel(self, weight: Weight) -> Panel:
+        """How a weight is packed."""
+        return panel_for(format_of(self._file.tensors[weight.tensor].ggml_type))
+
+    def take(self, matrices: Mapping[Key, PackedMatrix]) -> None:
+        """Take over matrices that were packed before: `pack` leaves them out."""
+        self._matrices.update(matrices)
+
+    def pack(
+        self,
+        wanted: Sequence[tuple[Weight, HeadLayout | None]],
+        n_workers: int,
+        progress: Progress,
+        cores: Sequence[int] = (),
+    ) -> None:
+        """Pack every wanted matrix, a thread for each worker, which stays on its core if `cores` says which."""
+        todo = {(weight, heads.padded if heads else 0): heads for weight, heads in wanted}
+        todo = {key: heads for key, heads in todo.items() if key not in self._matrices}
+        threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
+        try:
+            started = [
+                (len(batch), [thread.submit(self._work, share) for thread, share in zip(threads, shares, strict=True)])
+                for batch, shares in self._batches(todo, n_workers)
+            ]
+            done = 0
+            for n_matrices, futures in started:
+                for future in futures:
+                    future.result()
+                self._file.release()
+                for _ in range(n_matrices):
+                    done += 1
+                    progress("packing weights", done, len(todo))
+        finally:
+            for thread in threads:
+                thread.shutdown(cancel_futures=True)
+
+    def matrix(self, weight: Weight, heads: HeadLayout | None) -> PackedMatrix:
+        """The packed form of a weight that `pack` was asked for."""
+        return self._matrices[weight, heads.padded if heads else 0]
+
+    def _batches(self, todo: dict[Key, HeadLayout | None], n_workers: int) -> Iterator[tuple[Batch, list[Share]]]:
+        """Matrices in the order of the file, some megabytes together, and what each worker does of them."""
+        keys = sorted(todo, key=lambda key: self._place(key[0]))
+        orders = [row_order(key[0], todo[key]) for key in keys]
+        panels = [self.panel(weight) for weight, _ in keys]
+        shapes = [
+            (len(order) // PANEL_ROWS, panel.panel_bytes(weight.columns))
+            for (weight, _), order, panel in zip(keys, orders, panels, strict=True)
+        ]
+        batch: Batch = []
+        for key, order, panel, data in zip(keys, orders, panels, room(shapes), strict=True):
+            self._matrices[key] = PackedMatrix(panel, data)
+            batch.append(MatrixPacking(self._file, key[0], order, data, self._recipes))
+            if sum(matrix.source_bytes for matrix in batch) >= BATCH_BYTES:
+                yield batch, shares_of(batch, n_workers)
+                batch = []
+        if batch:
+            yield batch, shares_of(batch, n_workers)
+
+    def _place(self, weight: Weight) -> tuple[int, int, int]:
+        info = self._file.tensors[weight.tensor]
+        return info.shard, info.offset, weight.start
+
+    def _work(self, share: Share) -> None:
+        self._pack_panels(address(share.jobs), len(share.jobs))
+        for matrix, first, stop in share.unpacked:
+            matrix.unpack(first, stop)
+
+
+def room(shapes: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
+    """Zeros of these shapes, whole cache lines each, one after the other: small matrices get huge pages too."""
+    sizes = [n_panels * panel_bytes for n_panels, panel_bytes in shapes]
+    memory, stops = aligned((sum(sizes),), np.uint8), list(itertools.accumulate(sizes))
+    return [memory[stop - size : stop].reshape(shape) for stop, size, shape in zip(stops, sizes, shapes, strict=True)]
+
+
+def shares_of(batch: Batch, n_workers: int) -> list[Share]:
+    """What each worker packs: the units that it reads when all workers take equal parts of a product."""
+    shares = []
+    for start, stop in itertools.pairwise(WorkSplit.even(n_workers).cuts):
+        jobs: list[Job] = []
+        unpacked = []
+        for matrix in batch:
+            first, end = ((matrix.n_units * cut + WHOLE // 2) // WHOLE for cut in (start, stop))
+            if matrix.is_moved:
+                jobs += matrix.jobs(first, end)
+            else:
+                unpacked.append((matrix, first, end))
+        shares.append(Share(batch, np.array(jobs, PACKING_JOB), unpacked))
+    return shares
+
+
+def row_order(weight: Weight, heads: HeadLayout | None) -> NDArray[np.int64]:
+    """Which row of the weight goes where, -1 for rows of zeros: int64[a multiple of UNIT_ROWS]."""
+    order = np.arange(weight.n_rows)
+    if heads is not None:
+        spread = np.full(-(-weight.n_rows // heads.width) * heads.padded, -1)
+        spread[heads.places(weight.n_rows)] = order
+        order = spread
+    return np.concatenate([order, np.full(-len(order) % UNIT_ROWS, -1)])

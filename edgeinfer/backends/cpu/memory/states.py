@@ -1,0 +1,115 @@
+"""The states of sequences in the CPU device's memory, and the record by which kernels find those of a pass.
+
+Memory: a layer's states float32[n_slots + 1, rows, padded], the last slot always zeros; numbers of tokens that are not
+settled, float32[max_outputs, padded token_width] by layer. In: a ModelSpec and steps. Out: addresses, slots' contents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cpu.layout.padding import padded
+from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STATE_STEP
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.state import LayerState
+from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.jit.memory import aligned
+
+
+def layer_shape(layer: LayerState) -> tuple[int, int]:
+    """Rows and padded columns of a layer's state."""
+    return math.prod(layer.shape[:-1]), padded(layer.shape[-1])
+
+
+def slot_bytes(spec: ModelSpec) -> int:
+    """Bytes of one slot."""
+    return sum(4 * math.prod(layer_shape(layer)) for layer in spec.states)
+
+
+def states_bytes(spec: ModelSpec, limits: Limits) -> int:
+    """Bytes of all slots, and of what is kept of tokens."""
+    slots = (limits.state_slots(spec.states) + 1) * slot_bytes(spec)
+    return slots + sum(4 * limits.max_outputs * padded(layer.token_width) for layer in spec.states)
+
+
+class CpuStates:
+    """`run`: has the worker pool do what `record` asks for, a slot that goes on by tokens of the last pass."""
+
+    def __init__(self, spec: ModelSpec, limits: Limits) -> None:
+        self.n_slots = limits.state_slots(spec.states)
+        self._max_kept = limits.max_outputs
+        self.layers: list[Floats] = [
+            aligned((self.n_slots + 1, *layer_shape(layer)), np.float32) for layer in spec.states
+        ]
+        self.kept: list[Floats] = [
+            aligned((limits.max_outputs, padded(layer.token_width)), np.float32) for layer in spec.states
+        ]
+        self.record = np.zeros(1, STATE_STEP)
+        self.run: Callable[[], None] | None = None
+        self._rows: Int32s = np.zeros((1, ROW_INTS), np.int32)
+        self._saves: Int32s = np.zeros((1, SAVE_INTS), np.int32)
+        self._parents: Int32s = np.zeros(1, np.int32)
+        self._nodes: Int32s = np.zeros(1, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots, and of what is kept of tokens."""
+        return sum(array.nbytes for array in (*self.layers, *self.kept))
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot."""
+        return sum(layer[0].nbytes for layer in self.layers)
+
+    def fill(self, step: Step) -> None:
+        """Take over a step. Raises ValueError for more tokens that are not settled than a pass has outputs."""
+        states = step.states
+        assert states is not None
+        n_rows = len(states.firsts)
+        rows = np.empty((n_rows, ROW_INTS), np.int32)
+        rows[:, 0] = states.firsts
+        rows[:-1, 1], rows[-1, 1] = states.firsts[1:], len(step.rows)
+        rows[:, 2] = np.where(states.loads < 0, self.n_slots, states.loads)
+        rows[:, 3] = states.firsts + states.settled
+        open_tokens = rows[:, 1] - rows[:, 3]
+        rows[:, 4] = np.cumsum(open_tokens) - open_tokens
+        if open_tokens.sum() > self._max_kept:
+            raise ValueError(f"a pass takes {self._max_kept} tokens that may not be kept")
+        saves = states.saves.copy()
+        saves[:, 1] = states.firsts[states.saves[:, 0]] + states.saves[:, 1] - 1
+        self._rows, self._saves = rows, np.ascontiguousarray(saves)
+        self._parents = np.ascontiguousarray(step.batch.parents, np.int32)
+        record = self.record
+        record["rows"], record["n_rows"] = rows.ctypes.data, n_rows
+        record["saves"], record["n_saves"] = self._saves.ctypes.data, len(saves)
+        record["parents"] = self._parents.ctypes.data
+
+    def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
+        """Let a slot hold the state of another one after tokens of the last pass, a chain that follows it."""
+        assert self.run is not None
+        row = int(np.searchsorted(self._rows[:, 0], nodes[0], side="right")) - 1
+        self._nodes = np.array(nodes, np.int32) - self._rows[row, 3] + self._rows[row, 4]
+        record = self.record
+        record["nodes"], record["n_nodes"] = self._nodes.ctypes.data, len(nodes)
+        record["source"], record["target"] = source, target
+        self.run()
+
+    def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        """Contents of slots: uint8[len(slots), slot_bytes]; zeros of one that is none."""
+        found = np.array([self.n_slots if slot < 0 else slot for slot in slots])
+        parts = [layer[found].reshape(len(found), -1).view(np.uint8) for layer in self.layers]
+        return np.concatenate(parts, axis=1)
+
+    def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
+        """Put back contents of slots."""
+        start = 0
+        for layer in self.layers:
+            n_bytes = layer[0].nbytes
+            own = np.ascontiguousarray(contents[:, start : start + n_bytes]).view(np.float32)
+            layer[list(slots)] = own.reshape(-1, *layer.shape[1:])
+            start += n_bytes

@@ -1,0 +1,278 @@
+"""The worker pool: our own pinned worker threads, which spin briefly for the next tape and then sleep.
+
+In: a tape and a work split. The calling thread takes the place of the work split's first worker, so a step costs no
+hand-over; it is pinned only while it works. Threads hold no interpreter lock while they compute or spin. Knows nothing
+of kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import WHOLE, Timing, WorkSplit
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.workers.pinning import Pin, pin, running_on, yield_function
+from edgeinfer.errors import BadSetting, EngineClosed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.memory import address
+
+PATIENCE_S = 0.005
+"""How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""
+CALIBRATION_S = 0.001
+"""Shortest time over which the rate of the time stamp counter is taken."""
+
+
+class Entries(Protocol):
+    """A tape: int64[n, ENTRY_INTS], and whatever its entries point to."""
+
+    @property
+    def entries(self) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Seconds of each worker in each entry of a tape, float64[workers, entries].
+
+    `waiting` at the barrier before an entry, `busy` in its call.
+    """
+
+    waiting: NDArray[np.float64]
+    busy: NDArray[np.float64]
+
+
+class _Seating:
+    """A work split as the compiled loops read it."""
+
+    def __init__(self, work_split: WorkSplit) -> None:
+        self.work_split = work_split
+        self._members = np.array(work_split.workers, np.int64)
+        self._shares = records.work_split_record(work_split.cuts)
+        self.addresses = address(self._shares), address(self._members)
+
+
+class WorkerPool:
+    """`n_workers` threads, the caller's included, one after the other on `cores`. Close it to stop them."""
+
+    def __init__(self, n_workers: int, cores: tuple[int, ...], library: KernelLibrary) -> None:
+        self.n_workers = n_workers
+        self.cores = cores
+        self._lead = library.function(catalogue.LEAD)
+        self._serve = library.function(catalogue.SERVE)
+        self._doze = library.function(catalogue.DOZE)
+        self._clock = _TickClock(library)
+        self._flags = np.zeros(n_workers * records.LINE, np.uint8)
+        self._meters = np.zeros(n_workers, records.METER)
+        self._busy = self._meters["busy"]
+        self._seats, self._asleep = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
+        self._slowness = np.full(n_workers, records.NOT_SLOWED)
+        self._record = np.zeros((0, 0, 2), np.int64)
+        self._yield, self._pin = yield_function(), Pin()
+        self._control = self._new_control()
+        self._control_at = address(self._control)
+        self._launched, self._finished, self._stopping = (
+            self._control[name] for name in ("launch", "finished", "stopping")
+        )
+        self._all = WorkSplit.even(n_workers)
+        self._seating = _Seating(self._all)
+        self._tape: Entries | None = None  # the last one, kept alive for threads that are still leaving it
+        self._tape_at = 0, 0
+        self.seconds = 0.0
+        """What the last run took."""
+        self.patience_s = PATIENCE_S
+        """How long threads wait for the next run before they sleep."""
+        self._n_sharing = 0
+        self._running = threading.Lock()
+        # `with` takes these locks and not their conditions: what a signal handler raises cannot come in between then
+        self._wake_locks = [threading.Lock() for _ in range(n_workers)]
+        self._wake = [threading.Condition(lock) for lock in self._wake_locks]
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"edgeinfer-{number}", daemon=True)
+            for number in range(1, n_workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _new_control(self) -> NDArray[np.void]:
+        control = np.zeros(1, records.CONTROL)
+        control["launch_at"] = address(control)
+        control["flags"], control["meters"] = address(self._flags), address(self._meters)
+        control["seats"], control["asleep"] = address(self._seats), address(self._asleep)
+        control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
+        return control
+
+    def share(self) -> WorkerPool:
+        """The same worker pool for one more user; the threads stop when all of them have closed it."""
+        self._n_sharing += 1
+        return self
+
+    def run(self, tape: Entries, work_split: WorkSplit | None = None) -> None:
+        """Run a tape once with a work split (default: all workers, equal shares).
+
+        Raises EngineClosed after `close()`, BadSetting for a work split there is not. An exception that a signal
+        handler raises meanwhile passes through; the next run is as good as any.
+        """
+        with self._running:
+            self._run(tape, self._all if work_split is None else work_split)
+
+    def profile(self, tape: Entries, work_split: WorkSplit | None = None) -> CallTimes:
+        """Run a tape once and time each of its calls. Slower than `run`: for measurements."""
+        work_split = self._all if work_split is None else work_split
+        with self._running:
+            self._record = np.zeros((len(work_split.workers), len(tape.entries), 2), np.int64)
+            self._control["record"] = address(self._record)
+            try:
+                self._run(tape, work_split)
+            finally:
+                self._finish_interrupted()
+                self._control["record"] = 0
+        waiting, busy = np.moveaxis(self._record, 2, 0) * self._clock.seconds_per_tick()
+        return CallTimes(waiting, busy)
+
+    def settle(self) -> None:
+        """Be done with a run that was interrupted: before what it reads and writes is changed."""
+        if self._finished[0] != self._launched[0]:
+            with self._running:
+                self._finish_interrupted()
+
+    def _run(self, tape: Entries, work_split: WorkSplit) -> None:
+        if self.closed:
+            raise EngineClosed("the model is closed; load it again")
+        self._finish_interrupted()
+        if tape is not self._tape:
+            self._tape, self._tape_at = tape, (address(tape.entries), len(tape.entries))
+        if work_split is not self._seating.work_split:
+            self._seating = _Seating(_checked(work_split, self.n_workers))
+        try:
+            self._pin_caller(work_split)
+            started = time.perf_counter()
+            if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
+                self._finish_interrupted()
+            self.seconds = time.perf_counter() - started
+        finally:
+            self._pin.release()
+
+    def _pin_caller(self, work_split: WorkSplit) -> None:
+        """Take the first worker's core, until it is released. A thread that is there already mostly stays there.
+
+        The other cores have their workers; two system calls a step would be a fiftieth of a small model's step.
+        """
+        core = self._core_of(work_split.workers[0])
+        if not (work_split.pinned and core and running_on() == core[0]):
+            self._pin.hold(core if work_split.pinned else self.cores)
+
+    def _finish_interrupted(self) -> None:
+        """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
+        if self._finished[0] != self._launched[0]:
+            self._rouse(self._seating.work_split.workers[1:])
+            self._lead(self._control_at, 0, 0, 0, 0)
+
+    def _rouse(self, workers: tuple[int, ...]) -> None:
+        for worker in workers:
+            with self._wake_locks[worker]:
+                self._wake[worker].notify()
+
+    @property
+    def timing(self) -> Timing:
+        """What the last run took."""
+        return Timing(self.seconds, tuple(self._busy[: len(self._seating.work_split.workers)].tolist()))
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that the system lets each worker run on, as it says now; the caller's are its while it works.
+
+        () where the system does not say, or has no pinning.
+        """
+        if sys.platform != "linux" or not self.cores or self.closed:
+            return ()
+        own = (self._core_of(0),)
+        try:
+            return own + tuple(tuple(sorted(os.sched_getaffinity(thread.native_id or 0))) for thread in self._threads)
+        except OSError:  # a thread has just ended
+            return ()
+
+    def slow_down(self, worker: int, times: float) -> None:
+        """Make each call of a worker take that many times as long. For benchmarks and tests."""
+        self._slowness[worker] = round(times * records.NOT_SLOWED)
+        self._control["slowness"] = address(self._slowness)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+        return bool(self._stopping[0])
+
+    def _core_of(self, worker: int) -> tuple[int, ...]:
+        """The core of a worker; of none where no cores were given."""
+        return (self.cores[worker % len(self.cores)],) if self.cores else ()
+
+    def _work(self, worker: int) -> None:
+        pin(self._core_of(worker))
+        patience = seen = 0
+        while True:
+            seen = self._serve(self._control_at, worker, seen, patience)
+            patience = int(self.patience_s / self._clock.seconds_per_tick())
+            with self._wake_locks[worker]:
+                while not self.closed and self._doze(self._control_at, worker) // records.WORKER_POOL_LIMIT <= seen:
+                    self._wake[worker].wait()
+                self._asleep[worker] = 0
+            if self.closed:
+                return
+
+    def close(self) -> None:
+        """Stop and join the threads, unless others share the worker pool. Safe to call twice."""
+        with self._running:
+            if self.closed:
+                return
+            self._finish_interrupted()  # it may read what its user is about to let go
+            if self._n_sharing:
+                self._n_sharing -= 1
+                return
+            self._stopping[0] = 1
+            self._launched += 1
+            self._finished += 1
+            self._rouse(tuple(range(1, len(self._wake))))
+            self._pin.release()
+        for thread in self._threads:
+            thread.join()
+
+
+class _TickClock:
+    """Turns ticks of the time stamp counter into seconds."""
+
+    def __init__(self, library: KernelLibrary) -> None:
+        self._read = library.function(catalogue.READ_TICKS)
+        self._started_s, self._started_ticks = time.perf_counter(), self._read()
+
+    def seconds_per_tick(self) -> float:
+        """Measured since this clock was made."""
+        if (passed := time.perf_counter() - self._started_s) < CALIBRATION_S:
+            time.sleep(CALIBRATION_S - passed)
+        ticks: int = self._read() - self._started_ticks
+        return (time.perf_counter() - self._started_s) / ticks
+
+
+def _checked(work_split: WorkSplit, n_workers: int) -> WorkSplit:
+    """The work split itself. Raises BadSetting when there is none such."""
+    size, workers = len(work_split.workers), sorted(set(work_split.workers))
+    if not 1 <= size <= n_workers or workers != list(work_split.workers) or workers[0] < 0 or workers[-1] >= n_workers:
+        raise BadSetting(
+            f"a work split of workers {work_split.workers} was asked for; this model has 1 to {n_workers} workers"
+        )
+    if len(work_split.cuts) != size + 1 or list(work_split.cuts) != sorted(work_split.cuts):
+        raise BadSetting(
+            f"{size} workers cannot take shares cut at {work_split.cuts}: they need {size + 1}, increasing"
+        )
+    if (work_split.cuts[0], work_split.cuts[-1]) != (0, WHOLE):
+        raise BadSetting(
+            f"shares must begin at 0 and end at {WHOLE}, not {work_split.cuts[0]} and {work_split.cuts[-1]}"
+        )
+    return work_split
