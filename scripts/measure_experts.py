@@ -28,6 +28,7 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming import lane as streamed
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
@@ -109,7 +110,9 @@ def opened(model: Model, bundles: Path | None, share: float, policy: Policy | No
     limits = Limits(PAGES * 64, PAGES, max_tokens=64)
     if bundles is not None and policy is not None:
         contents, identity = contents_of(model.spec, model.file.tensors), fingerprint(model.file)
-        found = residency_of(contents, model.spec, int(share * contents.data_bytes), known_disk(), model.spec.name)
+        found = residency_of(
+            sizes_of(contents), model.spec, int(share * contents.data_bytes), known_disk(), model.spec.name
+        )
         held = sum(contents.bundles[number].padded_bytes for number in found.pinned)
         slot = max(bundle.padded_bytes for bundle in contents.experts)
         places = found.pinned, held, found.window_bytes, found.n_readers, found.n_experts * slot

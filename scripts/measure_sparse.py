@@ -32,11 +32,13 @@ from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing
 from edgeinfer.backends.stored import OffloadedWeights, WeightReads
+from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of
-from edgeinfer.engine.offload.neuron_watch import firing_limits, watch_firing
 from edgeinfer.engine.offload.residency import known_disk, residency_of
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.fingerprint import fingerprint
@@ -139,7 +141,7 @@ def stored(
         orders = orders_of(model, held_in) if is_ordered else None
         pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, orders)
     budget = int(share * pass_bytes(model))
-    found = residency_of(held_in, model.spec, budget, disk, "it", firing)
+    found = residency_of(sizes_of(held_in), model.spec, budget, disk, "it", firing)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
@@ -30,6 +31,7 @@ from edgeinfer.steps import Progress, no_progress
 if TYPE_CHECKING:
     from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
     from edgeinfer.backends.evaluator import EvaluatorKind
+    from edgeinfer.backends.offload import WeightOffload
 
 PATIENCE_S = 300.0
 """A device that has not finished a step by then has failed."""
@@ -254,7 +256,9 @@ class DeviceKind:
     `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
     machine's own cores. `modules`: what must be importable for a device that may take the cpu's place, and `entrants`:
     its names on this machine, with the targets that are there. `folders`: how it opens folders with a decoder that
-    another program wrote, or None.
+    another program wrote, or None. `code_folder`: where code compiled for it is kept; `compile_ahead`: compiles what a
+    Llama of these types of weights needs, before more is known of it; `offload`: how it runs models whose weights do
+    not all stay in memory. None where it has no such thing.
     """
 
     key: str
@@ -265,10 +269,14 @@ class DeviceKind:
     modules: tuple[str, ...] = ()
     entrants: Callable[[], tuple[str, ...]] = tuple
     folders: EvaluatorKind | None = None
+    code_folder: Callable[[], Path] | None = None
+    compile_ahead: Callable[[KVKind, Sequence[int]], None] | None = None
+    offload: Callable[[], WeightOffload] | None = None
 
 
 _SEAMS = (
     "stored",
+    "offload",
     "meanings",
     "base",
     "capabilities",
@@ -288,6 +296,16 @@ def kind_of(name: str) -> DeviceKind | EvaluatorKind:
     return DEVICES.get(name.partition(":")[0])
 
 
+def device_kind(name: str) -> DeviceKind:
+    """The entry of a device that runs ops of our own graph. Raises UnknownKey, DeviceUnavailable."""
+    kind = kind_of(name)
+    if not isinstance(kind, DeviceKind):
+        raise DeviceUnavailable(
+            f"{name} runs whole models by itself and no single ops; there are: {', '.join(device_kinds())}"
+        )
+    return kind
+
+
 def device_kinds() -> dict[str, DeviceKind]:
     """The entries that run ops of our own graph, by key."""
     return {key: kind for key, kind in DEVICES.entries().items() if isinstance(kind, DeviceKind)}
@@ -295,9 +313,4 @@ def device_kinds() -> dict[str, DeviceKind]:
 
 def open_device(name: str, options: DeviceOptions | None = None) -> Device:
     """Open a device by its name. Raises UnknownKey, DeviceUnavailable."""
-    kind = kind_of(name)
-    if not isinstance(kind, DeviceKind):
-        raise DeviceUnavailable(
-            f"{name} runs whole models by itself and no single ops; there are: {', '.join(device_kinds())}"
-        )
-    return kind.open(replace(options or DeviceOptions(), target=name.partition(":")[2]))
+    return device_kind(name).open(replace(options or DeviceOptions(), target=name.partition(":")[2]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from edgeinfer.backends.base import DeviceOptions, Limits, kind_of
+from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
@@ -117,11 +117,9 @@ def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:
 
 
 def _compile(kv: KVKind, ggml_types: Sequence[int]) -> None:
-    from edgeinfer.backends.cpu.device import CpuDevice
-    from edgeinfer.backends.cpu.lowering.needs import usual_kernels
-
+    compile_for = device_kind("cpu").compile_ahead
+    assert compile_for is not None
     try:
-        device = CpuDevice(DeviceOptions())
-        device.library.prepare(usual_kernels(kv, device.isa, ggml_types), len(device.cores), no_progress)
+        compile_for(kv, ggml_types)
     except (EdgeInferError, OSError):  # which the opening of the model will say
         return

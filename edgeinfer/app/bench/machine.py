@@ -92,7 +92,7 @@ def read_memory(cores: tuple[int, ...], model_bytes: int) -> MemoryBandwidth:
 
 def main() -> None:
     """Measure, and print a `MemoryBandwidth` as JSON."""
-    from edgeinfer.backends.cpu.workers import bandwidth
+    from edgeinfer.engine.measure import bandwidth
     from edgeinfer.jit import targets
     from edgeinfer.jit.machine_code import cpu_features
     from edgeinfer.scheduling.machine.topology import available_bytes

@@ -18,7 +18,7 @@ from edgeinfer.path_text import user_path
 
 if TYPE_CHECKING:
     from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.engine.offload.bundling import Bundling
+    from edgeinfer.backends.offload import BundlePacking
     from edgeinfer.models.load import Model
 
 
@@ -59,8 +59,7 @@ def pack(
     """
     from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.engine.offload.bundling import Bundling
-    from edgeinfer.engine.offload.residency import place_of
+    from edgeinfer.engine.offload.residency import cpu_offload, place_of
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
@@ -79,21 +78,23 @@ def pack(
         if remove:
             _remove(path, chosen.name, as_json=as_json)
             return
-        bundling = Bundling(opened, path, len(allowed_cpus()), by_neurons=not whole)
+        if whole and not cpu_offload().has_neurons(opened.spec, opened.file.tensors):
+            raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
+        packing = cpu_offload().packing(opened, path, len(allowed_cpus()), not whole)
         if calibrate is not None:
-            _pack_in_order(bundling, chosen.name, opened, calibrate, as_json=as_json)
+            _pack_in_order(packing, chosen.name, opened, calibrate, as_json=as_json)
         elif verify:
-            _verify(bundling, chosen.name, as_json=as_json)
+            _verify(packing, chosen.name, as_json=as_json)
         else:
-            _pack(bundling, chosen.name, repair=repair, as_json=as_json)
+            _pack(packing, chosen.name, repair=repair, as_json=as_json)
 
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
-    from edgeinfer.backends.cpu.bundles.header import is_bundle_file
+    from edgeinfer.engine.offload.residency import cpu_offload
     from edgeinfer.models.bundle_places import SUFFIX, remove_bundles
     from edgeinfer.models.download.space import size_text
 
-    if path.exists() and path.suffix != SUFFIX and not is_bundle_file(path):
+    if path.exists() and path.suffix != SUFFIX and not cpu_offload().is_bundle_file(path):
         raise PackFailed(f"{path} is not a bundle file; it is left alone")
     try:
         freed = remove_bundles(path)
@@ -105,26 +106,26 @@ def _remove(path: Path, name: str, *, as_json: bool) -> None:
         typer.echo(f"{path} is removed, {size_text(freed)}" if freed else f"there is no {path}")
 
 
-def _verify(bundling: Bundling, name: str, *, as_json: bool) -> None:
+def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
     from edgeinfer.app.progress_line import ProgressLine
 
     with ProgressLine() as progress:
-        damaged = bundling.damage(progress)
+        damaged = packing.damage(progress)
     if as_json:
         listed = [{"bundle": each.bundle.number, "stage": each.bundle.stage, "reason": each.reason} for each in damaged]
         state = "damaged" if damaged else "whole"
-        record = {"model": name, "path": str(bundling.path), "state": state, "damaged": listed}
+        record = {"model": name, "path": str(packing.path), "state": state, "damaged": listed}
         typer.echo(json.dumps(record, ensure_ascii=False))
     elif damaged:
         for each in damaged:
             typer.echo(each.reason)
     else:
-        typer.echo(f"{bundling.path} is whole")
+        typer.echo(f"{packing.path} is whole")
     if damaged:
         raise typer.Exit(1)
 
 
-def _pack_in_order(bundling: Bundling, name: str, model: Model, text: Path, *, as_json: bool) -> None:
+def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, *, as_json: bool) -> None:
     """Pack the neurons in the order that a text shows to be good."""
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.app.pull_progress import PullProgress
@@ -134,7 +135,7 @@ def _pack_in_order(bundling: Bundling, name: str, model: Model, text: Path, *, a
     with ProgressLine() as progress:
         found = calibrated(model, name, _text(text), progress)
     with PullProgress(f"packing {name}") as bar:
-        done = bundling.pack_in_order(found.orders, _Bytes(bar, bundling.data_bytes))
+        done = packing.pack_in_order(found.orders, _Bytes(bar, packing.data_bytes))
     if as_json:
         record = {"model": name, "path": str(done.path), "state": done.state, "size_bytes": done.nbytes}
         judged = {"reads": found.reads, "reads_by_number": found.reads_by_number}
@@ -155,13 +156,13 @@ def _text(path: Path) -> str:
         raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}; --calibrate takes a text file") from None
 
 
-def _pack(bundling: Bundling, name: str, *, repair: bool, as_json: bool) -> None:
+def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> None:
     from edgeinfer.app.pull_progress import PullProgress
     from edgeinfer.models.download.space import size_text
 
     with PullProgress(f"packing {name}") as bar:
-        progress = _Bytes(bar, bundling.data_bytes)
-        done = bundling.repair(progress) if repair else bundling.pack(progress)
+        progress = _Bytes(bar, packing.data_bytes)
+        done = packing.repair(progress) if repair else packing.pack(progress)
     if as_json:
         record = {
             "model": name,

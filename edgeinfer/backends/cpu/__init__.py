@@ -1,9 +1,20 @@
-"""The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, a tape per model."""
+"""The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, a tape per model.
+
+Nothing outside this folder imports what is in it: `DEVICE` is all that others see.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
 from edgeinfer.backends.cpu.footprint import footprint
+from edgeinfer.settings import KVKind
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.offload import WeightOffload
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -12,4 +23,30 @@ def _open(options: DeviceOptions) -> Device:
     return open_device(options)
 
 
-DEVICE = DeviceKind("cpu", "our own engine: Numba kernels on pinned worker threads", _open, footprint)
+def _code_folder() -> Path:
+    from edgeinfer.backends.cpu.catalogue import kernel_folder  # loads LLVM, since the CPU is part of the name
+
+    return kernel_folder()
+
+
+def _compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> None:
+    from edgeinfer.backends.cpu.device import compile_usual  # loads Numba
+
+    compile_usual(kv, ggml_types)
+
+
+def _offload() -> WeightOffload:
+    from edgeinfer.backends.cpu.offload import OFFLOAD  # which no model needs that fits in memory
+
+    return OFFLOAD
+
+
+DEVICE = DeviceKind(
+    "cpu",
+    "our own engine: Numba kernels on pinned worker threads",
+    _open,
+    footprint,
+    code_folder=_code_folder,
+    compile_ahead=_compile_ahead,
+    offload=_offload,
+)

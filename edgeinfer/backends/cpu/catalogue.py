@@ -90,18 +90,6 @@ SETTLE_SLOTS = CompiledFunction("settle_slots", _source("weights.filling", "sett
 LEAST_SLOT = CompiledFunction("least_slot", _source("weights.filling", "least"), 2)
 PACK_PANELS = CompiledFunction("pack_panels", _source("weights.packing", "pack_panels"), 2, returns=False)
 READ_RECORDS = CompiledFunction("read_records", _source("weights.page_reads", "read_records"), 12)
-READ_PATTERNS = {
-    name: (streams, CompiledFunction(name, _source("weights.read_memory", name), 2))
-    for name, streams in (
-        ("read_one_stream", 1),
-        ("read_one_stream_ahead", 1),
-        ("read_two_streams", 2),
-        ("read_two_streams_ahead", 2),
-        ("read_four_streams", 4),
-        ("read_four_streams_ahead", 4),
-    )
-}
-"""Ways to read memory: streams of each, and its function of (start, lines of a stream)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.lowering.fusion import Sections
-from edgeinfer.backends.cpu.lowering.needs import FILLING, kernels_of
+from edgeinfer.backends.cpu.lowering.needs import FILLING, kernels_of, usual_kernels
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
@@ -23,6 +23,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
 
 
@@ -121,3 +122,9 @@ def _check_conversions(features: frozenset[str]) -> None:
 def open_device(options: DeviceOptions) -> CpuDevice:
     """The CPU device with these options."""
     return CpuDevice(options)
+
+
+def compile_usual(kv: KVKind, ggml_types: Sequence[int]) -> None:
+    """Compile what a Llama of these types of weights needs and what is not in the cache. Raises as opening it would."""
+    device = CpuDevice(DeviceOptions())
+    device.library.prepare(usual_kernels(kv, device.isa, ggml_types), len(device.cores), no_progress)

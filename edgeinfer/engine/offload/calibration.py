@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.cpu.bundles.contents import contents_of
-from edgeinfer.backends.cpu.bundles.orders import Orders
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.offload.neuron_order import order_of, stretches
-from edgeinfer.engine.offload.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
-from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.offload.residency import Holding, cpu_offload, stored
 from edgeinfer.engine.requests.texts import check_vocabulary, own_texts
 from edgeinfer.errors import BadSetting
-from edgeinfer.graph.step import Int32s
+from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
@@ -25,6 +23,12 @@ from edgeinfer.steps import Progress
 
 FEWEST_TOKENS = 64
 """Of fewer nothing can be learnt."""
+CONTEXT = 256
+"""Tokens of the text that are read together: later ones begin anew, as another text would."""
+PASS_TOKENS = 64
+MOST_TOKENS = 1024
+"""More of a text change the order little and take long."""
+
 UNSEEN = 8
 """One of so many tokens is to judge by."""
 
@@ -38,11 +42,17 @@ class Calibrated:
     is put into an order that has more.
     """
 
-    orders: Orders
+    orders: tuple[Int32s, ...]
     n_tokens: int
     firing_share: float
     reads: float
     reads_by_number: float
+
+
+def firing_limits(n_context: int) -> Limits:
+    """What a model that is watched is opened with, but for where its weights are."""
+    n_context = min(CONTEXT, n_context)
+    return Limits(n_context, -(-n_context // PAGE), max_tokens=PASS_TOKENS)
 
 
 def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes: int | None = None) -> Calibrated:
@@ -50,15 +60,15 @@ def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes
 
     Raises BadSetting for a text that is too short and for a model that is not read by neurons, and what running raises.
     """
-    layers = contents_of(model.spec, model.file.tensors).layers
-    if not layers:
+    offload = cpu_offload()
+    if not offload.has_neurons(model.spec, model.file.tensors):
         raise BadSetting(
             f"{name} is not read by neurons, whose order could matter: its activations have no exact zeros (--approx "
             "makes some), or its weights are of a format whose neurons cannot be told apart"
         )
     tokens, limits = _tokens(model, text), firing_limits(model.spec.n_context_trained)
     held = stored(model.spec, model.file, name, fingerprint(model.file), limits, Holding(ram_bytes), progress)[0]
-    fired = watch_firing(model, layers, held, tokens, progress)
+    fired = offload.watch_firing(model, held, tokens, progress)
     orders, reads, n_learnt = [], np.zeros(2), len(tokens) - len(tokens) // UNSEEN
     for done, table in enumerate(fired, 1):
         order, unseen = order_of(table[:n_learnt]), table[n_learnt:]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from edgeinfer.backends.base import Limits
+from edgeinfer.backends.base import Limits, device_kind
+from edgeinfer.backends.offload import BundlePacking, BundleSizes, WeightOffload
 from edgeinfer.backends.stored import OffloadedWeights, Prepacked
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
@@ -23,6 +24,7 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.models.fingerprint import approximate
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
+from edgeinfer.models.load import Model
 from edgeinfer.models.thresholds import has_threshold, threshold_of
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
 from edgeinfer.scheduling.machine.profile import Disk
@@ -44,9 +46,6 @@ from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
 from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, kept_of
 from edgeinfer.size_text import size_text
 from edgeinfer.steps import Progress, no_progress
-
-if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
 WORTH = 0.9
@@ -73,6 +72,13 @@ class Holding:
 
 SMALLER_PASSES = (128, 64)
 """Tokens of a pass where memory is too short for the buffers of more."""
+
+
+def cpu_offload() -> WeightOffload:
+    """How the cpu device runs models whose weights do not all stay in memory; no other device does."""
+    offload = device_kind(CPU).offload
+    assert offload is not None
+    return offload()
 
 
 class ResidencySubject(Protocol):
@@ -138,13 +144,12 @@ def chosen_layout(
 
     Raises DoesNotFit for a hopeless plan.
     """
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
-    contents = contents_of(spec, file.tensors)
-    if not contents.layers:
-        return kept_weights(contents, spec, budget, disk, name)
+    sizes_of = cpu_offload().sizes
+    sizes = sizes_of(spec, file.tensors, True)
+    if sizes.neurons is None:
+        return kept_weights(sizes, spec, budget, disk, name)
     ways, failure = list[StreamedModel](), None
-    for each in (contents, contents_of(spec, file.tensors, by_neurons=False)):
+    for each in (sizes, sizes_of(spec, file.tensors, False)):
         try:
             ways.append(kept_weights(each, spec, budget, disk, name, firing))
         except DoesNotFit as reason:
@@ -168,20 +173,20 @@ def _layout(kept: StreamedModel) -> str:
 
 
 def kept_weights(
-    contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+    sizes: BundleSizes, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
 ) -> StreamedModel:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
-    found = residency_of(contents, spec, budget, disk, name, firing)
-    loads = _expert_loads(contents, spec), _neuron_loads(contents)
-    return kept_of(_dense_loads(contents), found, *loads, firing, disk)
+    found = residency_of(sizes, spec, budget, disk, name, firing)
+    loads = _expert_loads(sizes, spec), _neuron_loads(sizes)
+    return kept_of(_dense_loads(sizes), found, *loads, firing, disk)
 
 
 def residency_of(
-    contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
+    sizes: BundleSizes, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
 ) -> Residency:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
-    dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
-    numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(contents)
+    dense, experts = _dense_loads(sizes), _expert_loads(sizes, spec)
+    numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(sizes)
     if experts is not None:
         found = mixture_residency(loads, experts, budget_bytes, disk, what)
     elif neurons is not None:
@@ -200,19 +205,19 @@ def residency_of(
     return replace(found, pinned=pinned)
 
 
-def _dense_loads(contents: Contents) -> dict[int, WeightPiece]:
+def _dense_loads(sizes: BundleSizes) -> dict[int, WeightPiece]:
     """Bundles that every pass needs, by number."""
-    dense = [bundle for bundle in contents.bundles if bundle.is_dense]
+    dense = [bundle for bundle in sizes.bundles if bundle.is_dense]
     return {bundle.number: WeightPiece(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense}
 
 
-def _expert_loads(contents: Contents, spec: ModelSpec) -> ExpertLoads | None:
+def _expert_loads(sizes: BundleSizes, spec: ModelSpec) -> ExpertLoads | None:
     """Bundles of which every token needs some; None where there are none."""
     mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
     if not mixtures:
         return None
-    largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
-    return ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
+    largest, used = max(bundle.padded_bytes for bundle in sizes.experts), sum(op.active for op in mixtures)
+    return ExpertLoads(len(sizes.experts), largest, used, max(op.active for op in mixtures))
 
 
 def planned_weights(
@@ -269,11 +274,10 @@ def stored(
     if kept is None:
         path = place_of(spec, file.tensors, name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
-    contents, found = contents_of(spec, file.tensors, by_neurons=kept.by_neurons), kept.residency
+    found = kept.residency
     path = place_of(spec, file.tensors, name, fingerprint, by_neurons=kept.by_neurons)
-    _have_bundle_file(path, file, contents, name, fingerprint, holding, progress)
+    packing = cpu_offload().packing(Model(file, spec), path, len(usable_cores()), kept.by_neurons)
+    _have_bundle_file(packing, name, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
     place = OffloadedWeights(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
@@ -287,9 +291,7 @@ def place_of(
 
     `by_neurons`: of a model whose layers can be read by neurons, that for doing so.
     """
-    from edgeinfer.backends.cpu.lowering.sparse_layers import sparse_layers
-
-    is_other = not by_neurons and bool(sparse_layers(list(spec.ops()), tensors))
+    is_other = not by_neurons and cpu_offload().has_neurons(spec, tensors)
     variant = NEURONS if has_threshold(spec) else ""  # read whole, too: a gate is not read together with its up matrix
     return bundle_path(name, fingerprint, f"{variant}{WHOLE if is_other else ''}")
 
@@ -301,13 +303,11 @@ def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
 
 def streamed_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> Streamed:
     """What every pass of a model reads that is held like this."""
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
-    contents = contents_of(spec, file.tensors, by_neurons=place.by_neurons)
-    experts, firing = _expert_loads(contents, spec), firing_seen(spec, place.fingerprint)
+    sizes = cpu_offload().sizes(spec, file.tensors, place.by_neurons)
+    experts, firing = _expert_loads(sizes, spec), firing_seen(spec, place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
     found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
-    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed
+    return kept_of(_dense_loads(sizes), found, experts, _neuron_loads(sizes), firing, known_disk()).streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,42 +322,27 @@ class StageBytes:
 
 def stage_bytes_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> tuple[StageBytes, ...]:
     """Where the weights of each stage are that has any."""
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
     sums: dict[str, list[int]] = {}
-    for bundle in contents_of(spec, file.tensors, by_neurons=place.by_neurons).bundles:
+    for bundle in cpu_offload().sizes(spec, file.tensors, place.by_neurons).bundles:
         kind = 0 if bundle.number in place.pinned else 1 if bundle.is_dense else 2
         sums.setdefault(bundle.stage, [0, 0, 0])[kind] += bundle.padded_bytes
     return tuple(StageBytes(stage, *counts) for stage, counts in sums.items())
 
 
-def _neuron_loads(contents: Contents) -> NeuronLoads | None:
+def _neuron_loads(sizes: BundleSizes) -> NeuronLoads | None:
     """The neurons of all sparse layers; None where there are none."""
-    if not contents.layers:
+    found = sizes.neurons
+    if found is None:
         return None
-    from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, read_bytes, run_bytes, runs_of
-
-    layers = runs_of(contents)
-    n_bytes = sum(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
-    sizes = least_bytes(layers), run_bytes(layers), read_bytes(layers)
-    return NeuronLoads(n_bytes, *sizes, sum(layer.n_neurons for layer in layers), len(layers))
+    return NeuronLoads(found.nbytes, found.least_bytes, found.run_bytes, found.read_bytes, found.count, found.n_layers)
 
 
-def _have_bundle_file(
-    path: Path,
-    file: GGUFFile,
-    contents: Contents,
-    name: str,
-    fingerprint: str,
-    holding: Holding,
-    progress: Progress,
-) -> None:
+def _have_bundle_file(packing: BundlePacking, name: str, holding: Holding, progress: Progress) -> None:
     """Make the bundle file of a model if there is none that can be used."""
-    from edgeinfer.backends.cpu.bundles.file import BundleFile
-
     try:
-        BundleFile.open(path, contents, fingerprint).close()
+        packing.check()
     except BadBundle as reason:
+        path = packing.path
         if not holding.packs:
             raise BadBundle(
                 f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
@@ -365,15 +350,8 @@ def _have_bundle_file(
             ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
-        require_room_for_bundles(name, path, contents.data_bytes)
-        _pack(path, file, contents, fingerprint, progress)
-
-
-def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
-    from edgeinfer.backends.cpu.bundles.writing import pack_bundles
-    from edgeinfer.backends.cpu.catalogue import kernel_library
-
-    pack_bundles(path, file, contents, fingerprint, kernel_library(), len(usable_cores()), progress)
+        require_room_for_bundles(name, path, packing.data_bytes)
+        packing.pack_anew(progress)
 
 
 def known_disk() -> Disk | None:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.backends.cpu.workers.bandwidth import MemoryReaders
+from edgeinfer.engine.measure.bandwidth import MemoryReaders, reading_library
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, NodeRates
 from edgeinfer.scheduling.machine.topology import Topology
 
@@ -54,7 +53,7 @@ class MemoryProbe:
         self._alone: dict[tuple[int, ...], list[float]] = {}
         self._n_rounds = 0
         self._open = ExitStack()
-        library = kernel_library()
+        library = reading_library()
         self._readers = self._open.enter_context(MemoryReaders(self._chosen, self._largest, library))
         self._library = library
 

@@ -39,10 +39,11 @@ class KernelFolders:
 
 def read(machine: ExaminedMachine) -> KernelFolders:
     """The folders as they are on disk. Loads LLVM, since the CPU is part of their names, and no compiler."""
-    from edgeinfer.backends.cpu.catalogue import kernel_folder
+    from edgeinfer.backends.base import device_kinds
     from edgeinfer.engine.speculation.drafts import loops_folder
 
-    return read_folders([kernel_folder(), loops_folder()])
+    folders = [kind.code_folder() for kind in device_kinds().values() if kind.code_folder is not None]
+    return read_folders([*folders, loops_folder()])
 
 
 def read_folders(current: Sequence[Path]) -> KernelFolders:

@@ -361,8 +361,6 @@ METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
 NOTHING = np.dtype([("unused", "i8")])
 """`kernels.launch.nothing`."""
 
-LINE_BYTES, LINES_PER_ROUND = 64, 4
-"""What kernels that only read memory take at a time, of each stream."""
 ENTRY_INTS = 4
 """An entry of a tape: kernel address, argument record, barrier before it, serial."""
 LINE = 128

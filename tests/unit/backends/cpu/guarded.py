@@ -30,18 +30,15 @@ from edgeinfer.graph.step import Step
 from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, Player
-from tests.unit.backends.cpu import (
-    attention_calls,
-    kernel_calls,
-    packing_calls,
-    sparse_layers,
+from tests.unit.backends.cpu import attention_calls, kernel_calls, packing_calls, sparse_layers
+from tests.unit.backends.cpu.kernels import (
     test_cpu_attention,
-    test_cpu_panels,
-    test_cpu_products,
+    test_cpu_matmul,
     test_cpu_rotary,
     test_cpu_sparse,
     test_cpu_store,
 )
+from tests.unit.backends.cpu.layout import test_cpu_panels
 
 PAGE_BYTES = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -118,7 +115,7 @@ def guards(at_end: bool) -> Iterator[None]:
         kernel_calls,
         attention_calls,
         sparse_layers,
-        test_cpu_products,
+        test_cpu_matmul,
         test_cpu_rotary,
         test_cpu_store,
     )
@@ -138,13 +135,13 @@ def guards(at_end: bool) -> Iterator[None]:
 def products() -> None:
     """Every panel, 1 to 20 tokens and many, bias and accumulation."""
     library = kernel_library()
-    for key in test_cpu_products.INTEGERS:
-        test_cpu_products.test_integer_products(library, key, 3)
-        test_cpu_products.test_a_token_has_the_same_bits_in_any_batch_and_split(library, key)
-        for isa in (kernel_calls.RUNNABLE[0], *test_cpu_products.TILED):
-            test_cpu_products.test_many_tokens_have_the_bits_of_few(library, key, isa)
-    for key in test_cpu_products.FLOATS:
-        test_cpu_products.test_float_products(library, key, 30)
+    for key in test_cpu_matmul.INTEGERS:
+        test_cpu_matmul.test_integer_products(library, key, 3)
+        test_cpu_matmul.test_a_token_has_the_same_bits_in_any_batch_and_split(library, key)
+        for isa in (kernel_calls.RUNNABLE[0], *test_cpu_matmul.TILED):
+            test_cpu_matmul.test_many_tokens_have_the_bits_of_few(library, key, isa)
+    for key in test_cpu_matmul.FLOATS:
+        test_cpu_matmul.test_float_products(library, key, 30)
 
 
 def sparse() -> None:

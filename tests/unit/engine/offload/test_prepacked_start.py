@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer import load
-from edgeinfer.engine.offload.bundling import Bundling
+from edgeinfer.backends.cpu.bundles.bundling import Bundling
 from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model

@@ -20,18 +20,16 @@ from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu import (
     attention_calls,
     kernel_calls,
-    test_cpu_activations,
-    test_cpu_products,
-    test_cpu_rows,
 )
 from tests.unit.backends.cpu.arm_machine import MISSING, Recorder, arm_name, compile_for_arm, replay, run_function
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE
+from tests.unit.backends.cpu.kernels import test_cpu_activations, test_cpu_matmul, test_cpu_rows
 from tests.unit.jit.target_modules import ARM, dot_function, expected_sums, lookup_function
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
 
-CALLERS = (kernel_calls, attention_calls, test_cpu_products, test_cpu_rows)
+CALLERS = (kernel_calls, attention_calls, test_cpu_matmul, test_cpu_rows)
 """Modules that call kernels by a name of their own."""
 
 
@@ -55,8 +53,8 @@ CASES: dict[str, Callable[[KernelLibrary], None]] = {
     "peaks": lambda library: test_cpu_rows.test_peaks(library, 1000),
     "soft cap": lambda library: test_cpu_rows.test_soft_cap(library, 30.0),
     "attention": attention,
-    "4 bits": lambda library: test_cpu_products.test_integer_products(library, "i4-32-f16", 96),
-    "8 bits": lambda library: test_cpu_products.test_integer_products(library, "i8-32-f16", 96),
+    "4 bits": lambda library: test_cpu_matmul.test_integer_products(library, "i4-32-f16", 96),
+    "8 bits": lambda library: test_cpu_matmul.test_integer_products(library, "i8-32-f16", 96),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses mprotect")
 

@@ -6,9 +6,7 @@ made without being asked for, is others' business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
@@ -18,35 +16,19 @@ from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait_for_packing, write_failure
 from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.errors import BadBundle, BadSetting, DownloadFailed, PackFailed
+from edgeinfer.backends.offload import Bundled
+from edgeinfer.errors import BadBundle, DownloadFailed, PackFailed
 from edgeinfer.models.bundle_places import SUFFIX
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model
 from edgeinfer.steps import Progress
-
-State = Literal["packed", "present", "repaired"]
-
-
-@dataclass(frozen=True, slots=True)
-class Bundled:
-    """A whole bundle file and what was done for it: bytes that an earlier, stopped pack left, bundles made again."""
-
-    path: Path
-    nbytes: int
-    state: State
-    kept_bytes: int = 0
-    n_repaired: int = 0
 
 
 class Bundling:
     """One model's bundle file at `path`. `by_neurons` False: its layers are read whole though they need not be."""
 
     def __init__(self, model: Model, path: Path, n_workers: int, *, by_neurons: bool = True) -> None:
-        """Raises BadSetting for a file of whole layers of a model that has no other."""
         self._model, self.path, self._n_workers = model, path, n_workers
-        contents = contents_of(model.spec, model.file.tensors)
-        if not by_neurons and not contents.layers:
-            raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
         self._contents: Contents = contents_of(model.spec, model.file.tensors, by_neurons=by_neurons)
         self._fingerprint = fingerprint(model.file)
 
@@ -59,6 +41,10 @@ class Bundling:
         """The file, to be closed by the caller. Raises BadBundle where it is not there or not this model's."""
         return BundleFile.open(self.path, self._contents, self._fingerprint)
 
+    def check(self) -> None:
+        """Raise BadBundle where the file is not there or not this model's."""
+        self.open().close()
+
     def pack(self, progress: Progress) -> Bundled:
         """Have a file: the one that is there, the one that another process is packing, or a new one.
 
@@ -67,9 +53,13 @@ class Bundling:
         if not self.path.exists():
             wait_for_packing(self.path, progress)
         if not self.path.exists():
-            return self._packed(progress)
+            return self.pack_anew(progress)
         with self.open() as bundles:
             return Bundled(self.path, bundles.nbytes, "present")
+
+    def pack_anew(self, progress: Progress) -> Bundled:
+        """Have a new file, in place of what is there. Raises PackFailed as `pack_bundles` does."""
+        return self._packed(progress)
 
     def damage(self, progress: Progress) -> list[Damage]:
         """Read the whole file and list what is damaged. Raises BadBundle where it cannot be used at all."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.backends.cpu.bundles.bundling import Bundling
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.header import header_of, identity_of
 from edgeinfer.backends.cpu.bundles.writing import pack_lock
-from edgeinfer.engine.offload.bundling import Bundling
 from edgeinfer.errors import BadBundle, PackFailed
 from edgeinfer.models.bundle_places import WHOLE, bundle_path, bundles_folder, part_path, remove_bundles
 from edgeinfer.models.fingerprint import fingerprint

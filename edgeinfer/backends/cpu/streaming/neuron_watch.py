@@ -14,31 +14,19 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
+from edgeinfer.graph.step import Batch, Int32s, Step
 from edgeinfer.models.load import Model
 from edgeinfer.steps import Progress
-
-CONTEXT = 256
-"""Tokens of the text that are read together: later ones begin anew, as another text would."""
-PASS_TOKENS = 64
-MOST_TOKENS = 1024
-"""More of a text change the order little and take long."""
 
 Fired = list[NDArray[np.bool_]]
 """bool[T, n_neurons] of each sparse layer."""
 
 
-def firing_limits(n_context: int) -> Limits:
-    """What a model that is watched is opened with, but for where its weights are."""
-    n_context = min(CONTEXT, n_context)
-    return Limits(n_context, -(-n_context // PAGE), max_tokens=PASS_TOKENS)
-
-
 def watch_firing(
     model: Model, layers: tuple[SparseLayer, ...], limits: Limits, tokens: Int32s, progress: Progress
 ) -> Fired:
-    """Run the first MOST_TOKENS of int32[T] through the model and note what fires. Raises as compiling it."""
-    tokens, device = tokens[:MOST_TOKENS], CpuDevice(DeviceOptions())
+    """Run int32[T] through the model and note what fires. Raises as compiling it."""
+    device = CpuDevice(DeviceOptions())
     try:
         lane = device.compile(model.spec, model.file, limits, progress)
         try:
@@ -66,7 +54,7 @@ def _watched(
 
     while done < len(tokens):
         start = done % limits.n_context
-        count = min(PASS_TOKENS, limits.n_context - start, len(tokens) - done)
+        count = min(limits.max_tokens, limits.n_context - start, len(tokens) - done)
         lane.watch(_step(tokens[done : done + count], start, limits), seen)
         done += count
         progress("watching neurons", done, len(tokens))

@@ -19,16 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.cpu.catalogue import READ_PATTERNS, kernel_library
-from edgeinfer.backends.cpu.layout.records import LINE_BYTES, LINES_PER_ROUND
+from edgeinfer.backends.base import device_kind
+from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
+from edgeinfer.jit.read_memory import LINE_BYTES, LINES_PER_ROUND
 
 PASSES = 5
 BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30
 CACHES = 4
 """The buffer is so many times the last cache, within the limits above."""
 
+READ_PATTERNS = {
+    name: (streams, CompiledFunction(name, CodeSource("edgeinfer.jit", "read_memory", name), 2))
+    for name, streams in (
+        ("read_one_stream", 1),
+        ("read_one_stream_ahead", 1),
+        ("read_two_streams", 2),
+        ("read_two_streams_ahead", 2),
+        ("read_four_streams", 4),
+        ("read_four_streams_ahead", 4),
+    )
+}
+"""Ways to read memory: streams of each, and its function of (start, lines of a stream)."""
 Read = Callable[[int, int], int]
 
 
@@ -53,6 +66,13 @@ def _cache_bytes(text: str) -> int:
     return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[text.strip()[len(digits) :]]
 
 
+def reading_library() -> KernelLibrary:
+    """The compiled patterns, kept beside the kernels of the cpu device."""
+    folder = device_kind("cpu").code_folder
+    assert folder is not None
+    return KernelLibrary(folder())
+
+
 def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[PatternRate]:
     """Read `n_bytes` with one thread on each of `cores`, pattern after pattern."""
     with MemoryReaders(cores, n_bytes, library) as readers:
@@ -65,7 +85,7 @@ class MemoryReaders:
     def __init__(self, cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> None:
         """Raises BadSetting for a core that cannot be used here."""
         require_cpus(cores)
-        self._library = library or kernel_library()
+        self._library = library or reading_library()
         self._buffer: NDArray[np.uint8] = aligned((len(cores), _share(n_bytes, len(cores))), np.uint8)
         self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
         self._turns, self._lines = 1, 0

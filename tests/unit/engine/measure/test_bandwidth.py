@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
-from edgeinfer.backends.cpu.layout.records import LINE_BYTES, LINES_PER_ROUND
-from edgeinfer.backends.cpu.workers import bandwidth
+from edgeinfer.engine.measure import bandwidth
+from edgeinfer.engine.measure.bandwidth import READ_PATTERNS
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
+from edgeinfer.jit.read_memory import LINE_BYTES, LINES_PER_ROUND
 
 ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def library() -> KernelLibrary:
+    return bandwidth.reading_library()
 
 
 @pytest.mark.parametrize("name", READ_PATTERNS)

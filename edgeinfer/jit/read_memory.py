@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from edgeinfer.backends.cpu.layout.records import LINE_BYTES, LINES_PER_ROUND
 from edgeinfer.jit import emit, simd
 
+LINE_BYTES, LINES_PER_ROUND = 64, 4
+"""A line of a cache, and how many a loop takes at a time, of each stream."""
 PREFETCH_BYTES = 4096
 WORDS = ir.VectorType(emit.I64, LINE_BYTES // 8)
 
