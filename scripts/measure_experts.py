@@ -30,15 +30,15 @@ from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming import lane as streamed
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import OffloadedWeights, WeightReads
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.offload.residency import known_disk, residency_of
 from edgeinfer.errors import BadBundle
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.offload.expert_cache import ExpertCache
+from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.settings import load_settings
 
 SHAPE = Shape(1024, 12, 512, 16, 4, 4096, experts=64, active=8, arch="qwen3moe")

@@ -35,7 +35,6 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing
-from edgeinfer.backends.stored import OffloadedWeights, WeightReads
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of
@@ -43,6 +42,7 @@ from edgeinfer.engine.offload.residency import known_disk, residency_of
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.firing import Firing
 from edgeinfer.scheduling.offload.residency import USUAL

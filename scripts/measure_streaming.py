@@ -27,12 +27,12 @@ from pathlib import Path
 import numpy as np
 from memory_cap import MemoryCap
 
-from edgeinfer.backends.cpu.bundles.source import open_source
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.jit.memory import aligned
-from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.places import bundle_path
+from edgeinfer.offload.source import open_source
 
 PROMPT = "The history of the steam engine begins"
 OTHER_BYTES = 200 << 20

@@ -10,8 +10,8 @@ from glob import escape
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.bundle_places import VARIANTS, bundle_path, bundles_folder, file_stem, part_path
 from edgeinfer.models.store import LocalModel
+from edgeinfer.offload.places import VARIANTS, bundle_path, bundles_folder, file_stem, part_path
 
 
 def bundles_of(model: LocalModel) -> list[Path]:

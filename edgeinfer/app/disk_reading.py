@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.counting import counted
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.stored import WeightReads
+    from edgeinfer.offload.weights import WeightReads
 
 
 def read_since(before: WeightReads, now: WeightReads) -> WeightReads:
     """What was read between two moments."""
-    from edgeinfer.backends.stored import WeightReads
+    from edgeinfer.offload.weights import WeightReads
 
     counts = {size: count - before.sizes.get(size, 0) for size, count in sorted(now.sizes.items())}
     return WeightReads(

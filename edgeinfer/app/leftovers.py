@@ -17,8 +17,8 @@ def remove_all_leftovers() -> None:
     """Look through edgeinfer's folders once; nothing fails where one of them cannot be read or written."""
     from edgeinfer.engine.running import running
     from edgeinfer.file_lock import remove_stale_locks
-    from edgeinfer.models.bundle_places import bundles_folder
     from edgeinfer.models.folders import default_root
+    from edgeinfer.offload.places import bundles_folder
     from edgeinfer.temporary import remove_leftovers
 
     for folder in _folders():
@@ -32,8 +32,8 @@ def _folders() -> Iterator[Path]:
     """Where temporary files may be."""
     import platformdirs
 
-    from edgeinfer.models.bundle_places import bundles_folder
     from edgeinfer.models.folders import default_root
+    from edgeinfer.offload.places import bundles_folder
     from edgeinfer.settings import user_config_path
 
     models, cache = default_root(), Path(platformdirs.user_cache_dir("edgeinfer"))

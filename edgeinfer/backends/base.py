@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
-from edgeinfer.backends.stored import OffloadedWeights, Prepacked
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
@@ -24,6 +23,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.state import LayerState, Windows, n_state_slots
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
+from edgeinfer.offload.weights import OffloadedWeights, Prepacked
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
@@ -275,7 +275,6 @@ class DeviceKind:
 
 
 _SEAMS = (
-    "stored",
     "offload",
     "meanings",
     "base",

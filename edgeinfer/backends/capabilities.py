@@ -21,8 +21,8 @@ from edgeinfer.backends.base import (
 )
 from edgeinfer.backends.host import HostDevice
 from edgeinfer.backends.memories import StateMemory, WindowMemory
-from edgeinfer.backends.stored import Streaming, ThresholdLane
 from edgeinfer.graph.step import Floats, Step
+from edgeinfer.offload.weights import Streaming, ThresholdLane
 
 
 class Workers(Protocol):

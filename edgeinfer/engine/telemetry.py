@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.model_info import ActiveRequest, ModelInfo, QueueStats
 from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.offload.residency import StageBytes, stage_bytes_of, streamed_of
@@ -20,6 +19,7 @@ from edgeinfer.engine.run.observed import LastStep, StageSeconds, median_stages,
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.step import PAGE
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.offload.streaming import Streamed

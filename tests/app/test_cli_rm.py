@@ -12,10 +12,10 @@ import pytest
 from edgeinfer.app.commands import rm as command
 from edgeinfer.app.snapshots import ENDING
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.models.bundle_places import firing_path
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import ModelStore
+from edgeinfer.offload.places import firing_path
 from tests.app.test_cli_models import run
 from tests.conftest import write_tiny_llama
 

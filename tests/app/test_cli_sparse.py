@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.offload.firing import LEAST_TOKENS, firing_of, keep_firing
-from edgeinfer.models.bundle_places import WHOLE, bundle_path, firing_path
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.places import WHOLE, bundle_path, firing_path
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.firing import USUAL_SHARE
 from scripts.sparse_model import SparseShape, write_sparse
@@ -154,7 +154,7 @@ def test_what_is_no_record_counts_as_none(home: Path, content: str) -> None:
 
 
 def test_short_runs_are_not_kept(home: Path) -> None:
-    from edgeinfer.backends.stored import Fired
+    from edgeinfer.offload.weights import Fired
 
     keep_firing("0" * 32, Fired(0.2, (), LEAST_TOKENS - 1))
     assert not firing_path("0" * 32).exists()

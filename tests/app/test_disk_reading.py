@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgeinfer.app.disk_reading import read_since, reading_lines, reading_record
-from edgeinfer.backends.stored import WeightReads
+from edgeinfer.offload.weights import WeightReads
 
 MIB = 1 << 20
 BEFORE = WeightReads(4 * MIB, 0.5, 2, {MIB: 4}, 10, 5, 4, 3, read_s=1.0)

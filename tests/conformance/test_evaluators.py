@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, is_own, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.offload.weights import WeightReads
 from tests import decoder_folders
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.run.test_executor import chain

@@ -11,16 +11,17 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
+from edgeinfer.backends.cpu.bundles.orders import runs_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of
-from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, runs_of
-from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
-from edgeinfer.backends.stored import OffloadedWeights
 from edgeinfer.engine.offload.residency import residency_of
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.neuron_reads import least_bytes
+from edgeinfer.offload.neuron_window import reading_bytes
+from edgeinfer.offload.weights import OffloadedWeights
 from edgeinfer.scheduling.offload.small_reads import SMALL_READERS
 from edgeinfer.steps import Progress, no_progress
 

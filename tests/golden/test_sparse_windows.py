@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.offload.bundle import Bundle
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA, Golden, Player
 from tests.golden.streamed_devices import FewNeurons

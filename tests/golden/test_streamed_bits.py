@@ -12,7 +12,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import WeightReads
+from edgeinfer.offload.weights import WeightReads
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 

@@ -16,7 +16,6 @@ from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.op_times import OpProfile
 from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens, answered
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.residency import Holding, stored
 from edgeinfer.engine.opening import open_evaluator
@@ -26,6 +25,7 @@ from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import usable_cores
 
 

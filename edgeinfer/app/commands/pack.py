@@ -91,8 +91,8 @@ def pack(
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
     from edgeinfer.engine.offload.residency import cpu_offload
-    from edgeinfer.models.bundle_places import SUFFIX, remove_bundles
     from edgeinfer.models.download.space import size_text
+    from edgeinfer.offload.places import SUFFIX, remove_bundles
 
     if path.exists() and path.suffix != SUFFIX and not cpu_offload().is_bundle_file(path):
         raise PackFailed(f"{path} is not a bundle file; it is left alone")

@@ -16,11 +16,11 @@ from edgeinfer.scheduling.placement.placement import all_on
 from edgeinfer.scheduling.placement.step_time import step_time
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.stored import WeightReads
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.multi.timeline import StepTimeline
     from edgeinfer.engine.offload.residency import StageBytes
     from edgeinfer.engine.run.observed import StageSeconds
+    from edgeinfer.offload.weights import WeightReads
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile
 

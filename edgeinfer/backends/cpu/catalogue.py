@@ -18,6 +18,7 @@ from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder
+from edgeinfer.offload import slot_records
 
 KERNELS = "edgeinfer.backends.cpu.kernels"
 
@@ -34,7 +35,7 @@ def kernel_folder() -> Path:
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
-    return cache_folder(Path(__file__), *folders, Path(base.__file__), Path(step.__file__))
+    return cache_folder(Path(__file__), *folders, Path(base.__file__), Path(step.__file__), Path(slot_records.__file__))
 
 
 def kernel_library() -> KernelLibrary:

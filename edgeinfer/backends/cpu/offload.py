@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.header import is_bundle_file
+from edgeinfer.backends.cpu.bundles.orders import runs_of
 from edgeinfer.backends.cpu.lowering.sparse_layers import sparse_layers
-from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, read_bytes, run_bytes, runs_of
 from edgeinfer.backends.offload import BundlePacking, BundleSizes, NeuronSizes, WeightOffload
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Int32s
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.load import Model
+from edgeinfer.offload.neuron_reads import least_bytes, read_bytes, run_bytes
 from edgeinfer.steps import Progress
 
 

@@ -10,8 +10,8 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from edgeinfer.backends.stored import Fired, Streaming
-from edgeinfer.models.bundle_places import firing_path
+from edgeinfer.offload.places import firing_path
+from edgeinfer.offload.weights import Fired, Streaming
 from edgeinfer.scheduling.offload.firing import Firing
 from edgeinfer.temporary import write_whole
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from edgeinfer.backends.stored import Streaming, WeightReads
+from edgeinfer.offload.weights import Streaming, WeightReads
 from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
 from edgeinfer.scheduling.offload.residency import WeightPiece, pinned_loads
 

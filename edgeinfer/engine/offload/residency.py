@@ -13,7 +13,6 @@ from typing import Protocol
 
 from edgeinfer.backends.base import Limits, device_kind
 from edgeinfer.backends.offload import BundlePacking, BundleSizes, WeightOffload
-from edgeinfer.backends.stored import OffloadedWeights, Prepacked
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
 from edgeinfer.engine.offload.firing import firing_of
@@ -21,11 +20,12 @@ from edgeinfer.engine.run.limits import limits_with_states, memory_for_model, me
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.models.fingerprint import approximate
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.load import Model
 from edgeinfer.models.thresholds import has_threshold, threshold_of
+from edgeinfer.offload.places import NEURONS, WHOLE, bundle_path, pack_options
+from edgeinfer.offload.weights import OffloadedWeights, Prepacked
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores

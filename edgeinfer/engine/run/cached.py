@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -20,6 +19,7 @@ from edgeinfer.engine.run.fair_lock import FairLock
 from edgeinfer.engine.run.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.offload.weights import WeightReads
 
 if TYPE_CHECKING:
     from edgeinfer.engine.run.pool import Pool

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.limits import memory_need, unknown_need
@@ -25,6 +24,7 @@ from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, op
 from edgeinfer.models.fingerprint import approximate, fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.steps import Progress, no_progress
 

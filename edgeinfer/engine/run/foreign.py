@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -21,6 +20,7 @@ from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 
 from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds
 from edgeinfer.backends.capabilities import LaneCapabilities
-from edgeinfer.backends.stored import WeightReads, with_activations
 from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kv_records import PlacedStep
 from edgeinfer.engine.kv.kvcache import KVCache
@@ -25,6 +24,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.step import PAGE, Batch
+from edgeinfer.offload.weights import WeightReads, with_activations
 
 SPARE_PAGES = 2
 """That a timed pass leaves free, its own one among them."""

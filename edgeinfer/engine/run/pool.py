@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.fair_lock import FairLock
 from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.offload.weights import WeightReads
 
 
 class Pool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.engine.kv.saved_state import seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -24,6 +23,7 @@ from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInfe
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.steps import Progress, no_progress
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, PanelRange, Run
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.layout.columns import shared_scales
@@ -26,6 +26,7 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.offload.bundle import Bundle, PanelRange, Run
 
 SHARED_ROWS = 256
 """Rows of a down matrix whose scales are taken at a time: a few megabytes."""

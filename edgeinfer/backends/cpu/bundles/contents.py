@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edgeinfer.backends.cpu.layout.padding import Key, PaddedHeads, heads_of
+from edgeinfer.backends.cpu.layout.padding import PaddedHeads, heads_of
 from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
@@ -21,9 +21,8 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.offload.bundle import Bundle, Key, PanelRange, Run
 
-PAGE_BYTES = 4096
-"""Bundles begin at multiples of it: what disks and direct reads want."""
 PART_ALIGNMENT = 64
 SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
 """A bundle has a BUNDLES-th of the model within these bounds: small enough to flow, large enough to be read fast."""
@@ -48,53 +47,6 @@ class BundledMatrix:
 
 _Piece = tuple[BundledMatrix, int, int]
 """Of a matrix: its first panel, and how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class PanelRange:
-    """Panels `first` to `first + n_panels - 1` of a matrix, `offset` bytes from the start of their bundle."""
-
-    key: Key
-    first: int
-    n_panels: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Neurons `first` to `first + count - 1` of the sparse layer of a number; none: the scales that all of it share."""
-
-    layer: int
-    first: int = 0
-    count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
-
-    `expert`: the number of the one whose matrices it holds; None for what every pass needs. `stays`: it must be in
-    memory all the time. `run`: the neurons that it holds in place of parts of matrices.
-    """
-
-    number: int
-    stage: str
-    offset: int
-    nbytes: int
-    parts: tuple[PanelRange, ...]
-    expert: int | None = None
-    stays: bool = False
-    run: Run | None = None
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether every pass needs it."""
-        return self.expert is None and (self.run is None or not self.run.count)
-
-    @property
-    def padded_bytes(self) -> int:
-        """Bytes up to where the next bundle may begin."""
-        return -(-self.nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.checksum import checksum
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksums_in, identity_of, repair
+from edgeinfer.backends.cpu.bundles.contents import Contents
+from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksum, checksums_in, identity_of, repair
 from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads, read_each
-from edgeinfer.backends.cpu.bundles.source import ByteSource, OpenSource, open_source
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.page_reads import PageReads, read_each
+from edgeinfer.offload.source import ByteSource, OpenSource, open_source
 
 HELD_BYTES = 64 << 20
 """Memory for bundles on their way."""

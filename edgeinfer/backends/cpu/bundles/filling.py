@@ -7,7 +7,10 @@ before they are used.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import mmap
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,19 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, WorkSplit
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
-from edgeinfer.backends.cpu.bundles.source import ByteSource
-from edgeinfer.backends.cpu.bundles.warmth import cached_share
-from edgeinfer.backends.cpu.layout.padding import Key
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.workers.pinning import pin
-from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle, Key
+from edgeinfer.offload.source import ByteSource
+from edgeinfer.offload.weights import Prepacked
 from edgeinfer.steps import Progress
+
+SAMPLES = 32
+"""Pages of a file that say how much of it is in the page cache."""
 
 Panels = dict[Key, NDArray[np.uint8]]
 """uint8[n_panels, panel_bytes] of each wanted matrix."""
@@ -130,3 +135,25 @@ def _place(bundles: BundleFile, bundle: Bundle, source: ByteSource, data: NDArra
         if part.key in panels:
             wanted = panels[part.key][part.first : part.first + part.n_panels]
             wanted.reshape(-1)[:] = data[part.offset : part.offset + wanted.nbytes]
+
+
+def cached_share(paths: Sequence[Path]) -> float | None:
+    """The share of some files that is in memory, 0 to 1; None where the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    found: list[bool] = []
+    try:
+        for path in paths:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+                start, n_pages = np.frombuffer(mapping, np.uint8).ctypes.data, -(-len(mapping) // mmap.PAGESIZE)
+                for number in range(SAMPLES):
+                    answer = ctypes.create_string_buffer(1)
+                    place = start + n_pages * number // SAMPLES * mmap.PAGESIZE
+                    if library.mincore(place, 1, answer):
+                        return None
+                    found.append(bool(answer.raw[0] & 1))
+    except (OSError, ValueError):  # a file that is not there, or empty
+        return None
+    return sum(found) / len(found) if found else None

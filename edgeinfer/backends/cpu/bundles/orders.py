@@ -16,6 +16,7 @@ from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.header import repair
 from edgeinfer.errors import BadBundle
 from edgeinfer.graph.step import Int32s
+from edgeinfer.offload.neuron_reads import LayerRuns
 
 Orders = tuple[Int32s, ...]
 """Of each sparse layer the neuron at each position, int32[n_neurons]."""
@@ -50,3 +51,13 @@ def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders
         found.append(order)
         first += layer.layout.n_neurons
     return tuple(found)
+
+
+def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
+    """Where the neurons of each sparse layer are, in the order of a file, or in that of their numbers."""
+    layouts = (layer.layout for layer in contents.layers)
+    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
+    return [
+        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
+        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
+    ]

@@ -14,10 +14,17 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.checksum import checksum
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import Identity, header_of, part_header, part_header_of, table_entry
-from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
+from edgeinfer.backends.cpu.bundles.contents import Contents
+from edgeinfer.backends.cpu.bundles.header import (
+    Identity,
+    checksum,
+    header_of,
+    part_header,
+    part_header_of,
+    table_entry,
+)
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.source import PositionedFile
 
 
 class PartFile:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
-from edgeinfer.backends.cpu.bundles.checksum import checksum
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
-from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
+from edgeinfer.backends.cpu.bundles.header import checksum
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.memory import aligned
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.source import PositionedFile
 from edgeinfer.steps import Progress
 
 READERS = 4

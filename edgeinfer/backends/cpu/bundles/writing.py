@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.bundles.header import digest, identity_of
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural, order_bytes
@@ -24,9 +24,10 @@ from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.errors import DownloadFailed, PackFailed
 from edgeinfer.file_lock import FileLock
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.models.bundle_places import part_path
 from edgeinfer.models.download.space import FULL, size_text
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.places import part_path
 from edgeinfer.steps import Progress
 
 GROUP_BYTES = 32 << 20

@@ -43,9 +43,6 @@ TILE_ROWS = 48
 EMBEDDING_BYTES = 1 << 22
 """Of decoded rows of the embedding that are kept."""
 
-Key = tuple[Weight, int]
-"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
-
 
 def padded(width: int, multiple: int = LANES) -> int:
     """The next multiple."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, WorkSplit
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
-from edgeinfer.backends.cpu.layout.padding import Key
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
 from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.backends.cpu.layout.records import PACKING_JOB
@@ -29,6 +28,7 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
+from edgeinfer.offload.bundle import Key
 from edgeinfer.steps import Progress
 
 BATCH_BYTES = 16 << 20

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.layout.slot_records import BUSY_SHIFT, FILLING
-from edgeinfer.backends.cpu.streaming.slots import CLOSED, Numbers, SlotStates
 from edgeinfer.errors import EngineClosed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address
+from edgeinfer.offload.slot_records import BUSY_SHIFT, FILLING
+from edgeinfer.offload.slots import CLOSED, Numbers, SlotStates
 
 CALLS = ("pread", "read", "write")
 CALIBRATION_S = 0.001

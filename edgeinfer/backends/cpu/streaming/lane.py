@@ -17,25 +17,19 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits, OpSeconds, Timing
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
+from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
+from edgeinfer.backends.cpu.bundles.orders import runs_of
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.sparse_ffn import FeedArguments, turns
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
-from edgeinfer.backends.cpu.streaming.neuron_reads import runs_of
-from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow
 from edgeinfer.backends.cpu.streaming.open_bundles import Bundles
-from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
-from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
-from edgeinfer.backends.cpu.streaming.window import BundleWindow
 from edgeinfer.backends.cpu.workers.op_times import call_times, op_times
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
-from edgeinfer.backends.stored import Fired, OffloadedWeights, WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
@@ -43,6 +37,13 @@ from edgeinfer.graph.step import Floats, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, paged
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.expert_cache import ExpertCache
+from edgeinfer.offload.neuron_window import NeuronWindow
+from edgeinfer.offload.pinned import PinnedBundles
+from edgeinfer.offload.slots import Filling, Slots
+from edgeinfer.offload.weights import Fired, OffloadedWeights, WeightReads
+from edgeinfer.offload.window import BundleWindow
 from edgeinfer.steps import Progress, no_progress
 
 PATIENCE_S = 0.0003
@@ -103,7 +104,7 @@ class StreamedLane(CpuLane):
         self.contents, self._n_readers = self._contents_of(stored), stored.n_readers
         self._source = Bundles(stored, self.contents, library)
         self._held.callback(self._source.close)
-        self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
+        self._pinned = PinnedBundles(self._source, self.contents.bundles, stored.pinned, stored.n_readers, progress)
         self._held.callback(self._pinned.close)
         self._ring = paged(stored.window_bytes)
         self._stream()

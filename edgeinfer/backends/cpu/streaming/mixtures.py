@@ -13,12 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.lowering.experts import Mixing
 from edgeinfer.backends.cpu.memory.buffers import Values
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
@@ -27,6 +24,9 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.bundle import Bundle, Key
+from edgeinfer.offload.expert_cache import ExpertCache
+from edgeinfer.offload.weights import WeightReads
 
 AHEAD = 1
 """Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads, compiled_reads
-from edgeinfer.backends.cpu.bundles.source import DiskSource
-from edgeinfer.backends.stored import OffloadedWeights
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.page_reads import CompiledReads, PageReads, system_reads
+from edgeinfer.offload.source import DiskSource
+from edgeinfer.offload.weights import OffloadedWeights
 
 
 class Bundles:
@@ -57,3 +59,9 @@ class Bundles:
         """Close the file. Safe to call twice."""
         self._source.close()
         self._file.close()
+
+
+def compiled_reads(library: KernelLibrary) -> CompiledReads | None:
+    """Compiled reads where the system has what they call."""
+    system = system_reads()
+    return None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, PanelRange
-from edgeinfer.backends.cpu.layout.padding import Key
+from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.layout.panels import Panel, panel_for
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PanelPiece
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
+from edgeinfer.offload.bundle import Bundle, Key, PanelRange
 
 
 @dataclass(frozen=True, slots=True)

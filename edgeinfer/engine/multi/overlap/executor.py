@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi.overlap.choosing import Choosing
@@ -31,6 +30,7 @@ from edgeinfer.errors import EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.batch.costs import SequenceGroup
 from edgeinfer.scheduling.batch.schedules import Prediction, Schedule
 from edgeinfer.steps import Progress, no_progress

@@ -16,7 +16,6 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
@@ -33,6 +32,7 @@ from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Vocabulary
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import CoreKind
 from edgeinfer.steps import Progress, no_progress
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.run.isolation.messages import Plain
+from edgeinfer.offload.weights import WeightReads
 
 COUNTS = (
     "n_neurons_read",

@@ -21,6 +21,7 @@ from edgeinfer.jit import library as library_module
 from edgeinfer.jit.code import CompiledFunction
 from edgeinfer.jit.library import KernelLibrary, cache_folder
 from edgeinfer.jit.processes import compile_apart
+from edgeinfer.offload import slot_records
 from edgeinfer.steps import no_progress
 
 COMPILE = """
@@ -180,7 +181,7 @@ def test_a_changed_kernel_changes_the_folder(tmp_path: Path, monkeypatch: pytest
     assert catalogue.kernel_folder() != own
 
 
-@pytest.mark.parametrize("seam", [base, step])
+@pytest.mark.parametrize("seam", [base, step, slot_records])
 def test_a_changed_constant_of_the_seams_changes_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: ModuleType
 ) -> None:

@@ -13,10 +13,10 @@ from edgeinfer.engine.offload.bundle_room import require_room_after_download, re
 from edgeinfer.engine.offload.residency import Holding, stored
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit, PackFailed
-from edgeinfer.models.bundle_places import bundles_folder, part_path
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
+from edgeinfer.offload.places import bundles_folder, part_path
 from edgeinfer.scheduling.machine import topology
 from tests.tiny_models import write_hollow_llama
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.offload.pressure import CALM_S, HIGH, LEAST_LOW_BYTES, MOST_LOW_BYTES, SPARE, Pressure
+from edgeinfer.offload.weights import WeightReads
 
 PIECE = 8 << 20
 LOW_BYTES = MOST_LOW_BYTES

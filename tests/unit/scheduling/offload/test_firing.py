@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.streaming.neuron_reads import page_reads
+from edgeinfer.offload.neuron_reads import page_reads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
 from edgeinfer.scheduling.offload.small_reads import READ_BYTES, SMALL_READERS, ReadTimes, read_times

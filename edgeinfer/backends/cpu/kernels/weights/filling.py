@@ -8,9 +8,9 @@ Only one thread calls the others; it is never held up by readers but where it wa
 from __future__ import annotations
 
 from edgeinfer.backends.cpu.kernels.work_split import fence, ticks
-from edgeinfer.backends.cpu.layout.slot_records import BROKEN, BUSY_SHIFT, FILLING, FLYING, GUESS, place_of
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
+from edgeinfer.offload.slot_records import BROKEN, BUSY_SHIFT, FILLING, FLYING, GUESS, place_of
 
 filling_at = simd.record_at(FILLING)
 N_GUESSES, N_ASLEEP, UNDER_WAY, BUSY, IS_WAITING, STOPPING = (

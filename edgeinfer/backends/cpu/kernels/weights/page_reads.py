@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import errno
 
-from edgeinfer.backends.cpu.layout.slot_records import READ_COLUMNS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
+from edgeinfer.offload.slot_records import READ_COLUMNS
 
 READ_BYTES = 8 * READ_COLUMNS
 INTERRUPTED = errno.EINTR

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeinfer.backends.cpu.bundles.source import DiskSource, open_source
+from edgeinfer.offload.source import DiskSource, open_source
 
 
 @dataclass(slots=True)

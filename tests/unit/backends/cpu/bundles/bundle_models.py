@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents, contents_of
+from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.source import ByteSource
 from edgeinfer.backends.cpu.bundles.writing import Packed, pack_bundles
 from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.offload.bundle import PAGE_BYTES
+from edgeinfer.offload.source import ByteSource
 from edgeinfer.steps import Progress, no_progress
 from tests.golden.goldens import DATA
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.filling import fill, is_faster
-from edgeinfer.backends.cpu.bundles.warmth import cached_share
+from edgeinfer.backends.cpu.bundles.filling import cached_share, fill, is_faster
 from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.library import KernelLibrary

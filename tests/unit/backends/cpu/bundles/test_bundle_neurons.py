@@ -11,19 +11,20 @@ import pytest
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import start_from
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
 from edgeinfer.backends.cpu.layout.columns import codes_of_columns
 from edgeinfer.backends.cpu.layout.neurons import rows_of_panels
 from edgeinfer.backends.cpu.memory.packing import PackedWeights
-from edgeinfer.backends.stored import Prepacked
+from edgeinfer.backends.cpu.streaming.open_bundles import compiled_reads
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
 from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.offload.bundle import PAGE_BYTES
+from edgeinfer.offload.page_reads import PageReads
+from edgeinfer.offload.weights import Prepacked
 from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA

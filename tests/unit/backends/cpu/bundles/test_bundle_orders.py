@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
-from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.header import header_of, identity_of
+from edgeinfer.backends.cpu.bundles.header import checksum, header_of, identity_of
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend

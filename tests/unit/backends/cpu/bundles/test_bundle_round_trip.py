@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.bundles.checksum import WORDS, checksum
-from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.bundles.file import at_a_time
+from edgeinfer.backends.cpu.bundles.header import WORDS, checksum
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.bundle import Bundle
 from tests.unit.backends.cpu.bundles.bundle_models import GOLDEN_MODELS, assert_holds, packable
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
-from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.errors import BadBundle, PackFailed
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.models.bundle_places import part_path
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.places import part_path
 from edgeinfer.steps import no_progress
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA

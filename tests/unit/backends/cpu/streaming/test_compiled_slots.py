@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.backends.cpu.layout.slot_records import BROKEN, GUESS
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, FilePlace, can_fill
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.expert_cache import ExpertCache
+from edgeinfer.offload.slot_records import BROKEN, GUESS
 
 pytestmark = pytest.mark.skipif(not can_fill(), reason="this system has no reads at places")
 

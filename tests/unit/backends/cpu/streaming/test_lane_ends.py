@@ -13,12 +13,12 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import lane as lanes
 from edgeinfer.backends.cpu.bundles import contents
-from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import Bundles, StreamedLane
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.jit.code import CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.bundle import Bundle
 from edgeinfer.steps import Progress
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer

@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads, read_each
 from edgeinfer.backends.cpu.lowering.sparse_ffn import turns
-from edgeinfer.backends.cpu.streaming.bell import Bell
-from edgeinfer.backends.cpu.streaming.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
-from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, reading_bytes
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
+from edgeinfer.offload.neuron_window import NeuronWindow, reading_bytes
+from edgeinfer.offload.page_reads import PageReads, read_each
+from edgeinfer.offload.waiting import Bell
 
 RECORD, NEURONS, RUN = 1088, 480, 96
 LAYERS = 2

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.bundles.page_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
+from edgeinfer.offload.page_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
 
 pytestmark = pytest.mark.skipif(system_reads() is None, reason="no C library to call")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.isolation.child import Server
@@ -17,6 +16,7 @@ from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.engine.run.isolation.readings import plain_reading, reading_of
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.offload.weights import WeightReads
 from tests.unit.engine.run.isolation.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
 
 READ = WeightReads(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5, 4, 900, 300, 200, 150)

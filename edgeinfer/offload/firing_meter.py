@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.stored import Fired
+from edgeinfer.offload.weights import Fired
 
 TOKENS_BACK = (1, 2, 4, 8, 16, 32)
 """Of a window that holds what fired for so many tokens."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.streaming.firing import FiringMeter
+from edgeinfer.offload.firing_meter import FiringMeter
 
 NEURONS, TOKENS = 2000, 400
 

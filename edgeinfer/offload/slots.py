@@ -16,12 +16,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.layout.slot_records import BROKEN, FLYING, NOBODY
-from edgeinfer.backends.cpu.streaming.bell import Bell
-from edgeinfer.backends.cpu.streaming.busy import BusyClock
-from edgeinfer.backends.cpu.streaming.window import BundleSource
 from edgeinfer.errors import EngineClosed
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.slot_records import BROKEN, FLYING, NOBODY
+from edgeinfer.offload.waiting import Bell, BusyClock
+from edgeinfer.offload.window import BundleSource
 
 Numbers = NDArray[np.int64]
 CLOSED = "the model is closed; load it again"

@@ -12,16 +12,12 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.layout.slot_records import READ_COLUMNS
-
-if TYPE_CHECKING:
-    from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.offload.slot_records import READ_COLUMNS
 
 Int64s = NDArray[np.int64]
 
@@ -117,12 +113,6 @@ class CompiledReads:
         on at a multiple of `granule`.
         """
         self._function(*self._system, descriptor, base, granule, *reads.arguments, pages.ctypes.data)
-
-
-def compiled_reads(library: KernelLibrary) -> CompiledReads | None:
-    """Compiled reads where the system has what they call."""
-    system = system_reads()
-    return None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)
 
 
 def system_reads() -> SystemReads | None:

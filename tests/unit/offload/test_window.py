@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
-from edgeinfer.backends.cpu.streaming.window import BundleWindow, ring_places
 from edgeinfer.errors import DeviceFailed, EngineClosed, UnsupportedModel
 from edgeinfer.jit.memory import paged
-from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource, bundles_of
+from edgeinfer.offload.bundle import PAGE_BYTES
+from edgeinfer.offload.window import BundleWindow, ring_places
+from tests.unit.offload.paper_bundles import PaperSource, bundles_of
 
 SIZES = [3, 1, 4, 2, 2, 5, 1]
 

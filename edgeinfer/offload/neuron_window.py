@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads
-from edgeinfer.backends.cpu.streaming.firing import FiringMeter
-from edgeinfer.backends.cpu.streaming.neuron_reads import (
+from edgeinfer.graph.step import Int32s
+from edgeinfer.jit.memory import give_back, paged
+from edgeinfer.offload.firing_meter import FiringMeter
+from edgeinfer.offload.neuron_reads import (
     FEWEST_NEURONS,
     Int64s,
     LayerRuns,
@@ -26,10 +27,9 @@ from edgeinfer.backends.cpu.streaming.neuron_reads import (
     read_bytes,
     run_bytes,
 )
-from edgeinfer.backends.cpu.streaming.readers import Readers
-from edgeinfer.backends.stored import Fired, WeightReads
-from edgeinfer.graph.step import Int32s
-from edgeinfer.jit.memory import give_back, paged
+from edgeinfer.offload.page_reads import PageReads
+from edgeinfer.offload.readers import Readers
+from edgeinfer.offload.weights import Fired, WeightReads
 
 
 class _Layer:

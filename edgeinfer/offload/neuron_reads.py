@@ -13,10 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.bundles.orders import Orders, positions_of
-from edgeinfer.backends.cpu.bundles.page_reads import PageReads
-from edgeinfer.backends.cpu.streaming.window import BundleSource
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.page_reads import PageReads
+from edgeinfer.offload.window import BundleSource
 
 Int64s = NDArray[np.int64]
 READ_BYTES = 256 << 10
@@ -61,16 +60,6 @@ class LayerRuns:
         positions = self.positions[neurons]
         order = np.argsort(positions)
         return slots[order], positions[order]
-
-
-def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
-    """Where the neurons of each sparse layer are, in the order of a file, or in that of their numbers."""
-    layouts = (layer.layout for layer in contents.layers)
-    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
-    return [
-        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
-        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
-    ]
 
 
 def least_bytes(layers: Sequence[LayerRuns]) -> int:

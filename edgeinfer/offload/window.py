@@ -16,11 +16,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.streaming.bell import Bell
-from edgeinfer.backends.cpu.streaming.busy import BusyClock
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.waiting import Bell, BusyClock
+from edgeinfer.offload.weights import WeightReads
 
 
 class BundleSource(Protocol):

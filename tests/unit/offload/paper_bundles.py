@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
 
 
 def bundles_of(sizes: Sequence[int], expert: int | None = None) -> list[Bundle]:

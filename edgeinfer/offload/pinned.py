@@ -1,19 +1,19 @@
 """Bundles that stay in memory: read once, given back one by one where memory runs short, and read again later.
 
-In: a source, the contents of a file, which bundles may stay. Out: addresses. Knows nothing of passes.
+In: a source, the bundles of a file, which of them may stay. Out: addresses. Knows nothing of passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.streaming.window import BundleSource
 from edgeinfer.jit.memory import give_back, paged
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.window import BundleSource
 from edgeinfer.steps import Progress
 
 
@@ -23,7 +23,7 @@ class PinnedBundles:
     def __init__(
         self,
         source: BundleSource,
-        contents: Contents,
+        bundles: Sequence[Bundle],
         numbers: Collection[int],
         n_readers: int,
         progress: Progress,
@@ -32,7 +32,7 @@ class PinnedBundles:
         self._source, self._n_readers = source, n_readers
         self._bundles: dict[int, tuple[Bundle, int]] = {}
         end = 0
-        for bundle in contents.bundles:
+        for bundle in bundles:
             if bundle.number in numbers:
                 self._bundles[bundle.number] = bundle, end
                 end += bundle.padded_bytes

@@ -17,12 +17,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.layout.slot_records import GUESS, NOBODY
-from edgeinfer.backends.cpu.streaming.slots import Filling
-from edgeinfer.backends.stored import WeightReads
 from edgeinfer.errors import EngineClosed
 from edgeinfer.jit.memory import give_back
+from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.slot_records import GUESS, NOBODY
+from edgeinfer.offload.slots import Filling
+from edgeinfer.offload.weights import WeightReads
 
 HALF_LIFE = 4
 """Passes of a layer after which a use counts half (least frequently used, with aging)."""

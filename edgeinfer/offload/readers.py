@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
-from edgeinfer.backends.cpu.streaming.bell import Bell
+from edgeinfer.offload.waiting import Bell
 
 Task = Callable[[int], None]
 """Does a part of the work; it is told which of those that do so it is: 0 is the caller."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from edgeinfer.backends.cpu.streaming.bell import Bell
-from edgeinfer.backends.cpu.streaming.readers import Readers
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.offload.readers import Readers
+from edgeinfer.offload.waiting import Bell
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from edgeinfer.backends.cpu.streaming.busy import BusyClock
+from edgeinfer.offload.waiting import BusyClock
 
 
 def test_overlapping_reads_count_once(monkeypatch: pytest.MonkeyPatch) -> None:

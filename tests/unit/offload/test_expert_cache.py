@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.layout.slot_records import FLYING
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
-from edgeinfer.backends.cpu.streaming.slots import Slots
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.jit.memory import paged
-from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.expert_cache import ExpertCache
+from edgeinfer.offload.slot_records import FLYING
+from edgeinfer.offload.slots import Slots
+from tests.unit.offload.paper_bundles import PaperSource
 
 LAYERS, EXPERTS = 3, 8
 

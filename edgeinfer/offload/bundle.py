@@ -1,0 +1,62 @@
+"""A bundle: the part of a model's weights that is read at once, and which parts of which matrices it holds.
+
+In: nothing. Out: records. Knows neither files nor how matrices are packed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.graph.weights import Weight
+
+PAGE_BYTES = 4096
+"""Bundles begin at multiples of it: what disks and direct reads want."""
+Key = tuple[Weight, int]
+"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRange:
+    """Panels `first` to `first + n_panels - 1` of a matrix, `offset` bytes from the start of their bundle."""
+
+    key: Key
+    first: int
+    n_panels: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neurons `first` to `first + count - 1` of the sparse layer of a number; none: the scales that all of it share."""
+
+    layer: int
+    first: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
+
+    `expert`: the number of the one whose matrices it holds; None for what every pass needs. `stays`: it must be in
+    memory all the time. `run`: the neurons that it holds in place of parts of matrices.
+    """
+
+    number: int
+    stage: str
+    offset: int
+    nbytes: int
+    parts: tuple[PanelRange, ...]
+    expert: int | None = None
+    stays: bool = False
+    run: Run | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every pass needs it."""
+        return self.expert is None and (self.run is None or not self.run.count)
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes up to where the next bundle may begin."""
+        return -(-self.nbytes // PAGE_BYTES) * PAGE_BYTES
