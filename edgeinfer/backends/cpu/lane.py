@@ -67,9 +67,9 @@ class CpuLane:
         self._lowering = CpuLowering(
             spec, file, limits, packed, self._kv.pools, self._step, worker_pool.n_workers, sections
         )
-        self._packed, self._values = packed, self._lowering.values
-        self._embedded = None if embed is None else self._values.buffers[embed.out]
-        self._one_logits = self._values.buffers[spec.logits][:1, : spec.output_width]
+        self._packed, self._buffers = packed, self._lowering.buffers
+        self._embedded = None if embed is None else self._buffers.arrays[embed.out]
+        self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
         self._library = library
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -181,11 +181,11 @@ class CpuLane:
 
     def value(self, name: str) -> Floats:
         """What a buffer holds now: float32[T or O, width]."""
-        return self._values.value(name)
+        return self._buffers.value(name)
 
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
-        return self._values.rounded(name)
+        return self._buffers.rounded(name)
 
     def hidden(self, op: Experts) -> Floats:
         """What the int8 form of the hidden rows of experts stands for, if `op` is the last of its kind that ran."""
@@ -199,7 +199,7 @@ class CpuLane:
         self._step.fill(step)
         if self.states is not None:
             self.states.fill(step)
-        self._lowering.cutting.begin()
+        self._lowering.thresholds.begin()
         batch, rotations = step.batch, self._lowering.rotations
         if batch.axes is None:
             rotations.reach(1 + int(batch.positions.max()))
@@ -220,7 +220,7 @@ class CpuLane:
     @property
     def activations(self) -> tuple[int, int]:
         """Of those cut at a threshold: how many there were in all passes so far, and how many were kept."""
-        return (0, 0) if self._closed else self._lowering.cutting.activations
+        return (0, 0) if self._closed else self._lowering.thresholds.activations
 
     @property
     def peaks(self) -> Floats:
@@ -230,7 +230,7 @@ class CpuLane:
     def _logits(self, step: Step) -> Floats:
         if len(step.batch.outputs) == 1:
             return self._one_logits
-        return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
+        return self._buffers.arrays[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
 
     @property
     def windows(self) -> CpuWindows | None:
@@ -260,7 +260,7 @@ class CpuLane:
         self._kv.close()
         self._calls.clear()
         self._alone_calls.clear()
-        self._values.buffers.clear()
+        self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
         del self._embedding, self._embedded, self._one_logits

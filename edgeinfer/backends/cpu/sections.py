@@ -68,15 +68,15 @@ class CpuSections(CpuLane):
 
     def read(self, name: str) -> Floats:
         """Rows of a buffer as they are now: float32[T or O, width], a view where its heads are not padded."""
-        heads = self._values.heads.get(name)
+        heads = self._buffers.heads.get(name)
         if heads is not None and heads.padded != heads.width:
-            return self._values.value(name)
-        return self._values.buffers[name][: self._values.n_rows(name), : self._spec.buffer(name).width]
+            return self._buffers.value(name)
+        return self._buffers.arrays[name][: self._buffers.n_rows(name), : self._spec.buffer(name).width]
 
     def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
         """Put float32[T or O, n] into the columns from `first` on, or add it to what is there."""
-        own = self._values.buffers[name][: len(values)]
-        heads = self._values.heads.get(name)
+        own = self._buffers.arrays[name][: len(values)]
+        heads = self._buffers.heads.get(name)
         for start, stop, column in _runs(heads, first, values.shape[1]):
             target = own[:, column : column + stop - start]
             if adds:

@@ -1,6 +1,6 @@
 """Calls of attention: rotation, the cache's new rows, scores and blending.
 
-In: ops of a model, its KV pools and values. Out: calls with their argument records. Owns the scratch of attention.
+In: ops of a model, its KV pools and buffers. Out: calls with their argument records. Owns the scratch of attention.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.rotations import Rotations
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
@@ -29,7 +29,7 @@ NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
 
 
-class Attending:
+class AttentionLowering:
     """Makes the calls of one model's attention; owns rotary tables, scratch and partial results."""
 
     def __init__(
@@ -38,12 +38,12 @@ class Attending:
         file: GGUFFile,
         limits: Limits,
         pools: list[KVPool],
-        values: Values,
+        buffers: CpuBuffers,
         step: StepRecord,
         n_workers: int,
         isa_name: str,
     ) -> None:
-        self._spec, self._pools, self._values = spec, pools, values
+        self._spec, self._pools, self._buffers = spec, pools, buffers
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._parts = parts_of(spec)
@@ -58,7 +58,7 @@ class Attending:
     def rope(self, op: Rope) -> Call:
         cosines, sines = self.rotations.of(op.table, op.sections)
         args = np.zeros(1, records.ROPE)
-        args["value"], args["stride"] = self._values.at(op.value)
+        args["value"], args["stride"] = self._buffers.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4
         args["half"], args["cosines"], args["sines"] = op.table.rotary_width // 2, address(cosines), address(sines)
         args["step"], args["parts"] = self._step.n_tokens_at, self._parts[op.value]
@@ -68,8 +68,8 @@ class Attending:
     def store(self, op: StoreKV, alone: bool) -> Call:
         pool = self._pools[op.layer]
         args = np.zeros(1, records.STORE_KV)
-        args["key"], args["key_stride"] = self._values.at(op.key)
-        args["value"], args["value_stride"] = self._values.at(op.value)
+        args["key"], args["key_stride"] = self._buffers.at(op.key)
+        args["value"], args["value_stride"] = self._buffers.at(op.value)
         args["key_width"], args["key_head_stride"] = op.key_width, padded(op.key_width) * 4
         args["value_width"], args["value_head_stride"] = op.value_width, padded(op.value_width) * 4
         args["kv_heads"], args["step"] = op.kv_heads, self._step.n_tokens_at
@@ -84,8 +84,8 @@ class Attending:
         pool = self._pools[op.layer]
         scratch, partials = self._attention_memory()
         args = np.zeros(1, records.ATTENTION)
-        args["query"], args["query_stride"] = self._values.at(op.query)
-        args["out"], args["out_stride"] = self._values.at(op.out)
+        args["query"], args["query_stride"] = self._buffers.at(op.query)
+        args["out"], args["out_stride"] = self._buffers.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
         args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
@@ -96,7 +96,7 @@ class Attending:
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
         args["ahead"], args["full"] = 1, not op.causal
-        args["sinks"] = 0 if op.sinks is None else address(self._values.vector(op.sinks, padded(op.heads)))
+        args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
@@ -115,7 +115,7 @@ class Attending:
             needs = [(n_tokens * op.heads // op.kv_heads, self._pools[op.layer].layout) for op in ops]
             size = padded(max(attention_scratch_bytes(*each) for each in needs), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
-            self._partials = aligned(self._values.layout.partials_shape, np.float32)
+            self._partials = aligned(self._buffers.layout.partials_shape, np.float32)
         assert self._partials is not None
         return self._scratch, self._partials
 

@@ -1,6 +1,6 @@
 """Calls of mixtures of experts: a router's shares, tokens grouped by expert, and products expert by expert.
 
-In: ops of a model, its packed weights and values. Out: calls with their argument records. Owns the tables of panel
+In: ops of a model, its packed weights and buffers. Out: calls with their argument records. Owns the tables of panel
 addresses, the lists of each worker, and the rows of a pass's pairs of a token and an expert. How many barriers a pass
 has does not depend on how many experts there are.
 """
@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, IntegerPanel, Pa
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.lowering.matmul import CACHED_BYTES, MatMulLowering, block_tokens
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
@@ -38,21 +38,21 @@ GATHERED, FLOATS, HIDDEN, UP, RECORDS = (
 """Rows of pairs, by the names that order calls."""
 
 
-class Mixing:
+class MoeLowering:
     """Makes the calls of one model's mixtures."""
 
     def __init__(
         self,
         choice: KernelChoice,
         packed: PanelWeights,
-        values: Values,
-        products: MatMulLowering,
+        buffers: CpuBuffers,
+        matmul: MatMulLowering,
         step: StepRecord,
         n_workers: int,
     ) -> None:
-        self._choice, self._packed, self._values, self._products = choice, packed, values, products
+        self._choice, self._packed, self._buffers, self._matmul = choice, packed, buffers, matmul
         self._step, self._n_workers = step, n_workers
-        sizes = values.layout.expert_sizes
+        sizes = buffers.layout.expert_sizes
         self._sizes = sizes
         shapes = {
             GATHERED: sizes.gathered_bytes,
@@ -81,29 +81,27 @@ class Mixing:
 
     def route(self, op: Router) -> Call:
         args = np.zeros(1, chosen_records.ROUTER)
-        args["scores"], args["scores_stride"] = self._values.at(op.scores)
+        args["scores"], args["scores_stride"] = self._buffers.at(op.scores)
         args["out"], args["out_stride"], args["own_stride"] = self._shares(op.out)
-        args["count"], args["n_experts"], args["active"] = self._values.count(op.scores), op.experts, op.active
+        args["count"], args["n_experts"], args["active"] = self._buffers.count(op.scores), op.experts, op.active
         args["sigmoid"], args["normalised"] = op.scoring == "sigmoid", op.normalised
         args["scale"] = op.scale
         args["groups"], args["active_groups"] = op.groups, op.active_groups
-        args["bias"] = 0 if op.bias is None else address(self._values.vector(op.bias, padded(op.experts)))
+        args["bias"] = 0 if op.bias is None else address(self._buffers.vector(op.bias, padded(op.experts)))
         scores = frozenset({op.scores})
-        if self._products.alone:
+        if self._matmul.alone:
             return Call(catalogue.ROUTE, args, NOTHING, NOTHING, "all of them", scores)
-        share = f"by {self._values.rows(op.out).value}"
+        share = f"by {self._buffers.rows(op.out).value}"
         return Call(catalogue.ROUTE, args, NOTHING, frozenset({op.out}), share, scores)
 
     def _shares(self, name: str) -> tuple[int, int, int]:
         """Address of shares, bytes between tokens, and between the copies of workers, who are alone with theirs."""
-        at, stride = self._values.at(name)
-        return (
-            (address(self._own_shares), stride, self._own_shares.shape[1]) if self._products.alone else (at, stride, 0)
-        )
+        at, stride = self._buffers.at(name)
+        return (address(self._own_shares), stride, self._own_shares.shape[1]) if self._matmul.alone else (at, stride, 0)
 
     def experts(self, op: Experts) -> list[Call]:
         panels = self._choice.expert_panels(op)
-        before = self._products.round(op.source) if panels.rounds_source else []
+        before = self._matmul.round(op.source) if panels.rounds_source else []
         products = self._gated(op, panels) if panels.is_gated else self._apart(op, panels)
         return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
 
@@ -138,17 +136,17 @@ class Mixing:
     def _group(self, op: Experts, panels: ExpertPanels) -> Call:
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_LISTS), op)
         args["shares"], args["shares_stride"], args["shares_own_stride"] = self._shares(op.shares)
-        args["count"], args["most_pairs"] = self._values.count(op.source), self._sizes.most_pairs
-        if self._products.alone:
+        args["count"], args["most_pairs"] = self._buffers.count(op.source), self._sizes.most_pairs
+        if self._matmul.alone:
             return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, NOTHING, "all of them")
         gathers, writes = {op.shares}, set[str]()
         if panels.rounds_source:
-            args["records"], _ = self._values.rounded_at(op.source, own=False)
-            args["n_padded"], args["tiled"] = record_blocks(op.gate[0].columns), self._values.tiled(op.source)
+            args["records"], _ = self._buffers.rounded_at(op.source, own=False)
+            args["n_padded"], args["tiled"] = record_blocks(op.gate[0].columns), self._buffers.tiled(op.source)
             args["gathered"] = address(self._rows[GATHERED])
             gathers, writes = gathers | {f"{op.source} int8"}, writes | {GATHERED}
         if panels.gathers_floats:
-            args["floats"], args["float_stride"] = self._values.at(op.source)
+            args["floats"], args["float_stride"] = self._buffers.at(op.source)
             args["gathered_floats"] = address(self._rows[FLOATS])
             gathers, writes = gathers | {op.source}, writes | {FLOATS}
         return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, frozenset(writes), "by pairs", frozenset(gathers))
@@ -186,7 +184,7 @@ class Mixing:
             args["out"] = args["gate"]
             return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({HIDDEN}), "by pairs", hidden)
         args["rounding"] = address(self._rounding(op))
-        if self._products.alone:
+        if self._matmul.alone:
             args["out"], args["own_stride"] = address(self._own_records), self._own_records.shape[1]
             return Call(catalogue.FINISH_HIDDEN, args, NOTHING, NOTHING, "all of them", hidden)
         args["out"] = address(self._rows[RECORDS])
@@ -219,7 +217,7 @@ class Mixing:
         args["n_units"] = matrix.n_panels // 2
         args["n_records"], args["n_blocks"] = panel.n_records(columns), record_blocks(columns)
         args["block_tokens"] = block_tokens(record_blocks(columns) * RECORD_BYTES, CACHED_BYTES)
-        args["bias"] = address(self._values.zeros)
+        args["bias"] = address(self._buffers.zeros)
         return args
 
     def _float_product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
@@ -230,7 +228,7 @@ class Mixing:
         args["n_rounds"] = padded(columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source_stride"] = 4 * row_floats(columns)
         args["block_tokens"] = block_tokens(4 * row_floats(columns), CACHED_BYTES)
-        args["bias"] = address(self._values.zeros)
+        args["bias"] = address(self._buffers.zeros)
         return args
 
     def _call(
@@ -240,8 +238,8 @@ class Mixing:
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_PRODUCTS), op)
         args["table"], args["ahead"] = address(self._table(matrices)), 1
         out = op.out if to is None else to
-        product["out_stride"] = self._values.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)
-        args["out"] = self._values.at(op.out)[0] if to is None else address(self._rows[to])
+        product["out_stride"] = self._buffers.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)
+        args["out"] = self._buffers.at(op.out)[0] if to is None else address(self._rows[to])
         args["out_stride"], args["scatters"] = 0 if to is None else product["out_stride"], to is None
         if to is None and op.biases is not None:
             args["bias"] = address(self._bias_rows(op.biases[2], len(matrices), 32 * int(product["n_units"][0])))
@@ -266,11 +264,11 @@ class Mixing:
         self, op: Experts, panel: Panel, product: NDArray[np.void], args: NDArray[np.void], *, is_down: bool
     ) -> frozenset[str]:
         """Say where the rows that a product reads lie; the names that all workers read."""
-        alone = self._products.alone
+        alone = self._matmul.alone
         if not isinstance(panel, IntegerPanel):
             stays = alone and not is_down
             args["source"] = (
-                self._values.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
+                self._buffers.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
             )
             args["source_stride"] = 0 if stays else product["source_stride"]
             return frozenset({op.source if stays else HIDDEN if is_down else FLOATS})
@@ -282,13 +280,13 @@ class Mixing:
         if is_down:
             args["source"], product["activations_stride"] = address(self._own_records), self._own_records.shape[1]
         else:
-            args["source"], product["activations_stride"] = self._values.rounded_at(op.source, own=True)
+            args["source"], product["activations_stride"] = self._buffers.rounded_at(op.source, own=True)
             args["source_stride"] = 0
         return NOTHING
 
     def _bias_rows(self, weight: Weight, count: int, width: int) -> Floats:
         """Biases of `count` experts as rows of `width` numbers, zero-padded."""
-        values = self._values.vector(weight, padded(weight.n_rows))[: weight.n_rows].reshape(count, -1)
+        values = self._buffers.vector(weight, padded(weight.n_rows))[: weight.n_rows].reshape(count, -1)
         rows: Floats = aligned((count, width), np.float32)
         rows[:, : values.shape[1]] = values
         self._kept.append(rows)

@@ -1,6 +1,6 @@
 """Calls of products: of integer panels with rounded activations, of float panels, of a gate and an up matrix at once.
 
-In: products of a model, its packed weights and values. Out: calls with their argument records, the rounding of what
+In: products of a model, its packed weights and buffers. Out: calls with their argument records, the rounding of what
 they read before them. Activations that are rounded already are not rounded again.
 """
 
@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelMatrix, PanelPiece, PanelWeights
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
@@ -35,9 +35,9 @@ class MatMulLowering:
     """Makes the calls of one model's products; owns the scratch of tile kernels."""
 
     def __init__(
-        self, choice: KernelChoice, packed: PanelWeights, values: Values, step: StepRecord, n_workers: int
+        self, choice: KernelChoice, packed: PanelWeights, buffers: CpuBuffers, step: StepRecord, n_workers: int
     ) -> None:
-        self._choice, self._packed, self._values = choice, packed, values
+        self._choice, self._packed, self._buffers = choice, packed, buffers
         self._step, self._n_workers = step, n_workers
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._unpacked: NDArray[np.uint8] | None = None
@@ -52,35 +52,35 @@ class MatMulLowering:
             self._fresh.discard(name)
 
     def _matrix(self, op: MatMul) -> PanelMatrix:
-        return self._packed.matrix(op.weight, self._values.heads.get(op.out))
+        return self._packed.matrix(op.weight, self._buffers.heads.get(op.out))
 
     def round(self, name: str) -> list[Call]:
         """The call that makes the int8 form of a buffer, unless it is there already."""
         if name in self._fresh:
             return []
         args = self._round_arguments(name)
-        args["source"], args["source_stride"] = self._values.at(name)
-        args["count"] = self._values.count(name)
+        args["source"], args["source_stride"] = self._buffers.at(name)
+        args["count"] = self._buffers.count(name)
         return [self._round_call(name, name, args)]
 
     def rounded_norm(self, op: RMSNorm, taken_from: str | None) -> list[Call]:
         """The call that normalises and rounds in one, of the rows whose logits are wanted if `taken_from` is given."""
         source = taken_from or op.source
         args = self._round_arguments(op.out)
-        args["source"], args["source_stride"] = self._values.at(source)
+        args["source"], args["source_stride"] = self._buffers.at(source)
         args["rows"] = self._step.outputs_at if taken_from else 0
-        args["weight"] = address(self._values.norm_vector(op.weight, op.width, padded(op.width, BLOCK)))
-        args["count"], args["width"], args["epsilon"] = self._values.count(op.out), op.width, op.epsilon
+        args["weight"] = address(self._buffers.norm_vector(op.weight, op.width, padded(op.width, BLOCK)))
+        args["count"], args["width"], args["epsilon"] = self._buffers.count(op.out), op.width, op.epsilon
         return [self._round_call(op.out, source, args, bool(taken_from))]
 
     def _round_arguments(self, name: str) -> NDArray[np.void]:
         """Where the int8 form of a buffer goes."""
-        n_blocks = self._values.layout.n_blocks(name)
-        n_padded = self._values.layout.padded_blocks(name)
+        n_blocks = self._buffers.layout.n_blocks(name)
+        n_padded = self._buffers.layout.padded_blocks(name)
         args = np.zeros(1, records.ROUND_ROWS)
         args["n_blocks"], args["n_padded"] = n_blocks, n_padded
-        args["out"], args["out_stride"] = self._values.rounded_at(name, self.alone)
-        args["tiled"] = self._values.tiled(name)
+        args["out"], args["out_stride"] = self._buffers.rounded_at(name, self.alone)
+        args["tiled"] = self._buffers.tiled(name)
         return args
 
     def _round_call(self, name: str, source: str, args: NDArray[np.void], takes_rows: bool = False) -> Call:
@@ -89,7 +89,7 @@ class MatMulLowering:
         if self.alone:
             return Call(catalogue.ROUND_ROWS, args, NOTHING, NOTHING, "all of them", sources)
         reads, gathers = (NOTHING, sources) if takes_rows else (sources, NOTHING)
-        return Call(catalogue.ROUND_ROWS, args, reads, out, f"by {self._values.rows(name).value}", gathers)
+        return Call(catalogue.ROUND_ROWS, args, reads, out, f"by {self._buffers.rows(name).value}", gathers)
 
     def product(self, op: MatMul) -> list[Call]:
         """The calls of a product, with the rounding before it where weights are integers."""
@@ -121,14 +121,14 @@ class MatMulLowering:
             args["n_units"], args["curve"] = piece.n_panels, records.CURVES[op.activation]
             args["ahead"] = 1
             self._to_columns(args, op.out, piece)
-            args["bias"] = address(self._values.zeros)
+            args["bias"] = address(self._buffers.zeros)
             share, out = _share(gate, gates, piece, 1), frozenset({op.out})
             calls += self._multiplied(gate, args, NOTHING, out, share, reads, piece.bundle)
         return calls
 
     def _to_columns(self, args: NDArray[np.void], name: str, piece: PanelPiece) -> None:
         """Where a piece's rows go: columns of a buffer."""
-        start, args["out_stride"] = self._values.at(name)
+        start, args["out_stride"] = self._buffers.at(name)
         args["out"] = start + piece.first * PANEL_ROWS * FLOAT_BYTES
 
     def _multiplied(
@@ -168,11 +168,11 @@ class MatMulLowering:
     ) -> tuple[NDArray[np.void], frozenset[str]]:
         """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
         assert isinstance(matrix.panel, IntegerPanel)
-        n_padded = self._values.layout.padded_blocks(op.source)
+        n_padded = self._buffers.layout.padded_blocks(op.source)
         args = np.zeros(1, records.PRODUCT)
         args["weights"], args["n_records"] = piece.address, matrix.panel.n_records(op.weight.columns)
-        args["n_blocks"], args["count"] = n_padded, self._values.count(op.source)
-        args["activations"], args["activations_stride"] = self._values.rounded_at(op.source, self.alone)
+        args["n_blocks"], args["count"] = n_padded, self._buffers.count(op.source)
+        args["activations"], args["activations_stride"] = self._buffers.rounded_at(op.source, self.alone)
         args["block_tokens"] = block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
 
@@ -182,10 +182,10 @@ class MatMulLowering:
         args["weights"], args["panel_bytes"] = piece.address, matrix.panel_bytes
         args["n_units"] = piece.n_panels // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
-        args["source"], args["source_stride"] = self._values.at(op.source)
-        args["block_tokens"] = block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
+        args["source"], args["source_stride"] = self._buffers.at(op.source)
+        args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], CACHED_BYTES)
         self._to_columns(args, op.out, piece)
-        args["count"], args["accumulate"] = self._values.count(op.source), op.accumulate
+        args["count"], args["accumulate"] = self._buffers.count(op.source), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
         out = frozenset({op.out})
         reads, share = out if op.accumulate else NOTHING, _share(op, matrix, piece, 2)
@@ -197,8 +197,8 @@ class MatMulLowering:
     def _bias(self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece) -> tuple[int, int]:
         """Address of the bias of a piece and bytes between pairs of panels."""
         if op.bias is None:
-            return address(self._values.zeros), 0
-        vector = self._values.vector(op.bias, matrix.n_panels * LANES, self._values.heads.get(op.out))
+            return address(self._buffers.zeros), 0
+        vector = self._buffers.vector(op.bias, matrix.n_panels * LANES, self._buffers.heads.get(op.out))
         return address(vector) + piece.first * LANES * FLOAT_BYTES, 2 * LANES * FLOAT_BYTES
 
 

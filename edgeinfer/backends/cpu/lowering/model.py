@@ -16,14 +16,14 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.layout.pages import KVPool
-from edgeinfer.backends.cpu.lowering.attention import Attending
-from edgeinfer.backends.cpu.lowering.experts import Mixing
+from edgeinfer.backends.cpu.lowering.attention import AttentionLowering
+from edgeinfer.backends.cpu.lowering.experts import MoeLowering
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 from edgeinfer.backends.cpu.lowering.sparse_ffn import SparseFfnLowering
 from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.memory.rotations import Rotations
 from edgeinfer.backends.cpu.memory.states import CpuStates
@@ -59,32 +59,32 @@ class CpuLowering:
         sections: Sections | None = None,
     ) -> None:
         self._spec, self.step, self._choice = spec, step, KernelChoice(spec, file.tensors, sections)
-        self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
+        self.buffers = CpuBuffers(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole = sections is None
         self._taps: dict[Weight, Floats] = {}
-        self.products = MatMulLowering(self._choice, packed, self.values, step, n_workers)
+        self.matmul = MatMulLowering(self._choice, packed, self.buffers, step, n_workers)
         self.states = CpuStates(spec, limits)
-        self.attending = Attending(spec, file, limits, pools, self.values, step, n_workers, packed.isa_name)
-        self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
-        layers, self.cutting = packed.layers, ThresholdLowering(spec.ops(), self.values, n_workers)
-        parts = packed.shared, packed.isa_name, self.values, self.products, self.cutting
-        self.feeding = SparseFfnLowering(layers, *parts, n_workers)
-        self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
+        self.attention = AttentionLowering(spec, file, limits, pools, self.buffers, step, n_workers, packed.isa_name)
+        self.experts = MoeLowering(self._choice, packed, self.buffers, self.matmul, step, n_workers)
+        layers, self.thresholds = packed.layers, ThresholdLowering(spec.ops(), self.buffers, n_workers)
+        parts = packed.shared, packed.isa_name, self.buffers, self.matmul, self.thresholds
+        self.sparse_ffn = SparseFfnLowering(layers, *parts, n_workers)
+        self.peaks: Floats = aligned(self.buffers.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        parts = self.attending, self.values, self.mixing, self.feeding
+        parts = self.attention, self.buffers, self.experts, self.sparse_ffn
         return sum(part.resident_bytes for part in parts) + self.peaks.nbytes + self.states.nbytes
 
     @property
     def rotations(self) -> Rotations:
         """The rotary tables, which are filled as positions are reached."""
-        return self.attending.rotations
+        return self.attention.rotations
 
     def hidden(self, op: Experts) -> Floats:
         """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
-        return self.mixing.hidden(op)
+        return self.experts.hidden(op)
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; an op that another takes in has none.
@@ -94,25 +94,25 @@ class CpuLowering:
         ops, fusion = self._choice.ops, self._choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         paired = {place for pair in fusion.gated.values() for place in pair}
-        products = self.products
-        products.alone = alone
-        products.forget()
+        matmul = self.matmul
+        matmul.alone = alone
+        matmul.forget()
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):
             if place in self._choice.sections.stops:
-                products.forget()  # values of others may have come
-            if self.feeding.has(place):
+                matmul.forget()  # values of others may have come
+            if self.sparse_ffn.has(place):
                 calls = self._fed(place, op)
             elif place in fusion.taken_rows or place in paired:
-                calls = products.round(op.source) if isinstance(op, MatMul) else []
+                calls = matmul.round(op.source) if isinstance(op, MatMul) else []
             elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
                 take = ops[taken[place]] if place in taken else None
-                calls = products.rounded_norm(op, take.source if isinstance(take, TakeOutputs) else None)
+                calls = matmul.rounded_norm(op, take.source if isinstance(take, TakeOutputs) else None)
             elif isinstance(op, GatedAct) and place in fusion.gated:
                 gate, up = (ops[pair] for pair in fusion.gated[place])
                 assert isinstance(gate, MatMul)
                 assert isinstance(up, MatMul)
-                calls = self._written(products.gated(gate, up, op), op.out)
+                calls = self._written(matmul.gated(gate, up, op), op.out)
             else:
                 calls = self._lower(op)
             found.append((op, calls))
@@ -123,13 +123,13 @@ class CpuLowering:
             call.arguments["next"] = address(following.arguments)
         return (
             [(op, [self._placed(call) for call in calls]) for op, calls in found]
-            if self.values.layout.places
+            if self.buffers.layout.places
             else found
         )
 
     def _placed(self, call: Call) -> Call:
         """A call by the names of places, where buffers share memory; rows of another width are another share of it."""
-        layout, names = self.values.layout, call.reads | call.writes | call.gathers
+        layout, names = self.buffers.layout, call.reads | call.writes | call.gathers
         own = sorted({name for name in map(_buffer_of, names) if name in layout.places})
         if not own:
             return call
@@ -148,7 +148,7 @@ class CpuLowering:
     def taps(self, weight: Weight, width: int, n_taps: int) -> Floats:
         """The kernel of a convolution by token: float32[4, padded width], zeros for tokens that it does not reach."""
         if weight not in self._taps:
-            values = self.values.vector(weight, padded(width * n_taps))[: width * n_taps]
+            values = self.buffers.vector(weight, padded(width * n_taps))[: width * n_taps]
             by_token: Floats = aligned((4, padded(width)), np.float32)
             by_token[4 - n_taps :, :width] = values.reshape(width, n_taps).T
             self._taps[weight] = by_token
@@ -158,44 +158,44 @@ class CpuLowering:
         """The calls of an op that nothing takes in."""
         calls = DEVICE_OPS.of(op).calls(self, op)
         for name in op.writes:
-            self.products.forget(name)
+            self.matmul.forget(name)
         return calls
 
     def _fed(self, place: int, op: Op) -> list[Call]:
         """The calls of an op of a layer of single neurons."""
-        calls = self.feeding.calls(place)
+        calls = self.sparse_ffn.calls(place)
         for name in op.writes:
-            self.products.forget(name)
+            self.matmul.forget(name)
         return calls
 
     def _written(self, calls: list[Call], name: str) -> list[Call]:
-        self.products.forget(name)
+        self.matmul.forget(name)
         return calls
 
     def by_tokens(self, name: str) -> str:
         """The share of calls that give each worker rows of a buffer."""
-        return f"by {self.values.rows(name).value}"
+        return f"by {self.buffers.rows(name).value}"
 
     def by_columns(self, name: str) -> str:
         """The share of calls that give each worker columns of a buffer."""
-        return f"by {self.values.buffers[name].shape[1] // BLOCK} column pairs"
+        return f"by {self.buffers.arrays[name].shape[1] // BLOCK} column pairs"
 
     def columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
         """The call of a kernel that works number by number."""
         args = np.zeros(1, records.COLUMNS)
-        args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
-        args["out"], args["stride"] = self.values.at(out)
-        args["n_vectors"] = self.values.buffers[out].shape[1] // LANES
-        args["count"], args["cap"] = self.values.count(out), cap
+        args["source"], args["other"] = address(self.buffers.arrays[source]), address(self.buffers.arrays[other])
+        args["out"], args["stride"] = self.buffers.at(out)
+        args["n_vectors"] = self.buffers.arrays[out].shape[1] // LANES
+        args["count"], args["cap"] = self.buffers.count(out), cap
         return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self.by_columns(out))
 
     def _find_peaks(self) -> Call:
         """The call that finds the highest logits, after the last op."""
         name = self._spec.logits
         args = np.zeros(1, records.PEAKS)
-        args["source"], args["stride"] = self.values.at(name)
+        args["source"], args["stride"] = self.buffers.at(name)
         args["out"], args["out_stride"] = address(self.peaks), self.peaks.strides[0]
-        args["width"], args["count"] = self._spec.output_width, self.values.count(name)
+        args["width"], args["count"] = self._spec.output_width, self.buffers.count(name)
         share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
         return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
 

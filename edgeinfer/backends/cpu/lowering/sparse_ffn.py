@@ -1,6 +1,6 @@
 """Calls of feed-forward layers of which only active neurons are computed: a whole gate, the list, and the rest of them.
 
-In: sparse layers, where their shared scales are, values. Out: calls, to the bit those of whole products; between the
+In: sparse layers, where their shared scales are, buffers. Out: calls, to the bit those of whole products; between the
 list and the rest somebody must say where the records of the listed neurons lie. Owns the lists. More neurons than there
 is room for take turns, by blocks of 32.
 """
@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS
 from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.step import Floats, Int32s
@@ -52,14 +52,14 @@ class SparseFfnLowering:
         layers: Sequence[SparseLayer],
         shared: Mapping[int, int],
         isa_name: str,
-        values: Values,
-        products: MatMulLowering,
-        cutting: ThresholdLowering,
+        buffers: CpuBuffers,
+        matmul: MatMulLowering,
+        thresholds: ThresholdLowering,
         n_workers: int,
     ) -> None:
         """`shared`: address of the scales of each layer that has some, by its number."""
         self.layers, self._shared, self._isa_name = tuple(layers), shared, isa_name
-        self._values, self._products, self._cutting = values, products, cutting
+        self._buffers, self._matmul, self._thresholds = buffers, matmul, thresholds
         self._roles = {
             place: (number, layer)
             for number, layer in enumerate(layers)
@@ -72,7 +72,7 @@ class SparseFfnLowering:
         self._n_taken = aligned((1,), np.int64)
         self._rows, self._columns = (aligned((most,), np.int64) for _ in range(2))
         widths = [padded(layer.layout.width, UNIT_ROWS) for layer in layers]
-        n_rows = max((len(values.buffers[layer.act.out]) for layer in layers), default=0)
+        n_rows = max((len(buffers.arrays[layer.act.out]) for layer in layers), default=0)
         self._sums: Floats = aligned((n_rows, 2 * max(widths, default=0)), np.float32)
         panels = [layer.layout.up.panel_bytes(layer.layout.width) for layer in layers if layer.layout.up is not None]
         self._scratch = aligned((n_workers, padded(max(panels, default=0), 4096)), np.uint8)
@@ -98,12 +98,12 @@ class SparseFfnLowering:
 
     def n_tokens(self, feed: FeedArguments) -> int:
         """Tokens of the step."""
-        return self._values.n_rows(feed.layer.activated)
+        return self._buffers.n_rows(feed.layer.activated)
 
     def n_firing(self, feed: FeedArguments) -> int:
         """Neurons that fire for each token of the step, added up."""
         name = feed.layer.activated
-        return int(np.count_nonzero(self._values.buffers[name][: self._values.n_rows(name)]))
+        return int(np.count_nonzero(self._buffers.arrays[name][: self._buffers.n_rows(name)]))
 
     def take(
         self, feed: FeedArguments, first_block: int, stop_block: int, places: slice, addresses: NDArray[np.int64]
@@ -116,7 +116,7 @@ class SparseFfnLowering:
         self._n_taken[0] = count
         self._columns[:count] = addresses + layout.column_at
         neurons, n_blocks = address(self._listed) + 4 * places.start, stop_block - first_block
-        end = min(BLOCK * stop_block, self._values.buffers[feed.layer.act.out].shape[1])
+        end = min(BLOCK * stop_block, self._buffers.arrays[feed.layer.act.out].shape[1])
         if feed.chosen is not None:
             self._rows[:count] = addresses
             self._rows[count : padded(count, PANEL_ROWS)] = addresses[:1]
@@ -133,8 +133,8 @@ class SparseFfnLowering:
         """The calls of an op of a sparse layer."""
         number, layer = self._roles[place]
         if place == layer.place:
-            before = self._products.product(layer.gate)
-            return before if layer.up is None else [*before, *self._products.round(layer.up.source)]
+            before = self._matmul.product(layer.gate)
+            return before if layer.up is None else [*before, *self._matmul.round(layer.up.source)]
         if place == layer.act_place:
             return [self._activate(layer), *self._list(layer)]
         return self._rest(number, layer) if place == layer.down_place else []
@@ -143,25 +143,25 @@ class SparseFfnLowering:
         """The activation alone; that of a gate in place."""
         source = layer.act.source if isinstance(layer.act, Act) else layer.act.gate
         if layer.act.threshold:
-            return self._cutting.activate(layer.act, source, layer.activated, self._by_columns(layer))
+            return self._thresholds.activate(layer.act, source, layer.activated, self._by_columns(layer))
         args = np.zeros(1, records.COLUMNS)
-        args["source"] = args["other"] = address(self._values.buffers[source])
-        args["out"], args["stride"] = self._values.at(layer.activated)
-        args["n_vectors"] = self._values.buffers[layer.activated].shape[1] // LANES
-        args["count"] = self._values.count(layer.activated)
+        args["source"] = args["other"] = address(self._buffers.arrays[source])
+        args["out"], args["stride"] = self._buffers.at(layer.activated)
+        args["n_vectors"] = self._buffers.arrays[layer.activated].shape[1] // LANES
+        args["count"] = self._buffers.count(layer.activated)
         names = frozenset({source, layer.activated})
         out = frozenset({layer.activated})
         return Call(catalogue.ACT[layer.act.activation], args, names, out, self._by_columns(layer))
 
     def _by_columns(self, layer: SparseLayer) -> str:
-        return f"by {self._values.buffers[layer.activated].shape[1] // BLOCK} column pairs"
+        return f"by {self._buffers.arrays[layer.activated].shape[1] // BLOCK} column pairs"
 
     def _list(self, layer: SparseLayer) -> list[Call]:
         """Marking active neurons, and listing them."""
         args = np.zeros(1, chosen_records.ACTIVE)
-        args["source"], args["stride"] = self._values.at(layer.activated)
-        args["n_vectors"] = self._values.buffers[layer.activated].shape[1] // LANES
-        args["count"] = self._values.count(layer.activated)
+        args["source"], args["stride"] = self._buffers.at(layer.activated)
+        args["n_vectors"] = self._buffers.arrays[layer.activated].shape[1] // LANES
+        args["count"] = self._buffers.count(layer.activated)
         args["marks"], args["neurons"] = address(self._marks), address(self._listed)
         args["n_active"] = address(self._n_listed)
         marks, listed = frozenset({MARKS}), frozenset({LISTED})
@@ -173,9 +173,9 @@ class SparseFfnLowering:
 
     def _rest(self, number: int, layer: SparseLayer) -> list[Call]:
         """Hidden values and the down product of neurons that `take` names."""
-        self._products.forget(layer.down.source)  # each turn rounds its own
+        self._matmul.forget(layer.down.source)  # each turn rounds its own
         chosen = None if layer.up is None else self._chosen(layer)
-        rounding = self._products.round(layer.down.source) if layer.layout.down.has_scales else []
+        rounding = self._matmul.round(layer.down.source) if layer.layout.down.has_scales else []
         columns = self._columns_of(number, layer)
         calls = [*([] if chosen is None else [chosen]), *rounding, columns]
         self._feeds[address(calls[0].arguments)] = FeedArguments(
@@ -184,53 +184,53 @@ class SparseFfnLowering:
             None if chosen is None else chosen.arguments,
             rounding[0].arguments if rounding else None,
             columns.arguments,
-            self._values.at(layer.down.source)[0],
+            self._buffers.at(layer.down.source)[0],
         )
-        self._products.forget(layer.down.source)
+        self._matmul.forget(layer.down.source)
         return calls
 
     def _chosen(self, layer: SparseLayer) -> Call:
-        panel, up, values = layer.layout.up, layer.up, self._values
+        panel, up, buffers = layer.layout.up, layer.up, self._buffers
         assert panel is not None
         assert up is not None
-        args, alone = np.zeros(1, chosen_records.CHOSEN), self._products.alone
+        args, alone = np.zeros(1, chosen_records.CHOSEN), self._matmul.alone
         args["rows"], args["n_chosen"] = address(self._rows), address(self._n_taken)
         args["n_records"] = panel.n_records(layer.layout.width)
         args["scratch"], args["scratch_stride"] = address(self._scratch), self._scratch.strides[0]
-        args["n_blocks"] = values.layout.padded_blocks(up.source)
-        args["activations"], args["activations_stride"] = values.rounded_at(up.source, alone)
-        args["tiled"] = 0 if alone else values.tiled(up.source)
-        args["activated"], args["activated_stride"] = values.at(layer.activated)
-        args["out"], args["out_stride"] = values.at(layer.act.out)
-        args["count"] = values.count(layer.act.out)
+        args["n_blocks"] = buffers.layout.padded_blocks(up.source)
+        args["activations"], args["activations_stride"] = buffers.rounded_at(up.source, alone)
+        args["tiled"] = 0 if alone else buffers.tiled(up.source)
+        args["activated"], args["activated_stride"] = buffers.at(layer.activated)
+        args["out"], args["out_stride"] = buffers.at(layer.act.out)
+        args["count"] = buffers.count(layer.act.out)
         if up.bias is not None:
-            args["bias"] = address(values.vector(up.bias, padded(layer.layout.n_neurons, BLOCK)))
+            args["bias"] = address(buffers.vector(up.bias, padded(layer.layout.n_neurons, BLOCK)))
         reads = frozenset({layer.activated, LISTED}) | (NOTHING if alone else frozenset({f"{up.source} int8"}))
         kernel = catalogue.chosen_product(panel, self._isa_name)
         return Call(kernel, args, NOTHING, frozenset({layer.act.out}), "by active neurons", reads)
 
     def _columns_of(self, number: int, layer: SparseLayer) -> Call:
-        layout, down, values = layer.layout, layer.down, self._values
-        args, alone = np.zeros(1, chosen_records.COLUMN_PRODUCT), self._products.alone
+        layout, down, buffers = layer.layout, layer.down, self._buffers
+        args, alone = np.zeros(1, chosen_records.COLUMN_PRODUCT), self._matmul.alone
         args["columns"], args["n_chosen"] = address(self._columns), address(self._n_taken)
         gathers = frozenset({LISTED})
         if layout.down.has_scales:
             args["scales"] = self._shared[number]
             args["scales_stride"] = 2 * padded(layout.width, UNIT_ROWS)
             args["minima"] = self._shared[number] + layout.n_blocks * int(args["scales_stride"][0])
-            args["activations"], args["activations_stride"] = values.rounded_at(down.source, alone)
-            args["tiled"] = 0 if alone else values.tiled(down.source)
+            args["activations"], args["activations_stride"] = buffers.rounded_at(down.source, alone)
+            args["tiled"] = 0 if alone else buffers.tiled(down.source)
             gathers |= NOTHING if alone else frozenset({f"{down.source} int8"})
         else:
-            args["activations"], args["activations_stride"] = values.at(down.source)
+            args["activations"], args["activations_stride"] = buffers.at(down.source)
             gathers |= {down.source}
         args["n_units"] = padded(layout.width, UNIT_ROWS) // UNIT_ROWS
         args["sums"], args["sums_stride"] = address(self._sums), self._sums.strides[0]
-        args["out"], args["out_stride"] = values.at(down.out)
-        args["count"], args["accumulate"] = values.count(down.source), down.accumulate
-        args["bias"] = address(values.zeros)
+        args["out"], args["out_stride"] = buffers.at(down.out)
+        args["count"], args["accumulate"] = buffers.count(down.source), down.accumulate
+        args["bias"] = address(buffers.zeros)
         if down.bias is not None:
-            vector = values.vector(down.bias, padded(layout.width, UNIT_ROWS))
+            vector = buffers.vector(down.bias, padded(layout.width, UNIT_ROWS))
             args["bias"], args["bias_stride"] = address(vector), UNIT_ROWS * FLOAT_BYTES
         out = frozenset({down.out})
         reads, share = out if down.accumulate else NOTHING, f"by {int(args['n_units'][0])} column pairs"

@@ -1,6 +1,6 @@
 """Calls of activations that are cut at a threshold, and how many values they kept.
 
-In: ops with a threshold, values. Out: calls; counts that grow with every pass. Owns the counts.
+In: ops with a threshold, buffers. Out: calls; counts that grow with every pass. Owns the counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import LANES
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
@@ -24,8 +24,8 @@ from edgeinfer.jit.memory import address, aligned
 class ThresholdLowering:
     """Makes the calls of one model's thresholded activations; without any it has none."""
 
-    def __init__(self, ops: Iterable[Op], values: Values, n_workers: int) -> None:
-        self._values = values
+    def __init__(self, ops: Iterable[Op], buffers: CpuBuffers, n_workers: int) -> None:
+        self._buffers = buffers
         self._cut = [op for op in ops if isinstance(op, GatedAct | Act) and op.threshold]
         self._kept = aligned((n_workers, records.COUNT_LINE // 8), np.int64)
         self._n_activations = 0
@@ -37,7 +37,7 @@ class ThresholdLowering:
 
     def begin(self) -> None:
         """A pass of the present step begins."""
-        self._n_activations += sum(op.width * self._values.n_rows(op.out) for op in self._cut)
+        self._n_activations += sum(op.width * self._buffers.n_rows(op.out) for op in self._cut)
 
     def call(self, op: GatedAct | Act, share: str) -> Call:
         """out = cut(activation), multiplied where there is a gate."""
@@ -51,10 +51,10 @@ class ThresholdLowering:
 
     def _call(self, kernel: Kernel, op: GatedAct | Act, names: tuple[str, str, str], share: str) -> Call:
         source, other, out = names
-        args, buffers = np.zeros(1, records.CUT_COLUMNS), self._values.buffers
+        args, buffers = np.zeros(1, records.CUT_COLUMNS), self._buffers.arrays
         args["source"], args["other"] = address(buffers[source]), address(buffers[other])
-        args["out"], args["stride"] = self._values.at(out)
+        args["out"], args["stride"] = self._buffers.at(out)
         args["n_vectors"] = buffers[out].shape[1] // LANES
-        args["count"], args["kept"] = self._values.count(out), address(self._kept)
+        args["count"], args["kept"] = self._buffers.count(out), address(self._kept)
         args["threshold"] = op.threshold
         return Call(kernel, args, frozenset(names), frozenset({out}), share)

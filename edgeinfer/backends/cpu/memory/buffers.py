@@ -1,4 +1,4 @@
-"""The values of one model's passes in memory: buffers, their int8 forms, vectors of weights.
+"""The buffers of one model's passes in memory, their int8 forms, and vectors of weights.
 
 In: a ModelSpec, a GGUF file, limits and the step record. Out: addresses and strides for argument records, and copies of
 values for tests. Knows nothing of kernels but the layout of rounded activations.
@@ -22,7 +22,7 @@ from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 
 
-class Values:
+class CpuBuffers:
     """Owns the memory that calls read and write between ops."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Values:
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
-        self.buffers: dict[str, Floats] = {
+        self.arrays: dict[str, Floats] = {
             buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
             for buffer in spec.buffers
         }
@@ -58,7 +58,7 @@ class Values:
 
     def at(self, name: str) -> tuple[int, int]:
         """Address of a buffer and bytes between its rows."""
-        return address(self.buffers[name]), int(self.buffers[name].strides[0])
+        return address(self.arrays[name]), int(self.arrays[name].strides[0])
 
     def count(self, name: str) -> int:
         """Address of the number of rows that a buffer has in a step."""
@@ -125,7 +125,7 @@ class Values:
     def value(self, name: str) -> Floats:
         """A copy of a buffer's rows, without padding: float32[n_rows, width]."""
         n_rows = self.n_rows(name)
-        width, heads, values = self._spec.buffer(name).width, self.heads.get(name), self.buffers[name][:n_rows]
+        width, heads, values = self._spec.buffer(name).width, self.heads.get(name), self.arrays[name][:n_rows]
         if heads is not None:
             values = values[:, : heads.count * heads.padded].reshape(n_rows, heads.count, heads.padded)
             values = values[..., : heads.width].reshape(n_rows, -1)

@@ -21,7 +21,7 @@ def _kernels(choice: KernelChoice, place: int, op: Act, target: KernelTarget) ->
 
 def _calls(lowering: CpuLowering, op: Act) -> list[Call]:
     if op.threshold:
-        return [lowering.cutting.call(op, lowering.by_columns(op.out))]
+        return [lowering.thresholds.call(op, lowering.by_columns(op.out))]
     return [lowering.columns(catalogue.ACT[op.activation], op.source, op.source, op.out)]
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def _calls(lowering: CpuLowering, op: AddVector) -> list[Call]:
     call = lowering.columns(catalogue.ADD_VECTOR, op.out, op.out, op.out)
-    values = lowering.values
-    call.arguments["source"] = address(values.vector(op.weight, values.buffers[op.out].shape[1]))
+    buffers = lowering.buffers
+    call.arguments["source"] = address(buffers.vector(op.weight, buffers.arrays[op.out].shape[1]))
     return [call]
 
 

@@ -22,7 +22,7 @@ def _kernels(choice: KernelChoice, place: int, op: Attention, target: KernelTarg
 
 
 def _calls(lowering: CpuLowering, op: Attention) -> list[Call]:
-    return lowering.attending.attention(op)
+    return lowering.attention.attention(op)
 
 
 OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal"}))

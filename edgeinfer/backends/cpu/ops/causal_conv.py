@@ -28,14 +28,14 @@ def _kernels(choice: KernelChoice, place: int, op: CausalConv, target: KernelTar
 
 
 def _arguments(lowering: CpuLowering, op: CausalConv) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    values, states = lowering.values, lowering.states
+    buffers, states = lowering.buffers, lowering.states
     layer, kept = states.layers[op.state], states.kept[op.state]
     args = np.zeros(1, records.CONVOLUTION)
-    args["source"], args["stride"] = values.at(op.source)
-    args["out"] = values.at(op.out)[0]
-    args["before"] = 0 if op.before is None else values.at(op.before)[0]
-    args["after"] = 0 if op.after is None else values.at(op.after)[0]
-    args["n_vectors"], args["taps"] = values.buffers[op.out].shape[1] // LANES, op.taps
+    args["source"], args["stride"] = buffers.at(op.source)
+    args["out"] = buffers.at(op.out)[0]
+    args["before"] = 0 if op.before is None else buffers.at(op.before)[0]
+    args["after"] = 0 if op.after is None else buffers.at(op.after)[0]
+    args["n_vectors"], args["taps"] = buffers.arrays[op.out].shape[1] // LANES, op.taps
     args["weight"], args["row_bytes"] = address(lowering.taps(op.weight, op.width, op.taps)), layer.strides[1]
     args["states"], args["state_bytes"] = address(layer), layer.strides[0]
     args["kept"], args["states_step"] = address(kept), address(states.record)

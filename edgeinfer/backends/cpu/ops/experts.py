@@ -27,7 +27,7 @@ def _kernels(choice: KernelChoice, place: int, op: Experts, target: KernelTarget
 
 
 def _calls(lowering: CpuLowering, op: Experts) -> list[Call]:
-    return lowering.mixing.experts(op)
+    return lowering.experts.experts(op)
 
 
 OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases"}))

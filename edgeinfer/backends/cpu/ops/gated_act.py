@@ -22,7 +22,7 @@ def _kernels(choice: KernelChoice, place: int, op: GatedAct, target: KernelTarge
 
 def _calls(lowering: CpuLowering, op: GatedAct) -> list[Call]:
     if op.threshold:
-        return [lowering.cutting.call(op, lowering.by_columns(op.out))]
+        return [lowering.thresholds.call(op, lowering.by_columns(op.out))]
     return [lowering.columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)]
 
 

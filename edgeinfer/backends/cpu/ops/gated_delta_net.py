@@ -22,19 +22,21 @@ TILES = "by tiles of states"
 
 
 def _arguments(lowering: CpuLowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    values, states = lowering.values, lowering.states
+    buffers, states = lowering.buffers, lowering.states
     layer, kept = states.layers[op.state], states.kept[op.state]
     args = np.zeros(1, records.DELTA)
-    args["mixed"], args["stride"] = values.at(op.mixed)
-    args["decay"], args["decay_stride"] = values.at(op.decay)
-    args["strength"] = values.at(op.strength)[0]
-    args["out"], args["out_stride"] = values.at(op.out)
+    args["mixed"], args["stride"] = buffers.at(op.mixed)
+    args["decay"], args["decay_stride"] = buffers.at(op.decay)
+    args["strength"] = buffers.at(op.strength)[0]
+    args["out"], args["out_stride"] = buffers.at(op.out)
     args["mixed_width"], args["width"] = op.mixed_width, op.head_width
     args["key_heads"], args["value_heads"], args["grouped"] = op.key_heads, op.value_heads, op.grouped
-    args["rate"], args["shift"] = (address(values.vector(each, padded(op.value_heads))) for each in (op.rate, op.shift))
+    args["rate"], args["shift"] = (
+        address(buffers.vector(each, padded(op.value_heads))) for each in (op.rate, op.shift)
+    )
     args["states"], args["state_bytes"] = address(layer), layer.strides[0]
     args["kept"], args["kept_stride"] = address(kept), kept.strides[0]
-    args["states_step"], args["count"] = address(states.record), values.count(op.mixed)
+    args["states_step"], args["count"] = address(states.record), buffers.count(op.mixed)
     args["scale"] = op.head_width**-0.5
     return args
 

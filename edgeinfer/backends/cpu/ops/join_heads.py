@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: CpuLowering, op: JoinHeads) -> list[Call]:
-    values = lowering.values
+    buffers = lowering.buffers
     args = np.zeros(1, records.JOIN_HEADS)
-    args["heads"], args["count"] = op.heads, values.count(op.out)
+    args["heads"], args["count"] = op.heads, buffers.count(op.out)
     for part, name, width in (("first", op.first, op.first_width), ("second", op.second, op.second_width)):
-        args[part], args[f"{part}_stride"] = values.at(name)
+        args[part], args[f"{part}_stride"] = buffers.at(name)
         args[f"{part}_width"], args[f"{part}_head_stride"] = width, _head_bytes(lowering, name, width)
     if op.shared:
         args["second_head_stride"] = 0
-    args["out"], args["out_stride"] = values.at(op.out)
+    args["out"], args["out_stride"] = buffers.at(op.out)
     args["out_head_stride"] = _head_bytes(lowering, op.out, op.width)
     return [Call(catalogue.JOIN_HEADS, args, op.reads, op.writes, lowering.by_tokens(op.out))]
 
 
 def _head_bytes(lowering: CpuLowering, name: str, width: int) -> int:
     """Bytes between two heads of a buffer."""
-    heads = lowering.values.heads.get(name)
+    heads = lowering.buffers.heads.get(name)
     return 4 * (width if heads is None else heads.padded)
 
 

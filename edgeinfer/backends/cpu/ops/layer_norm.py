@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: CpuLowering, op: LayerNorm) -> list[Call]:
-    values, length = lowering.values, padded(op.width)
+    buffers, length = lowering.buffers, padded(op.width)
     args = np.zeros(1, records.LAYER_NORM)
-    args["source"], args["source_stride"] = values.at(op.source)
-    args["out"], args["out_stride"] = values.at(op.out)
-    args["weight"] = address(values.constant(1.0, length) if op.weight is None else values.vector(op.weight, length))
-    args["bias"] = address(values.constant(0.0, length) if op.bias is None else values.vector(op.bias, length))
+    args["source"], args["source_stride"] = buffers.at(op.source)
+    args["out"], args["out_stride"] = buffers.at(op.out)
+    args["weight"] = address(buffers.constant(1.0, length) if op.weight is None else buffers.vector(op.weight, length))
+    args["bias"] = address(buffers.constant(0.0, length) if op.bias is None else buffers.vector(op.bias, length))
     args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
-    args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
+    args["count"], args["width"], args["epsilon"] = buffers.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)
     return [Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
 

@@ -25,7 +25,7 @@ def _kernels(choice: KernelChoice, place: int, op: MatMul, target: KernelTarget)
 
 
 def _calls(lowering: CpuLowering, op: MatMul) -> list[Call]:
-    return lowering.products.product(op)
+    return lowering.matmul.product(op)
 
 
 OP = CpuOp(_kernels, _calls, frozenset({"bias", "accumulate"}))

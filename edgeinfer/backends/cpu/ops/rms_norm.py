@@ -25,16 +25,16 @@ def _kernels(choice: KernelChoice, place: int, op: RMSNorm, target: KernelTarget
 
 
 def _calls(lowering: CpuLowering, op: RMSNorm) -> list[Call]:
-    values = lowering.values
-    heads = values.heads.get(op.source)
+    buffers = lowering.buffers
+    heads = buffers.heads.get(op.source)
     is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
     group = padded(op.width) if heads is None else heads.padded * (heads.count if is_whole else 1)
     args = np.zeros(1, records.RMS_NORM)
-    args["source"], args["source_stride"] = values.at(op.source)
-    args["out"], args["out_stride"] = values.at(op.out)
-    args["weight"] = address(values.norm_vector(op.weight, op.width, group, heads))
+    args["source"], args["source_stride"] = buffers.at(op.source)
+    args["out"], args["out_stride"] = buffers.at(op.out)
+    args["weight"] = address(buffers.norm_vector(op.weight, op.width, group, heads))
     args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
-    args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
+    args["count"], args["width"], args["epsilon"] = buffers.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)
     return [Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
 

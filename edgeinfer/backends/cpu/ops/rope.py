@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: CpuLowering, op: Rope) -> list[Call]:
-    return [lowering.attending.rope(op)]
+    return [lowering.attention.rope(op)]
 
 
 OP = CpuOp(lambda *_: [catalogue.ROPE], _calls, frozenset({"sections"}))

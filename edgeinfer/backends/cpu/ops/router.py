@@ -16,7 +16,7 @@ FIELDS = frozenset({"scoring", "normalised", "scale", "bias", "groups", "active_
 
 
 def _calls(lowering: CpuLowering, op: Router) -> list[Call]:
-    return [lowering.mixing.route(op)]
+    return [lowering.experts.route(op)]
 
 
 OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, FIELDS)

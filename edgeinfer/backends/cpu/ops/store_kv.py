@@ -21,7 +21,7 @@ def _kernels(choice: KernelChoice, place: int, op: StoreKV, target: KernelTarget
 
 
 def _calls(lowering: CpuLowering, op: StoreKV) -> list[Call]:
-    return [lowering.attending.store(op, lowering.products.alone)]
+    return [lowering.attention.store(op, lowering.matmul.alone)]
 
 
 OP = CpuOp(_kernels, _calls)

@@ -25,10 +25,10 @@ def _kernels(choice: KernelChoice, place: int, op: TakeOutputs, target: KernelTa
 
 
 def _calls(lowering: CpuLowering, op: TakeOutputs) -> list[Call]:
-    values, step = lowering.values, lowering.step
+    buffers, step = lowering.buffers, lowering.step
     args = np.zeros(1, records.TAKE_OUTPUTS)
-    args["source"], args["out"] = address(values.buffers[op.source]), address(values.buffers[op.out])
-    args["stride"], args["n_vectors"] = values.at(op.out)[1], values.buffers[op.out].shape[1] // LANES
+    args["source"], args["out"] = address(buffers.arrays[op.source]), address(buffers.arrays[op.out])
+    args["stride"], args["n_vectors"] = buffers.at(op.out)[1], buffers.arrays[op.out].shape[1] // LANES
     args["outputs"], args["count"] = step.outputs_at, step.n_outputs_at
     taken, out = frozenset({op.source}), frozenset({op.out})
     return [Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, lowering.by_tokens(op.out), taken)]

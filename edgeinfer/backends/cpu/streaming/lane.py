@@ -314,24 +314,24 @@ class StreamedLane(CpuLane):
                 yield launch
                 continue
             assert self._mixtures is not None
-            for _ in self._mixtures.rounds(launch.mixture, self._lowering.mixing, self._values):
+            for _ in self._mixtures.rounds(launch.mixture, self._lowering.experts, self._buffers):
                 yield launch
 
     def _fed(self, feed: FeedArguments) -> Iterator[None]:
         """Have the active neurons of a layer, as many at a time as there is room for: run the rest of it each time."""
         assert self._neurons is not None
-        feeding, number = self._lowering.feeding, feed.number
-        neurons = feeding.listed()
-        self._neurons.count(number, neurons, feeding.n_tokens(feed), feeding.n_firing(feed))
+        sparse_ffn, number = self._lowering.sparse_ffn, feed.number
+        neurons = sparse_ffn.listed()
+        self._neurons.count(number, neurons, sparse_ffn.n_tokens(feed), sparse_ffn.n_firing(feed))
         for first, stop, places in turns(neurons, feed.layer.layout.n_blocks, self._neurons.room(number)):
-            feeding.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
+            sparse_ffn.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
             yield
 
     def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[StreamedCalls]:
         """Launches that each begin where another streamed bundle must be there, or experts, or neurons."""
         runs: list[tuple[int | None, int | None, FeedArguments | None, list[Call]]] = []
         for op, its_calls in calls:
-            mixture, feed = None, self._lowering.feeding.feed(its_calls)
+            mixture, feed = None, self._lowering.sparse_ffn.feed(its_calls)
             for call in its_calls:
                 streamed = None if call.bundle in self._pinned.numbers else call.bundle
                 is_new = not runs or (streamed is not None and streamed != runs[-1][0])

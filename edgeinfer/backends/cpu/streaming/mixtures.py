@@ -14,8 +14,8 @@ import numpy as np
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.contents import Contents
-from edgeinfer.backends.cpu.lowering.experts import Mixing
-from edgeinfer.backends.cpu.memory.buffers import Values
+from edgeinfer.backends.cpu.lowering.experts import MoeLowering
+from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
@@ -86,36 +86,36 @@ class Mixtures:
         """Have so much memory for experts, or what a token needs; between two passes."""
         self._cache.resize(n_bytes, max(op.active for op in self.ops))
 
-    def rounds(self, layer: int, mixing: Mixing, values: Values) -> Iterator[None]:
+    def rounds(self, layer: int, lowering: MoeLowering, buffers: CpuBuffers) -> Iterator[None]:
         """Have the chosen experts of a layer, as many at a time as there is room for: run the products of each round.
 
         Rounds are in order of experts, as a token's experts are added up. Raises what reading raised.
         """
         op = self.ops[layer]
-        chosen, tables = mixing.chosen(op), [mixing.tables[matrices] for matrices in (op.gate, op.up, op.down)]
+        chosen, tables = lowering.chosen(op), [lowering.tables[matrices] for matrices in (op.gate, op.up, op.down)]
         most = self._cache.most_at_once
         for start in range(0, len(chosen), most):
             some = chosen[start : start + most]
             self._cache.ask(layer, some)
             if start + most >= len(chosen):
-                self._guess(layer, values)
+                self._guess(layer, buffers)
             addresses = self._cache.wait(layer, some)
             for table, offsets in zip(tables, self._offsets[layer], strict=True):
                 table[some] = addresses + offsets[some]
             if len(chosen) > most:
-                mixing.confine(some)
+                lowering.confine(some)
             yield
 
-    def _guess(self, layer: int, values: Values) -> None:
+    def _guess(self, layer: int, buffers: CpuBuffers) -> None:
         """Ask for the experts that the next mixtures will probably choose."""
         if not self._cache.guesses:
             return
         likely: list[tuple[int, int]] = []
         for ahead in range(layer + 1, min(layer + 1 + AHEAD, len(self._routings))):
             routing = self._routings[ahead]
-            if routing is None or values.n_rows(routing.state) > FEW_TOKENS:
+            if routing is None or buffers.n_rows(routing.state) > FEW_TOKENS:
                 break
-            likely += [(ahead, number) for number in routing.likely(values.value(routing.state))]
+            likely += [(ahead, number) for number in routing.likely(buffers.value(routing.state))]
         self._cache.guess(likely)
 
     def close(self) -> None:

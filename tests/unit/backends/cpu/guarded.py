@@ -23,7 +23,7 @@ from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.layout import pages
 from edgeinfer.backends.cpu.lowering import model as lowering
-from edgeinfer.backends.cpu.memory import buffers as values_module
+from edgeinfer.backends.cpu.memory import buffers as buffers_module
 from edgeinfer.backends.cpu.memory import packing as packing_module
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.graph.step import Step
@@ -110,7 +110,7 @@ def guards(at_end: bool) -> Iterator[None]:
     modules = (
         lowering,
         pages,
-        values_module,
+        buffers_module,
         packing_calls,
         kernel_calls,
         attention_calls,
