@@ -32,7 +32,7 @@ from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming import lane as streamed
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.engine.measure.idle import idle_share
-from edgeinfer.engine.offload.residency import known_disk, residency_of
+from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.errors import BadBundle
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.fingerprint import fingerprint
@@ -110,7 +110,7 @@ def opened(model: Model, bundles: Path | None, share: float, policy: Policy | No
     limits = Limits(PAGES * 64, PAGES, max_tokens=64)
     if bundles is not None and policy is not None:
         contents, identity = contents_of(model.spec, model.file.tensors), fingerprint(model.file)
-        found = residency_of(
+        found = placement_of(
             sizes_of(contents), model.spec, int(share * contents.data_bytes), known_disk(), model.spec.name
         )
         held = sum(contents.bundles[number].padded_bytes for number in found.pinned)

@@ -25,7 +25,7 @@ from edgeinfer.app.machine_profile import measured_profile
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.multi.choosing import choose
 from edgeinfer.engine.multi.opening import FORMATS
-from edgeinfer.engine.offload.residency import Holding, planned_weights
+from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
 from edgeinfer.engine.probing.combination import alone_profiles, combined_profile
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.models.gguf import GGUFFile
@@ -104,13 +104,13 @@ def streamed(case: Case, profile: Profile) -> Predictor:
     with GGUFFile.open(case.path) as file:
         spec = spec_of(file.metadata, file.tensors, CONTEXT)
         kept, limits = planned_weights(
-            spec, file, case.name, limits_for(CONTEXT), Holding(case.ram_bytes), profile.disk
+            spec, file, case.name, limits_for(CONTEXT), WeightBudget(case.ram_bytes), profile.disk
         )
     if kept is None:
         return Predictor(profile, work)
     disk = profile.disk
     print(
-        f"{case.name}: {kept.flash_bytes / 1e6:.1f} MB a pass, {kept.residency.n_readers} reads at a time, "
+        f"{case.name}: {kept.flash_bytes / 1e6:.1f} MB a pass, {kept.placement.n_readers} reads at a time, "
         f"{kept.flash_bytes / kept.streamed.seconds(disk) / 1e9:.2f} GB/s by the profile"
     )
     most = limits.max_tokens

@@ -38,15 +38,15 @@ from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of
-from edgeinfer.engine.offload.residency import known_disk, residency_of
+from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.residency import USUAL
 from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.weight_placement import USUAL
 from edgeinfer.steps import no_progress
 
 CONTEXT, PROMPT_TOKENS = 512, 64
@@ -141,7 +141,7 @@ def stored(
         orders = orders_of(model, held_in) if is_ordered else None
         pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, orders)
     budget = int(share * pass_bytes(model))
-    found = residency_of(sizes_of(held_in), model.spec, budget, disk, "it", firing)
+    found = placement_of(sizes_of(held_in), model.spec, budget, disk, "it", firing)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes

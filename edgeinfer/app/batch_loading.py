@@ -113,7 +113,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
 
 def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
-    from edgeinfer.engine.offload.residency import Holding, room_for
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
     from edgeinfer.engine.run.limits import context_of, limits_for, weights_bytes
     from edgeinfer.models.load import open_model
 
@@ -127,8 +127,8 @@ def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
 
             def streams(n_sessions: int) -> bool:
                 limits = limits_for(length, n_sessions, load.kv, model.spec)
-                holding = Holding(ram_bytes, n_sequences=n_sessions)
-                return room_for(model.spec, model.file, limits, holding).budget_bytes is not None
+                holding = WeightBudget(ram_bytes, n_sequences=n_sessions)
+                return fit_weights(model.spec, model.file, limits, holding).budget_bytes is not None
 
             if streams(1):
                 return parallel

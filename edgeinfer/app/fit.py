@@ -111,13 +111,13 @@ def require_room_beside(path: Path, settings: Settings) -> None:
 def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
     """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
     from edgeinfer.engine.offload.bundle_room import require_room_after_download
-    from edgeinfer.engine.offload.residency import Holding, known_disk, planned_weights, told
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, known_disk, planned_weights, streaming_text
     from edgeinfer.engine.run.limits import limits_for, memory_for_model
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None
-    kept, _ = planned_weights(spec, header, name, limits_for(n_context, spec=spec), Holding(), disk, available)
+    kept, _ = planned_weights(spec, header, name, limits_for(n_context, spec=spec), WeightBudget(), disk, available)
     if kept is None:
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)
-    return f"{name} does not fit in memory as a whole: {told(kept, disk)}"
+    return f"{name} does not fit in memory as a whole: {streaming_text(kept, disk)}"

@@ -107,8 +107,8 @@ def _kept(kept: StreamedModel | None) -> dict[str, Value]:
         "pinned_bytes": None if kept is None else kept.pinned_bytes,
         "window_bytes": None if kept is None else kept.window_bytes,
         "cache_bytes": None if kept is None else kept.cache_bytes,
-        "n_readers": None if kept is None else kept.residency.n_readers,
-        "neuron_bytes": None if kept is None else kept.residency.neuron_bytes,
+        "n_readers": None if kept is None else kept.placement.n_readers,
+        "neuron_bytes": None if kept is None else kept.placement.neuron_bytes,
         "by_neurons": None if kept is None else kept.by_neurons,
         "why_layout": None if kept is None or not kept.why else kept.why,
     }

@@ -59,12 +59,12 @@ def _kept_line(kept: StreamedModel) -> str:
         experts = f"a cache of {size_text(kept.cache_bytes)} for experts"
         through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
     if kept.by_neurons:
-        room = f"room for {size_text(kept.residency.neuron_bytes)} of single neurons"
+        room = f"room for {size_text(kept.placement.neuron_bytes)} of single neurons"
         through = f"{through} and {room}" if kept.window_bytes else f"into {room}"
     why = f"\nlayers    {kept.why}" if kept.why else ""
     return (
         f"streams   {size_text(kept.pinned_bytes)} of weights stay in memory, {size_text(kept.flash_bytes)} are "
-        f"read from disk in every pass, {through}, {counted(kept.residency.n_readers, 'read')} at a time{why}"
+        f"read from disk in every pass, {through}, {counted(kept.placement.n_readers, 'read')} at a time{why}"
     )
 
 

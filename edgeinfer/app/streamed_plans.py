@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool:
     """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
-    from edgeinfer.engine.offload.residency import Holding, room_for
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
     from edgeinfer.engine.run.limits import context_of, limits_for
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.load import spec_of
@@ -34,7 +34,7 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool
     n_context = context_of(spec.n_context_trained, settings.load.n_context)
     limits = limits_for(n_context, kv=settings.load.kv, spec=spec)
     try:
-        return room_for(spec, file, limits, Holding(asked.ram_bytes)).budget_bytes is None
+        return fit_weights(spec, file, limits, WeightBudget(asked.ram_bytes)).budget_bytes is None
     except DoesNotFit:
         return False
 
@@ -46,7 +46,7 @@ def held_here(
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
-    from edgeinfer.engine.offload.residency import CPU, Holding, firing_seen, known_disk, planned_weights
+    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, firing_seen, known_disk, planned_weights
     from edgeinfer.engine.run.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
@@ -54,7 +54,7 @@ def held_here(
     device = settings.load.device
     if device in (CPU, "auto"):
         limits = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec)
-        holding, firing = Holding(asked.ram_bytes), firing_seen(spec, fingerprint(file))
+        holding, firing = WeightBudget(asked.ram_bytes), firing_seen(spec, fingerprint(file))
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
         if kept is not None:
@@ -75,14 +75,14 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
     Raises DoesNotFit, UnknownKey.
     """
     from edgeinfer.app.planning import plan_model, plan_streamed
-    from edgeinfer.engine.offload.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
     from edgeinfer.engine.run.limits import limits_for
     from edgeinfer.models.fingerprint import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv, facts.spec)
-        holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
+        holding, available = WeightBudget(wanted.ram_bytes), profile.cpu.memory_bytes
         firing = firing_seen(facts.spec, fingerprint(file))
         kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)
         if kept is not None:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
 
 
 def row_order(weight: Weight) -> NDArray[np.int64] | None:
     """Indices, from a weight's first row on, of its rows in op order: int64[n_rows]; None where that is the file's."""
-    if isinstance(weight.order, Unpair):
+    if isinstance(weight.order, RopePermutation):
         return unpair_order(weight.order, weight.n_rows)
     if weight.order is None:
         return None
@@ -28,7 +28,7 @@ def row_order(weight: Weight) -> NDArray[np.int64] | None:
     return order
 
 
-def unpair_order(unpair: Unpair, n_rows: int) -> NDArray[np.int64]:
+def unpair_order(unpair: RopePermutation, n_rows: int) -> NDArray[np.int64]:
     """Row indices that put the even rows of each head's rotary part before the odd ones: int64[n_rows]."""
     rotary = np.arange(unpair.rotary_width).reshape(-1, 2).T.ravel()
     head = np.concatenate([rotary, np.arange(unpair.rotary_width, unpair.head_width)])

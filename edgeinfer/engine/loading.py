@@ -20,7 +20,7 @@ from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.offload.residency import Holding, room_for, stored
+from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
 from edgeinfer.engine.opening import approximate_on, open_evaluator
 from edgeinfer.engine.probing.racing.afterwards import Comparison
 from edgeinfer.engine.probing.racing.choices import Choices
@@ -140,10 +140,10 @@ def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str,
     return replace(options, ram_bytes=ram_bytes), () if share is None else (f"weights may take {share}",)
 
 
-def _holding(options: LoadOptions) -> Holding:
+def _holding(options: LoadOptions) -> WeightBudget:
     """How weights may be kept in memory."""
     assert not isinstance(options.ram_bytes, str)
-    return Holding(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
+    return WeightBudget(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
 
 
 def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -180,7 +180,7 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
         return False
     n_context = context_of(subject.spec.n_context_trained, options.n_context)
     limits = limits_for(n_context, options.n_sessions, options.kv, subject.spec)
-    return room_for(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
+    return fit_weights(subject.spec, subject.gguf, limits, _holding(options)).budget_bytes is not None
 
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
@@ -229,7 +229,7 @@ def _held(
     assert subject.spec is not None
     arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
-        found, notices = stored(*arguments, replace(holding, beside_bytes=beside), progress)
+        found, notices = place_and_pack(*arguments, replace(holding, beside_bytes=beside), progress)
         taken = beside + subject.memory_need(options.device, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
             return found, options, notices
@@ -238,7 +238,7 @@ def _held(
         if not beside:
             raise
         reason = str(refusal)
-        found, notices = stored(*arguments, holding, progress)
+        found, notices = place_and_pack(*arguments, holding, progress)
     texts, path = split_sources(options.draft_from)
     assert path is not None
     notices += (f"nothing is drafted by {path.name}, which takes {size_text(beside)} beside {name}: {reason}",)

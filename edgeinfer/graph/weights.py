@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Unpair:
+class RopePermutation:
     """Row order of a projection whose rotary pairs are neighbours: even rows of each head first, then odd ones.
 
     Only the first `rotary_width` rows of each `head_width` rows move. With it every `Rope` is half-split ("NeoX").
@@ -36,7 +36,7 @@ class Weight:
     start: int
     stop: int
     columns: int
-    order: Unpair | Every | None = None
+    order: RopePermutation | Every | None = None
 
     @property
     def n_rows(self) -> int:

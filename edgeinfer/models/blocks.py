@@ -32,7 +32,7 @@ from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.graph.state import PagedKV
-from edgeinfer.graph.weights import Every, Unpair, Weight
+from edgeinfer.graph.weights import Every, RopePermutation, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
@@ -247,7 +247,7 @@ def _project_heads(
 ) -> dict[str, str]:
     """Query, key and value projections, from a tensor each or from the row ranges of one; the buffer of each."""
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
-    unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
+    unpair = RopePermutation(sizes.head_width, sizes.rotary_width) if paired else None
     heights = {"query": sizes.query_width, "key": sizes.key_width, "value": sizes.values_width}
     taken = {**heights, "query": sizes.query_width + (sizes.attended_width if gated else 0)}
     fused = f"{prefix}attn_qkv.weight" in hp.tensors
@@ -258,7 +258,7 @@ def _project_heads(
         tensor = f"{prefix}attn_qkv" if fused else own
         total = sum(taken.values()) if fused else taken[out]
         rows = (start, start + height)
-        order: Unpair | Every | None = None if out == "value" else unpair
+        order: RopePermutation | Every | None = None if out == "value" else unpair
         if gated and out == "query":
             rows = (0, taken[out] - sizes.value_width)
             order = Every(sizes.head_width, sizes.head_width + sizes.value_width)

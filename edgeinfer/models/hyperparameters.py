@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.weights import Every, Unpair, Weight
+from edgeinfer.graph.weights import Every, RopePermutation, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
 
 COUNT_MAX = 1 << 31
@@ -98,7 +98,7 @@ class Hyperparameters:
         name: str,
         shape: tuple[int, int],
         rows: tuple[int, int] | None = None,
-        order: Unpair | Every | None = None,
+        order: RopePermutation | Every | None = None,
     ) -> Weight:
         """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF when it is missing or not `shape`."""
         self._check(name, shape)
@@ -139,7 +139,7 @@ class Hyperparameters:
         return Weight(name, 0, 1, length)
 
     def vector(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None
     ) -> Weight:
         """Elements `start:stop` (None: all) of the 1-D tensor `name`. Raises BadGGUF as `matrix` does."""
         self._check(name, (length,))
@@ -152,7 +152,7 @@ class Hyperparameters:
         return Weight(name, 0, shape[0] * shape[1], 1)
 
     def bias(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None
     ) -> Weight | None:
         """Like `vector`, or None when the file has no such tensor."""
         return self.vector(name, length, rows, order) if name in self.tensors else None

@@ -14,7 +14,7 @@ from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.offload.residency import place_of
+from edgeinfer.engine.offload.weight_placement import place_of
 from edgeinfer.errors import BadBundle, BadSetting, DeviceUnavailable, UnsupportedModel
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model

@@ -17,8 +17,8 @@ from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load, load_with
-from edgeinfer.engine.offload import residency
-from edgeinfer.engine.offload.residency import SMALLER_PASSES
+from edgeinfer.engine.offload import weight_placement
+from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.load_options import LoadOptions
@@ -232,7 +232,7 @@ def test_fewer_answers_at_a_time_rather_than_weights_from_disk(
         two = memory_need("cpu", model.spec, model.file.tensors, limits).total_bytes
     settings = load_settings({"device": "cpu", "ctx": 128})
     assert beside_all_weights(settings, tiny_model, 8) == 8
-    monkeypatch.setattr(residency, "memory_for_model", lambda: int((two + 4096) / (1 - RESERVE_SHARE)))
+    monkeypatch.setattr(weight_placement, "memory_for_model", lambda: int((two + 4096) / (1 - RESERVE_SHARE)))
     assert beside_all_weights(settings, tiny_model, 8) == 2
     streamed = load_settings({"device": "cpu", "ctx": 128, "ram": "300kB"})
     assert beside_all_weights(streamed, tiny_model, 8) == 8  # weights are read anyway, once for all of them

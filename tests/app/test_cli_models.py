@@ -20,7 +20,7 @@ from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
 from edgeinfer.children import command
-from edgeinfer.engine.offload.residency import SMALLER_PASSES
+from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.file_types import FILE_TYPES
@@ -96,7 +96,7 @@ def test_a_model_that_can_stream_is_fetched_with_a_note(
         header = Header(3, file.metadata, file.tensors, 32, 0)
         for module in (
             "edgeinfer.scheduling.machine.topology.available_bytes",
-            "edgeinfer.engine.offload.residency.memory_for_model",
+            "edgeinfer.engine.offload.weight_placement.memory_for_model",
         ):
             monkeypatch.setattr(module, lambda: int((whole.total_bytes - 40_000) / (1 - RESERVE_SHARE)))
         terminal_face.approve_fit(header, 10**6)
@@ -104,7 +104,7 @@ def test_a_model_that_can_stream_is_fetched_with_a_note(
         assert "tiny does not fit in memory as a whole" in said
         assert "are read from disk for every token; edgeinfer probe measures how fast that is" in said
         disk = Disk({1: Curve.level(1.0)})
-        monkeypatch.setattr("edgeinfer.engine.offload.residency.known_disk", lambda: disk)
+        monkeypatch.setattr("edgeinfer.engine.offload.weight_placement.known_disk", lambda: disk)
         with pytest.raises(DoesNotFit, match=r"s at 1e-09 GB/s; a smaller model .*--force"):
             terminal_face.approve_fit(header, 10**6)
 

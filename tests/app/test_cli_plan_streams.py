@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
-from edgeinfer.engine.offload import residency
-from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.offload import weight_placement
+from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
@@ -55,10 +55,10 @@ def planned(*arguments: str) -> dict[str, dict[str, object]]:
 def test_the_plan_is_what_run_would_keep(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(1e6)
     found = planned("-m", str(tiny), "--ctx", "256", "--ram", str(RAM))["predicted"]
-    monkeypatch.setattr(residency, "_have_bundle_file", lambda *arguments: None)
+    monkeypatch.setattr(weight_placement, "_have_bundle_file", lambda *arguments: None)
     with GGUFFile.open(tiny) as file:
         spec = spec_of(file.metadata, file.tensors, 256)
-        limits, (notice,) = stored(spec, file, "tiny", "0", limits_for(256), Holding(RAM))
+        limits, (notice,) = place_and_pack(spec, file, "tiny", "0", limits_for(256), WeightBudget(RAM))
         need = memory_need("cpu", spec, file.tensors, limits)
     place = limits.stored
     assert place is not None
@@ -94,10 +94,10 @@ def test_a_pass_takes_as_long_as_the_disk_or_the_cores(tiny: Path) -> None:
 def test_too_little_memory_for_weights_is_a_plan_too(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(1e6)
     with GGUFFile.open(tiny) as file:
-        limits = replace(limits_for(256), max_tokens=min(residency.SMALLER_PASSES))
+        limits = replace(limits_for(256), max_tokens=min(weight_placement.SMALLER_PASSES))
         need = memory_need("cpu", spec_of(file.metadata, file.tensors, 256), file.tensors, limits)
     available = int((need.total_bytes - 40_000) / (1 - RESERVE_SHARE))
-    monkeypatch.setattr(residency, "memory_for_model", lambda: available)
+    monkeypatch.setattr(weight_placement, "memory_for_model", lambda: available)
     found = planned("-m", str(tiny), "--ctx", "256")
     assert found["predicted"]["bound_by"] == "disk"
     assert found["predicted"]["ram_bytes"] <= available

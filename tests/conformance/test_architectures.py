@@ -20,7 +20,7 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.weights import Unpair
+from edgeinfer.graph.weights import RopePermutation
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
 from edgeinfer.models.load import open_model
 
@@ -92,7 +92,7 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
         shape = tensors[weight.tensor].shape
         assert 0 <= weight.start < weight.stop <= math.prod(shape) // weight.columns
         assert weight.columns == (1 if weight in vectors else shape[-1])
-        if isinstance(weight.order, Unpair):
+        if isinstance(weight.order, RopePermutation):
             assert weight.n_rows % weight.order.head_width == 0
             assert weight.order.rotary_width <= weight.order.head_width
         elif weight.order is not None:

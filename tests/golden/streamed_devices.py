@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.bundles.orders import runs_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of
-from edgeinfer.engine.offload.residency import residency_of
+from edgeinfer.engine.offload.weight_placement import placement_of
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
@@ -63,7 +63,7 @@ class Streamer:
         budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
         layers = runs_of(held_in)
         budget += (least_bytes(layers) + reading_bytes(layers, SMALL_READERS)) if layers else 0
-        found = residency_of(sizes_of(held_in), spec, budget, None, "it")
+        found = placement_of(sizes_of(held_in), spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
         sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
         return OffloadedWeights(self.path, identity, found.pinned, *sizes, SMALL_READERS, GAP_BYTES)

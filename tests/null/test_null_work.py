@@ -16,7 +16,7 @@ from edgeinfer.app.planning import PlanRequest
 from edgeinfer.app.streamed_plans import planned_there
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
-from edgeinfer.engine.offload.residency import Holding, planned_weights
+from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit
@@ -153,7 +153,7 @@ def test_a_huge_model_that_streams_is_planned_from_its_header(huge: Model) -> No
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB: no weights were touched
     limits, slow = limits_for(8192), Disk({1: Curve.level(1e9)})
     with pytest.raises(DoesNotFit, match=r"s at .* GB/s; a smaller model .* more memory"):
-        planned_weights(huge.spec, huge.file, "405B", limits, Holding(64 * 10**9), slow, 10**11)
+        planned_weights(huge.spec, huge.file, "405B", limits, WeightBudget(64 * 10**9), slow, 10**11)
 
 
 def test_work_adds_up_over_steps() -> None:

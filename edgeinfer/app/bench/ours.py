@@ -17,7 +17,7 @@ from edgeinfer.app.bench.op_times import OpProfile
 from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens, answered
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.limits import limits_for
@@ -56,8 +56,8 @@ class SequencePasses:
         )
         try:
             if opening.ram_bytes is not None and subject.spec is not None:
-                name, holding = Path(opening.model).stem, Holding(opening.ram_bytes)
-                limits, _ = stored(subject.spec, subject.gguf, name, fingerprint(subject.gguf), limits, holding)
+                name, holding = Path(opening.model).stem, WeightBudget(opening.ram_bytes)
+                limits, _ = place_and_pack(subject.spec, subject.gguf, name, fingerprint(subject.gguf), limits, holding)
             self._executor = open_evaluator(subject, limits, options, load)
         except BaseException:
             self._file.close()

@@ -167,17 +167,17 @@ def _predicted(
 ) -> Forecast:
     """With what stays in memory, and rates where the machine is known. Raises DoesNotFit."""
     from edgeinfer.app.planning import PlanRequest, plan_model, plan_streamed
-    from edgeinfer.engine.offload.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
     from edgeinfer.engine.run.limits import limits_for, memory_need
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.offload.firing import Firing
-    from edgeinfer.scheduling.offload.residency import USUAL
+    from edgeinfer.scheduling.offload.weight_placement import USUAL
 
     disk = None if profile is None else profile.disk
     firing: Firing = USUAL if fingerprint is None else firing_seen(spec, fingerprint)
     name = file.metadata.text("general.name", "the model")
     limits = limits_for(found.n_context, kv=kv, spec=spec)
-    kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, found.available_bytes, firing)
+    kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, found.available_bytes, firing)
     need = memory_need("cpu", spec, file.tensors, limits)
     if kept is None:
         require_fit(need, found.available_bytes)

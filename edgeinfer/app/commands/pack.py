@@ -59,7 +59,7 @@ def pack(
     """
     from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.engine.offload.residency import cpu_offload, place_of
+    from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
@@ -90,7 +90,7 @@ def pack(
 
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
-    from edgeinfer.engine.offload.residency import cpu_offload
+    from edgeinfer.engine.offload.weight_placement import cpu_offload
     from edgeinfer.models.download.space import size_text
     from edgeinfer.offload.places import SUFFIX, remove_bundles
 

@@ -18,7 +18,7 @@ from edgeinfer.scheduling.placement.step_time import step_time
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.multi.timeline import StepTimeline
-    from edgeinfer.engine.offload.residency import StageBytes
+    from edgeinfer.engine.offload.weight_placement import StageBytes
     from edgeinfer.engine.run.observed import StageSeconds
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.scheduling.cost.work import ModelWork

@@ -17,7 +17,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
 
 
@@ -117,7 +117,7 @@ def _shares(op: MatMul, parts: Iterable[RowRange], host: str) -> tuple[_Share, .
         key = part.device, part.held == "streamed" and part.device != host
         n_rows[key] = n_rows.get(key, 0) + part.n_rows
     order = op.weight.order
-    unit = 1 if order is None else order.head_width if isinstance(order, Unpair) else op.weight.n_rows
+    unit = 1 if order is None else order.head_width if isinstance(order, RopePermutation) else op.weight.n_rows
     found: list[_Share] = []
     first = wanted = 0
     total = op.weight.n_rows

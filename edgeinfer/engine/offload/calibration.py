@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.offload.neuron_order import order_of, stretches
-from edgeinfer.engine.offload.residency import Holding, cpu_offload, stored
+from edgeinfer.engine.offload.weight_placement import WeightBudget, cpu_offload, place_and_pack
 from edgeinfer.engine.requests.texts import check_vocabulary, own_texts
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import PAGE, Int32s
@@ -67,7 +67,9 @@ def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes
             "makes some), or its weights are of a format whose neurons cannot be told apart"
         )
     tokens, limits = _tokens(model, text), firing_limits(model.spec.n_context_trained)
-    held = stored(model.spec, model.file, name, fingerprint(model.file), limits, Holding(ram_bytes), progress)[0]
+    held = place_and_pack(
+        model.spec, model.file, name, fingerprint(model.file), limits, WeightBudget(ram_bytes), progress
+    )[0]
     fired = offload.watch_firing(model, held, tokens, progress)
     orders, reads, n_learnt = [], np.zeros(2), len(tokens) - len(tokens) // UNSEEN
     for done, table in enumerate(fired, 1):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from edgeinfer.offload.weights import Streaming, WeightReads
 from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
-from edgeinfer.scheduling.offload.residency import WeightPiece, pinned_loads
+from edgeinfer.scheduling.offload.weight_placement import WeightPiece, pinned_loads
 
 LOOK_S = 1.0
 """Between two looks at what is available: reading that takes some tenths of a millisecond."""

@@ -1,8 +1,8 @@
 """What a model whose weights do not all stay in memory reads in every pass, and what passes take with it.
 
-In: pieces of a model and their `Residency`, the disk's rates, the seconds of a pass that has all its weights. Out: a
-`StreamedModel`, and passes that wait for the disk. Reading goes on while a pass computes and between passes, so a pass
-takes as long as the slower of the two. Knows nothing of files.
+In: pieces of a model and their `WeightPlacement`, the disk's rates, the seconds of a pass that has all its weights.
+Out: a `StreamedModel`, and passes that wait for the disk. Reading goes on while a pass computes and between passes, so
+a pass takes as long as the slower of the two. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from edgeinfer.graph.cost import share_read
 from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons, NeuronReads
-from edgeinfer.scheduling.offload.residency import USUAL, ExpertLoads, NeuronLoads, Residency, WeightPiece
 from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, USUAL_BYTE_S, read_times
+from edgeinfer.scheduling.offload.weight_placement import USUAL, ExpertLoads, NeuronLoads, WeightPiece, WeightPlacement
 from edgeinfer.scheduling.placement.step_time import PassTime
 
 
@@ -76,7 +76,7 @@ class StreamedModel:
     why           this layout, where the model could be read by neurons and whole
     """
 
-    residency: Residency
+    placement: WeightPlacement
     total_bytes: int
     pinned_bytes: int
     window_bytes: int
@@ -99,7 +99,7 @@ class StreamedModel:
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.residency.neuron_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.placement.neuron_bytes
 
     @property
     def flash_bytes(self) -> int:
@@ -107,9 +107,9 @@ class StreamedModel:
         return round(self.streamed.nbytes)
 
 
-def kept_of(
+def streamed_model(
     loads: Mapping[int, WeightPiece],
-    found: Residency,
+    found: WeightPlacement,
     experts: ExpertLoads | None = None,
     neurons: NeuronLoads | None = None,
     firing: Firing = USUAL,

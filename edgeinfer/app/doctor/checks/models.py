@@ -95,7 +95,7 @@ def _in_part(
     name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: ExaminedMachine
 ) -> ModelNeed:
     """What the cpu takes in smaller passes, and what it reads in every pass if that does not help."""
-    from edgeinfer.engine.offload.residency import CPU, Holding, planned_weights, told
+    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, planned_weights, streaming_text
     from edgeinfer.engine.run.limits import limits_for, memory_need
 
     disk, limits = (
@@ -103,10 +103,12 @@ def _in_part(
         limits_for(need.n_context, kv=kv, spec=spec),
     )
     try:
-        kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, machine.topology.available_bytes)
+        kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, machine.topology.available_bytes)
     except DoesNotFit:
         return ModelNeed(name, need)
-    return ModelNeed(name, memory_need(CPU, spec, file.tensors, limits), None if kept is None else told(kept, disk))
+    return ModelNeed(
+        name, memory_need(CPU, spec, file.tensors, limits), None if kept is None else streaming_text(kept, disk)
+    )
 
 
 def judge(facts: ModelNeeds) -> Sequence[Finding]:

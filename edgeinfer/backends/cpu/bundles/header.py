@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.errors import BadBundle
-from edgeinfer.offload.bundle import PAGE_BYTES
+from edgeinfer.offload.bundle import PAGE_BYTES, Key
 from edgeinfer.offload.places import pack_options
 
 WORDS = 1021
@@ -188,13 +188,18 @@ def _layer_line(layer: SparseLayer) -> str:
     return f"{layer.place} {layer.weights!r} {layer.layout!r}"
 
 
+def _key_line(key: Key) -> str:
+    """A weight as files have it since their first version, in which the permutation had another name."""
+    return repr(key).replace("RopePermutation(", "Unpair(")
+
+
 def _layout_digest(contents: Contents) -> bytes:
     """Changes with every size and place of matrices and bundles, and with the version of panels."""
     lines = [f"panels {LAYOUT_VERSION}", *(["an order of neurons"] if contents.layers else [])]
     numbers = {}
     for number, (key, matrix) in enumerate(contents.matrices.items()):
         numbers[key] = number
-        lines.append(f"{key!r} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
+        lines.append(f"{_key_line(key)} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
     for bundle in contents.bundles:
         parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
         run = "" if bundle.run is None else f" {bundle.run!r} {_layer_line(contents.layers[bundle.run.layer])}"

@@ -17,7 +17,7 @@ from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from edgeinfer.steps import no_progress
@@ -73,9 +73,9 @@ def values_of(packed: Blocks) -> NDArray[np.float64]:
     return values.reshape(len(values), -1)
 
 
-@pytest.mark.parametrize("order", [None, Unpair(8, 4)])
+@pytest.mark.parametrize("order", [None, RopePermutation(8, 4)])
 @pytest.mark.parametrize("key", KEYS)
-def test_initialisers_stand_for_the_values_of_the_file(tmp_path: Path, key: str, order: Unpair | None) -> None:
+def test_initialisers_stand_for_the_values_of_the_file(tmp_path: Path, key: str, order: RopePermutation | None) -> None:
     form = FORMATS.get(key)
     parts = [Weight(TENSOR, 8, 24, COLUMNS, order), Weight(TENSOR, 0, 8, COLUMNS)]
     with write_matrix(tmp_path / "a.gguf", key) as file:

@@ -28,7 +28,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import rms_norm
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
-from edgeinfer.graph.weights import Unpair
+from edgeinfer.graph.weights import RopePermutation
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import PAGES, Golden, Player, distance
@@ -94,9 +94,11 @@ def test_ranges_of_layers_agree_with_the_reference(device: OpenVinoDevice, model
 def test_rows_of_a_product(device: OpenVinoDevice, model: Model) -> None:
     """Rows in the order of their op, cut between heads."""
     product = next(
-        op for op in ops_of(model.spec, "blk.0") if isinstance(op, MatMul) and isinstance(op.weight.order, Unpair)
+        op
+        for op in ops_of(model.spec, "blk.0")
+        if isinstance(op, MatMul) and isinstance(op.weight.order, RopePermutation)
     )
-    assert isinstance(product.weight.order, Unpair)
+    assert isinstance(product.weight.order, RopePermutation)
     cut = replace(product, weight=replace(product.weight, start=product.weight.order.head_width))
     buffers = (Buffer(cut.source, cut.weight.columns), Buffer(cut.out, cut.weight.n_rows))
     fragment = part(replace(model.spec, buffers=buffers, kv=()), (cut,), (cut.source,), (cut.out,))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.fit import check_fits
-from edgeinfer.engine.offload import bundle_room, residency
+from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.bundle_room import require_room_after_download, require_room_for_bundles
-from edgeinfer.engine.offload.residency import Holding, stored
+from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit, PackFailed
 from edgeinfer.models.fingerprint import fingerprint
@@ -60,9 +60,9 @@ def test_a_disk_that_does_not_tell_stops_nobody(home: Path, monkeypatch: pytest.
 def test_nothing_is_begun_without_room(tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 100_000)
     with open_model(tiny_model, 256) as model:
-        told = model.spec, model.file, "tiny", fingerprint(model.file), limits_for(256), Holding(300_000)
+        told = model.spec, model.file, "tiny", fingerprint(model.file), limits_for(256), WeightBudget(300_000)
         with pytest.raises(PackFailed, match=r"needs .* 100\.0 kB are free"):
-            stored(*told)
+            place_and_pack(*told)
     assert not bundles_folder().exists()
 
 
@@ -72,7 +72,7 @@ def test_a_download_that_needs_a_bundle_file_is_judged_with_it(
     path = write_hollow_llama(tmp_path / "wide.gguf")
     size = path.stat().st_size
     monkeypatch.setattr(topology, "available_bytes", lambda: size // 2)
-    monkeypatch.setattr(residency, "memory_for_model", lambda: size // 2)
+    monkeypatch.setattr(weight_placement, "memory_for_model", lambda: size // 2)
     free(monkeypatch, size * 3)
     with GGUFFile.open(path) as file:
         assert "read from disk for every token" in (check_fits(file, size) or "")

@@ -10,8 +10,8 @@ from edgeinfer.app.fit import plan_for
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.offload import residency
-from edgeinfer.engine.offload.residency import Holding, planned_weights, room_for
+from edgeinfer.engine.offload import weight_placement
+from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, planned_weights
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.load import Model, open_model
@@ -35,7 +35,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _passes_of_one_size(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller passes would give states some of the room of buffers."""
-    monkeypatch.setattr(residency, "SMALLER_PASSES", ())
+    monkeypatch.setattr(weight_placement, "SMALLER_PASSES", ())
 
 
 def memory_of(need: MemoryNeed, n_states: int) -> int:
@@ -48,7 +48,7 @@ def memory_of(need: MemoryNeed, n_states: int) -> int:
 
 def have(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
     """Let the machine have so much memory."""
-    for module in (loading, residency):
+    for module in (loading, weight_placement):
         monkeypatch.setattr(module, "memory_for_model", lambda: n_bytes)
 
 
@@ -103,13 +103,13 @@ def test_weights_go_only_where_checkpoints_do_not_suffice(wide: Path) -> None:
         limits, need = counted("cpu", model)
         given = model.spec, model.file, limits
         for n_states in (7, 3, 2):
-            room = room_for(*given, Holding(), memory_of(need, n_states))
+            room = fit_weights(*given, WeightBudget(), memory_of(need, n_states))
             assert (room.budget_bytes, room.n_states) == (None, n_states)
-        assert room_for(*given, Holding(), memory_of(need, 8)).n_states == 0
-        streams = room_for(*given, Holding(n_sequences=4), memory_of(need, 8) - 20 * MB)
+        assert fit_weights(*given, WeightBudget(), memory_of(need, 8)).n_states == 0
+        streams = fit_weights(*given, WeightBudget(n_sequences=4), memory_of(need, 8) - 20 * MB)
         assert streams.n_states == 0
         assert streams.budget_bytes is not None
-        limited = room_for(*given, Holding(ram_bytes=100 * MB), memory_of(need, 8))
+        limited = fit_weights(*given, WeightBudget(ram_bytes=100 * MB), memory_of(need, 8))
         assert (limited.budget_bytes, limited.n_states) == (100 * MB, 0)
 
 
@@ -120,8 +120,8 @@ def test_a_hopeless_disk_names_the_sequences_that_leave_room_for_all_weights(wid
         available = memory_of(need, 8) - 130 * MB
         given = model.spec, model.file, "wide", limits
         with pytest.raises(DoesNotFit, match=r"GB/s.*; states of 3 sequences would leave room .* \(--parallel 3\)$"):
-            planned_weights(*given, Holding(n_sequences=4), slow, available)
-        kept, found = planned_weights(*given, Holding(n_sequences=3), slow, available)
+            planned_weights(*given, WeightBudget(n_sequences=4), slow, available)
+        kept, found = planned_weights(*given, WeightBudget(n_sequences=3), slow, available)
     assert (kept, found.n_states) == (None, 7)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.offload.residency import Holding, planned_weights
+from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
 from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.engine.speculation import second_model
 from edgeinfer.engine.speculation.second_model import draft_bytes
@@ -31,12 +31,12 @@ def test_it_takes_weights_cache_and_buffers(tiny_model: Path, tmp_path: Path) ->
 def test_it_is_counted_where_not_all_weights_stay(tmp_path: Path, home: Path, ram_bytes: int | None) -> None:
     with open_model(write_hollow_llama(tmp_path / "large.gguf"), 256) as model:
         given, available = (model.spec, model.file, "it", LIMITS), 900 * MB
-        alone, _ = planned_weights(*given, Holding(ram_bytes), None, available)
-        beside, _ = planned_weights(*given, Holding(ram_bytes, beside_bytes=100 * MB), None, available)
+        alone, _ = planned_weights(*given, WeightBudget(ram_bytes), None, available)
+        beside, _ = planned_weights(*given, WeightBudget(ram_bytes, beside_bytes=100 * MB), None, available)
         assert alone is not None
         assert beside is not None
         assert 95 * MB < alone.held_bytes - beside.held_bytes < 105 * MB
-        assert planned_weights(*given, Holding(None, beside_bytes=100 * MB), None, 2000 * MB)[0] is None
+        assert planned_weights(*given, WeightBudget(None, beside_bytes=100 * MB), None, 2000 * MB)[0] is None
 
 
 def test_it_is_left_out_where_the_limit_has_no_room(tiny_model: Path, home: Path) -> None:

@@ -10,8 +10,8 @@ from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.residency import ExpertLoads, Residency, WeightPiece, residency
-from edgeinfer.scheduling.offload.streaming import Streamed, beside_reading, kept_of
+from edgeinfer.scheduling.offload.streaming import Streamed, beside_reading, streamed_model
+from edgeinfer.scheduling.offload.weight_placement import ExpertLoads, WeightPiece, WeightPlacement, place_weights
 from edgeinfer.scheduling.placement.budgets import Budgets, Caching
 from edgeinfer.scheduling.placement.machine_plan import PlanningTask
 from edgeinfer.scheduling.placement.placement import all_on
@@ -33,7 +33,7 @@ def test_requests_take_what_a_disk_gives_at_their_size_and_number() -> None:
 
 def test_what_stays_and_what_is_read_are_all_there_is() -> None:
     loads = [WeightPiece(100), WeightPiece(200), WeightPiece(100, 0.5), WeightPiece(300)]
-    found = kept_of(dict(enumerate(loads)), Residency(frozenset({1}), 900, 4, 450.0))
+    found = streamed_model(dict(enumerate(loads)), WeightPlacement(frozenset({1}), 900, 4, 450.0))
     assert (found.total_bytes, found.pinned_bytes, found.held_bytes) == (700, 200, 1100)
     assert found.streamed.requests == {100: 1.5, 300: 1}
     assert found.flash_bytes == 450
@@ -42,7 +42,7 @@ def test_what_stays_and_what_is_read_are_all_there_is() -> None:
 
 def test_experts_are_read_as_far_as_they_are_wanted_and_not_held() -> None:
     experts = ExpertLoads(count=4 * 16, nbytes=1000, used=4 * 2, active=2)  # 4 layers of 16, of which a token has 2
-    found = kept_of({3: WeightPiece(500)}, Residency(frozenset({3}), 0, 4, 0.0, 16), experts)
+    found = streamed_model({3: WeightPiece(500)}, WeightPlacement(frozenset({3}), 0, 4, 0.0, 16), experts)
     assert (found.total_bytes, found.pinned_bytes, found.cache_bytes) == (64_500, 500, 16_000)
     assert found.held_bytes == 16_500
     assert found.streamed.nbytes == pytest.approx(8 * 0.75 * 1000)
@@ -71,7 +71,7 @@ def test_the_planner_reads_as_much_within_a_window_and_takes_as_long(share: floa
     profile = replace(machine(), disk=Disk({4: Curve.level(disk_bytes_s)}))
     loads = pieces(work, 8192)
     total = sum(load.nbytes for load in loads)
-    kept = kept_of(dict(enumerate(loads)), residency(loads, int(share * total), profile.disk, "it"))
+    kept = streamed_model(dict(enumerate(loads)), place_weights(loads, int(share * total), profile.disk, "it"))
     task = PlanningTask(profile, work, step, caching, Budgets(1e12, ram_weight_bytes=share * total))
     placed = plan(task)
     assert placed.usage.ram_weight_bytes <= share * total + 1

@@ -15,7 +15,7 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout.padding import PaddedHeads
 from edgeinfer.backends.cpu.layout.panels import panel_for
 from edgeinfer.backends.cpu.memory.packing import PackedWeights, row_order
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
@@ -93,7 +93,7 @@ def test_row_ranges(file: GGUFFile, library: KernelLibrary, name: str) -> None:
 def test_heads_are_padded_one_by_one_and_unpaired(file: GGUFFile, library: KernelLibrary, name: str) -> None:
     columns = columns_of(name)
     whole = weights.matrix(file, Weight(name, 0, ROWS, columns))
-    held = packed(file, library, Weight(name, 4, 76, columns, Unpair(24, 16)), PaddedHeads(3, 24)).reshape(
+    held = packed(file, library, Weight(name, 4, 76, columns, RopePermutation(24, 16)), PaddedHeads(3, 24)).reshape(
         3, 32, columns
     )
     for head in range(3):
@@ -166,6 +166,6 @@ def test_row_order() -> None:
 
 def test_unpaired_vectors(file: GGUFFile) -> None:
     whole = weights.vector(file, Weight("vector", 0, 24, 1))
-    turned = weights.vector(file, Weight("vector", 0, 24, 1, Unpair(12, 4)))
+    turned = weights.vector(file, Weight("vector", 0, 24, 1, RopePermutation(12, 4)))
     order = [0, 2, 1, 3, *range(4, 12)]
     assert turned.tolist() == whole[[*order, *[12 + row for row in order]]].tolist()

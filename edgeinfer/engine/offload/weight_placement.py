@@ -30,20 +30,20 @@ from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enoug
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
 from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.residency import (
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, streamed_model
+from edgeinfer.scheduling.offload.weight_placement import (
     USUAL,
     ExpertLoads,
     NeuronLoads,
-    Residency,
     WeightPiece,
+    WeightPlacement,
     least_for_neurons,
-    mixture_residency,
-    neuron_residency,
-    residency,
+    place_mixture,
+    place_neurons,
+    place_weights,
     room_for_staying,
 )
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
-from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, kept_of
 from edgeinfer.size_text import size_text
 from edgeinfer.steps import Progress, no_progress
 
@@ -57,7 +57,7 @@ STAYS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class WeightBudget:
     """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
 
     `beside_bytes` of that memory are for a second model, where not all weights stay. `n_sequences`: that a pass must
@@ -81,7 +81,7 @@ def cpu_offload() -> WeightOffload:
     return offload()
 
 
-class ResidencySubject(Protocol):
+class TensorTable(Protocol):
     """A file, or its header alone."""
 
     @property
@@ -89,7 +89,7 @@ class ResidencySubject(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WeightBudget:
+class WeightFit:
     """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`.
 
     `n_states`: as of `Limits`.
@@ -100,9 +100,9 @@ class WeightBudget:
     n_states: int
 
 
-def room_for(
-    spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int | None = None
-) -> WeightBudget:
+def fit_weights(
+    spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int | None = None
+) -> WeightFit:
     """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
 
     Before weights have to go, checkpoints of states do. `available` bytes on another machine (None: what there is
@@ -123,7 +123,7 @@ def room_for(
     return replace(room, budget_bytes=max(0, room.budget_bytes - holding.beside_bytes))
 
 
-def _room(spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int) -> WeightBudget:
+def _room(spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int) -> WeightFit:
     """The same with so many slots for states; a budget is not positive where there is no room for the rest."""
     budget = 0
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
@@ -131,14 +131,14 @@ def _room(spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Hold
         room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - PROGRAM_BYTES
         budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
         if need.weight_bytes <= budget:
-            return WeightBudget(None, max_tokens, limits.n_states)
+            return WeightFit(None, max_tokens, limits.n_states)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
             break
-    return WeightBudget(budget, max_tokens, limits.n_states)
+    return WeightFit(budget, max_tokens, limits.n_states)
 
 
 def chosen_layout(
-    spec: ModelSpec, file: ResidencySubject, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+    spec: ModelSpec, file: TensorTable, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
 ) -> StreamedModel:
     """What stays of a model in so much memory, and whether its layers are read by neurons: what takes less time.
 
@@ -147,11 +147,11 @@ def chosen_layout(
     sizes_of = cpu_offload().sizes
     sizes = sizes_of(spec, file.tensors, True)
     if sizes.neurons is None:
-        return kept_weights(sizes, spec, budget, disk, name)
+        return streamed_within(sizes, spec, budget, disk, name)
     ways, failure = list[StreamedModel](), None
     for each in (sizes, sizes_of(spec, file.tensors, False)):
         try:
-            ways.append(kept_weights(each, spec, budget, disk, name, firing))
+            ways.append(streamed_within(each, spec, budget, disk, name, firing))
         except DoesNotFit as reason:
             failure = failure or reason
     if failure is not None and not ways:
@@ -172,27 +172,27 @@ def _layout(kept: StreamedModel) -> str:
     return "by single neurons" if kept.by_neurons else "whole"
 
 
-def kept_weights(
+def streamed_within(
     sizes: BundleSizes, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
 ) -> StreamedModel:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
-    found = residency_of(sizes, spec, budget, disk, name, firing)
+    found = placement_of(sizes, spec, budget, disk, name, firing)
     loads = _expert_loads(sizes, spec), _neuron_loads(sizes)
-    return kept_of(_dense_loads(sizes), found, *loads, firing, disk)
+    return streamed_model(_dense_loads(sizes), found, *loads, firing, disk)
 
 
-def residency_of(
+def placement_of(
     sizes: BundleSizes, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
-) -> Residency:
+) -> WeightPlacement:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
     dense, experts = _dense_loads(sizes), _expert_loads(sizes, spec)
     numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(sizes)
     if experts is not None:
-        found = mixture_residency(loads, experts, budget_bytes, disk, what)
+        found = place_mixture(loads, experts, budget_bytes, disk, what)
     elif neurons is not None:
-        found = neuron_residency(loads, neurons, budget_bytes, disk, what, firing)
+        found = place_neurons(loads, neurons, budget_bytes, disk, what, firing)
     else:
-        found = residency(loads, budget_bytes, disk, what)
+        found = place_weights(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
     staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
     if not pinned.issuperset(staying):
@@ -222,19 +222,19 @@ def _expert_loads(sizes: BundleSizes, spec: ModelSpec) -> ExpertLoads | None:
 
 def planned_weights(
     spec: ModelSpec,
-    file: ResidencySubject,
+    file: TensorTable,
     name: str,
     limits: Limits,
-    holding: Holding,
+    holding: WeightBudget,
     disk: Disk | None,
     available: int | None = None,
     firing: Firing = USUAL,
 ) -> tuple[StreamedModel | None, Limits]:
     """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
 
-    `available` bytes on another machine, None for this one. Raises DoesNotFit as `stored`.
+    `available` bytes on another machine, None for this one. Raises DoesNotFit as `place_and_pack`.
     """
-    room = room_for(spec, file, limits, holding, available)
+    room = fit_weights(spec, file, limits, holding, available)
     limits = replace(limits, max_tokens=room.max_tokens, n_states=room.n_states)
     if room.budget_bytes is None:
         return None, limits
@@ -246,7 +246,7 @@ def planned_weights(
 
 
 def _fewer_sequences(
-    spec: ModelSpec, file: ResidencySubject, limits: Limits, holding: Holding, available: int | None = None
+    spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int | None = None
 ) -> str:
     """How many sequences' states would leave room for all weights: the end of a sentence, "" where none would."""
     need = memory_need(CPU, spec, file.tensors, limits)
@@ -255,13 +255,13 @@ def _fewer_sequences(
     return fewer_sequences(need, memory_for_model() if available is None else available, holding.n_sequences)
 
 
-def stored(
+def place_and_pack(
     spec: ModelSpec,
     file: GGUFFile,
     name: str,
     fingerprint: str,
     limits: Limits,
-    holding: Holding,
+    holding: WeightBudget,
     progress: Progress = no_progress,
 ) -> tuple[Limits, tuple[str, ...]]:
     """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
@@ -274,14 +274,14 @@ def stored(
     if kept is None:
         path = place_of(spec, file.tensors, name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
-    found = kept.residency
+    found = kept.placement
     path = place_of(spec, file.tensors, name, fingerprint, by_neurons=kept.by_neurons)
     packing = cpu_offload().packing(Model(file, spec), path, len(usable_cores()), kept.by_neurons)
     _have_bundle_file(packing, name, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
     place = OffloadedWeights(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
-    return replace(limits, stored=place), (told(kept, disk) + _fewer_sequences(spec, file, limits, holding),)
+    return replace(limits, stored=place), (streaming_text(kept, disk) + _fewer_sequences(spec, file, limits, holding),)
 
 
 def place_of(
@@ -301,13 +301,13 @@ def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
     return firing_of(approximate(fingerprint, threshold_of(spec)))
 
 
-def streamed_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> Streamed:
+def streamed_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> Streamed:
     """What every pass of a model reads that is held like this."""
     sizes = cpu_offload().sizes(spec, file.tensors, place.by_neurons)
     experts, firing = _expert_loads(sizes, spec), firing_seen(spec, place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
-    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
-    return kept_of(_dense_loads(sizes), found, experts, _neuron_loads(sizes), firing, known_disk()).streamed
+    found = WeightPlacement(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
+    return streamed_model(_dense_loads(sizes), found, experts, _neuron_loads(sizes), firing, known_disk()).streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class StageBytes:
     some: int
 
 
-def stage_bytes_of(spec: ModelSpec, file: ResidencySubject, place: OffloadedWeights) -> tuple[StageBytes, ...]:
+def stage_bytes_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> tuple[StageBytes, ...]:
     """Where the weights of each stage are that has any."""
     sums: dict[str, list[int]] = {}
     for bundle in cpu_offload().sizes(spec, file.tensors, place.by_neurons).bundles:
@@ -337,7 +337,7 @@ def _neuron_loads(sizes: BundleSizes) -> NeuronLoads | None:
     return NeuronLoads(found.nbytes, found.least_bytes, found.run_bytes, found.read_bytes, found.count, found.n_layers)
 
 
-def _have_bundle_file(packing: BundlePacking, name: str, holding: Holding, progress: Progress) -> None:
+def _have_bundle_file(packing: BundlePacking, name: str, holding: WeightBudget, progress: Progress) -> None:
     """Make the bundle file of a model if there is none that can be used."""
     try:
         packing.check()
@@ -360,7 +360,7 @@ def known_disk() -> Disk | None:
     return None if profile is None else profile.disk
 
 
-def told(kept: StreamedModel, disk: Disk | None) -> str:
+def streaming_text(kept: StreamedModel, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
     read, total = size_text(kept.flash_bytes), size_text(kept.total_bytes)
     text = f"{read} of the {total} of weights are read from disk for every token"

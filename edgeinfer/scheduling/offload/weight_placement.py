@@ -1,8 +1,8 @@
 """Which pieces of a model stay in memory where it does not hold all of them, and how the others are read.
 
 In: the pieces in the order of a pass, how often a pass needs each, the memory for weights, the disk's rates. Out: a
-`Residency`, or why there is none. What saves most reading per byte stays; of equals those that are read lie evenly
-between those that stay, so that disk and cores work all the time. Knows nothing of files.
+`WeightPlacement`, or why there is none. What saves most reading per byte stays; of equals those that are read lie
+evenly between those that stay, so that disk and cores work all the time. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class NeuronLoads:
 
 
 @dataclass(frozen=True, slots=True)
-class Residency:
+class WeightPlacement:
     """What stays in memory and how the rest is read.
 
     pinned          numbers of the pieces that stay
@@ -108,7 +108,7 @@ class Residency:
     neuron_bytes: int = 0
 
 
-def residency(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+def place_weights(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> WeightPlacement:
     """What stays in `budget_bytes` of memory, the window included; `what` names the model in messages.
 
     Raises DoesNotFit for a budget that has no room for a window, and where a token would take too long.
@@ -116,7 +116,7 @@ def residency(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None
     total = sum(load.nbytes for load in loads)
     largest = max(load.nbytes for load in loads)
     if total <= budget_bytes:
-        return Residency(frozenset(range(len(loads))), 0, readers(disk, largest), 0.0)
+        return WeightPlacement(frozenset(range(len(loads))), 0, readers(disk, largest), 0.0)
     if budget_bytes < 2 * largest:
         raise DoesNotFit(
             f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
@@ -128,17 +128,17 @@ def residency(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None
     window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, most))
     pinned = pinned_loads(loads, budget_bytes - window)
     streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
-    found = Residency(pinned, window, n_readers, streamed)
+    found = WeightPlacement(pinned, window, n_readers, streamed)
     _check_hope(found, total, disk, what)
     return found
 
 
-def mixture_residency(
+def place_mixture(
     loads: Sequence[WeightPiece], experts: ExpertLoads, budget_bytes: int, disk: Disk | None, what: str
-) -> Residency:
+) -> WeightPlacement:
     """The same for a model with experts beside the pieces that every pass needs: those come first.
 
-    Raises as `residency`.
+    Raises as `place_weights`.
     """
     n_readers = readers(disk, experts.nbytes)
     least = (experts.active + n_readers) * experts.nbytes
@@ -152,26 +152,26 @@ def mixture_residency(
             f"{experts.active} experts of {enough(experts.nbytes)} a layer, {n_readers} are on their way, and the rest "
             f"takes {enough(works - least)}; {enough(works)} at least would work"
         )
-    found = residency(loads, min(dense, budget_bytes - least), disk, what)
+    found = place_weights(loads, min(dense, budget_bytes - least), disk, what)
     held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
     n_experts = min(experts.count, (budget_bytes - held) // experts.nbytes)
     missing = experts.used * experts.nbytes * (1 - n_experts / experts.count)
-    found = Residency(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
+    found = WeightPlacement(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
     _check_hope(found, dense + experts.count * experts.nbytes, disk, what)
     return found
 
 
-def neuron_residency(
+def place_neurons(
     loads: Sequence[WeightPiece],
     neurons: NeuronLoads,
     budget_bytes: int,
     disk: Disk | None,
     what: str,
     firing: Firing = USUAL,
-) -> Residency:
+) -> WeightPlacement:
     """The same for a model with layers of single neurons beside the pieces that every pass needs.
 
-    Memory is shared out between the two so that a token takes little time, and few bytes. Raises as `residency`.
+    Memory is shared out between the two so that a token takes little time, and few bytes. Raises as `place_weights`.
     """
     least = least_for_neurons(neurons)
     dense = sum(load.nbytes for load in loads)
@@ -183,12 +183,12 @@ def neuron_residency(
         )
     times, passing = read_times(disk, SMALL_READERS), 2 * max(load.nbytes for load in loads)
     staying = {number for number, load in enumerate(loads) if load.uses > 1}
-    found = list[tuple[float, Residency]]()
+    found = list[tuple[float, WeightPlacement]]()
     most = min(neurons.nbytes + neurons.reading_bytes, budget_bytes - min(dense, passing))
     for step in range(SPLITS + 1):
         asked = least + max(0, most - least) * step // SPLITS
         try:
-            rest = residency(loads, min(dense, budget_bytes - asked), disk, what)
+            rest = place_weights(loads, min(dense, budget_bytes - asked), disk, what)
         except DoesNotFit:
             if not found:
                 raise
@@ -204,8 +204,13 @@ def neuron_residency(
 
 
 def _with_neurons(
-    loads: Sequence[WeightPiece], dense: Residency, neurons: NeuronLoads, budget: int, times: ReadTimes, firing: Firing
-) -> Residency:
+    loads: Sequence[WeightPiece],
+    dense: WeightPlacement,
+    neurons: NeuronLoads,
+    budget: int,
+    times: ReadTimes,
+    firing: Firing,
+) -> WeightPlacement:
     """What stays of the pieces that every pass needs, and neurons in the memory that is left."""
     held = dense.window_bytes + sum(loads[number].nbytes for number in dense.pinned)
     n_bytes = min(neurons.nbytes + neurons.reading_bytes, budget - held)
@@ -270,7 +275,7 @@ def fastest(disk: Disk | None) -> float | None:
     return None if disk is None else disk.best_bytes_s
 
 
-def _check_hope(found: Residency, total: int, disk: Disk | None, what: str) -> None:
+def _check_hope(found: WeightPlacement, total: int, disk: Disk | None, what: str) -> None:
     """Raises DoesNotFit where reading alone takes longer for a token than anybody waits."""
     rate = fastest(disk)
     if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.residency import (
+from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.weight_placement import (
     LEAST_NEURONS,
     LONGEST_TOKEN_S,
     SPARING,
     ExpertLoads,
     NeuronLoads,
-    Residency,
     WeightPiece,
+    WeightPlacement,
     least_for_neurons,
-    mixture_residency,
-    neuron_residency,
     pinned_loads,
+    place_mixture,
+    place_neurons,
+    place_weights,
     readers,
-    residency,
     room_for_staying,
 )
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
 
 MB = 1 << 20
 LAYERS = [WeightPiece(MB)] * 200
@@ -37,14 +37,14 @@ DISK = Disk({1: Curve((4096, MB), (1e8, 8e8)), 4: Curve((4096, MB), (3e8, 1.9e9)
 
 
 def test_all_stay_where_there_is_room_for_all() -> None:
-    found = residency(LAYERS, 200 * MB, DISK, "it")
+    found = place_weights(LAYERS, 200 * MB, DISK, "it")
     assert len(found.pinned) == 200
     assert (found.window_bytes, found.streamed_bytes) == (0, 0.0)
 
 
 @pytest.mark.parametrize("room", [3, 10, 50, 100, 150, 199])
 def test_room_is_used_and_kept_to(room: int) -> None:
-    found = residency(LAYERS, room * MB, DISK, "it")
+    found = place_weights(LAYERS, room * MB, DISK, "it")
     held = len(found.pinned) * MB + found.window_bytes
     assert held <= room * MB
     assert held >= room * MB - 2 * MB
@@ -52,7 +52,7 @@ def test_room_is_used_and_kept_to(room: int) -> None:
 
 
 def test_what_is_read_lies_evenly_between_what_stays() -> None:
-    found = residency(LAYERS, 106 * MB, DISK, "it")  # a window of six
+    found = place_weights(LAYERS, 106 * MB, DISK, "it")  # a window of six
     streamed = [number for number in range(200) if number not in found.pinned]
     assert max(after - before for before, after in pairwise(streamed)) <= 3
 
@@ -72,8 +72,8 @@ def test_more_uses_stay_first(pieces: list[tuple[int, float]], room: int) -> Non
 
 def test_too_little_for_a_window_is_refused_with_what_would_work() -> None:
     with pytest.raises(DoesNotFit, match=r"1000 kB of memory .* 2098 kB at least would work"):
-        residency(LAYERS, 10**6, DISK, "it")
-    assert residency(LAYERS, 2098 * 1000, DISK, "it").window_bytes == 2 * MB
+        place_weights(LAYERS, 10**6, DISK, "it")
+    assert place_weights(LAYERS, 2098 * 1000, DISK, "it").window_bytes == 2 * MB
 
 
 def test_hopeless_plans_are_refused_with_the_number_that_decides() -> None:
@@ -81,8 +81,8 @@ def test_hopeless_plans_are_refused_with_the_number_that_decides() -> None:
     seconds = 4000 * 100 * MB / 2e9
     assert seconds > LONGEST_TOKEN_S
     with pytest.raises(DoesNotFit, match=r"for every token, 2\d\d s at 2 GB/s.* GB more memory"):
-        residency(huge, 1000 * MB, DISK, "it")
-    assert residency(huge, 1000 * MB, None, "it").streamed_bytes > 0  # nobody knows the disk
+        place_weights(huge, 1000 * MB, DISK, "it")
+    assert place_weights(huge, 1000 * MB, None, "it").streamed_bytes > 0  # nobody knows the disk
 
 
 def test_the_fewest_readers_that_are_nearly_as_fast() -> None:
@@ -95,15 +95,15 @@ def test_the_fewest_readers_that_are_nearly_as_fast() -> None:
 
 def test_experts_get_what_is_left() -> None:
     dense, experts = [WeightPiece(MB)] * 100, ExpertLoads(count=640, nbytes=MB, used=80, active=8)
-    found = mixture_residency(dense, experts, 356 * MB, DISK, "it")
+    found = place_mixture(dense, experts, 356 * MB, DISK, "it")
     assert len(found.pinned) == 100
     assert found.n_experts == 256
     assert found.streamed_bytes == pytest.approx(80 * MB * (1 - 256 / 640))
-    tight = mixture_residency(dense, experts, 40 * MB, DISK, "it")
+    tight = place_mixture(dense, experts, 40 * MB, DISK, "it")
     assert tight.n_experts >= 8 + tight.n_readers
     assert 0 < len(tight.pinned) < 100
     with pytest.raises(DoesNotFit, match="8 experts of 1049 kB a layer"):
-        mixture_residency(dense, experts, 10 * MB, DISK, "it")
+        place_mixture(dense, experts, 10 * MB, DISK, "it")
 
 
 NEURONS = NeuronLoads(400 * MB, 2 * MB, MB, MB // 4, 200_000, 8)
@@ -113,7 +113,7 @@ ALIKE = Firing(0.1, ((0.1, 0.9), (0.2, 0.95), (0.5, 0.99)), 100)
 """Neurons of which the same fire again and again."""
 
 
-def token_s(found: Residency, firing: Firing) -> float:
+def token_s(found: WeightPlacement, firing: Firing) -> float:
     """Seconds of reading for a token."""
     times = read_times(DISK, SMALL_READERS)
     dense = (200 - len(found.pinned)) * MB
@@ -123,19 +123,19 @@ def token_s(found: Residency, firing: Firing) -> float:
 @pytest.mark.parametrize("firing", [Firing(), ALIKE])
 @pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
 def test_memory_is_shared_out_so_that_a_token_takes_little(budget: int, firing: Firing) -> None:
-    found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it", firing)
+    found = place_neurons(LAYERS, NEURONS, budget * MB, DISK, "it", firing)
     held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
     assert budget * MB - 4 * MB <= held <= budget * MB or found.streamed_bytes == 0
     assert found.neuron_bytes >= NEURONS.reading_bytes + int(LEAST_NEURONS * NEURONS.nbytes)
     least = least_for_neurons(NEURONS)
     for neuron_bytes in (least, (least + budget * MB) // 2, budget * MB - 8 * MB):
-        rest = residency(LAYERS, min(200 * MB, budget * MB - neuron_bytes), DISK, "it")
+        rest = place_weights(LAYERS, min(200 * MB, budget * MB - neuron_bytes), DISK, "it")
         other = replace(rest, neuron_bytes=min(neuron_bytes, NEURONS.nbytes + NEURONS.reading_bytes))
         assert token_s(found, firing) <= 1.05 * SPARING * token_s(other, firing)
 
 
 def test_neurons_that_fire_again_have_room_before_pieces_that_every_pass_needs() -> None:
-    by_chance, alike = (neuron_residency(LAYERS, NEURONS, 150 * MB, DISK, "it", each) for each in (Firing(), ALIKE))
+    by_chance, alike = (place_neurons(LAYERS, NEURONS, 150 * MB, DISK, "it", each) for each in (Firing(), ALIKE))
     assert alike.neuron_bytes - NEURONS.reading_bytes >= 0.1 * NEURONS.nbytes
     assert len(alike.pinned) < 150
     assert alike.streamed_bytes < by_chance.streamed_bytes
@@ -143,7 +143,7 @@ def test_neurons_that_fire_again_have_room_before_pieces_that_every_pass_needs()
 
 def test_too_little_for_neurons_is_refused_with_a_number() -> None:
     with pytest.raises(DoesNotFit, match="single neurons"):
-        neuron_residency(LAYERS, NEURONS, 10 * MB, DISK, "it")
+        place_neurons(LAYERS, NEURONS, 10 * MB, DISK, "it")
 
 
 @given(
@@ -157,13 +157,13 @@ def test_what_is_said_to_be_enough_for_experts_is_and_less_is_not(
 ) -> None:
     loads, experts = [WeightPiece(size * 1000) for size in sizes], ExpertLoads(64, expert * 1000, active, active)
     with pytest.raises(DoesNotFit) as refusal:
-        mixture_residency(loads, experts, 1, disk, "it")
+        place_mixture(loads, experts, 1, disk, "it")
     said = re.search(r"(\d+) kB at least would work", str(refusal.value))
     assert said is not None
     works = int(said[1]) * 1000
-    assert mixture_residency(loads, experts, works, disk, "it").n_experts >= active
+    assert place_mixture(loads, experts, works, disk, "it").n_experts >= active
     with pytest.raises(DoesNotFit):
-        mixture_residency(loads, experts, works - 1000, disk, "it")
+        place_mixture(loads, experts, works - 1000, disk, "it")
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1), st.integers(1, 40))
@@ -171,14 +171,14 @@ def test_what_must_stay_does_in_what_is_said_to_be_enough(pieces: list[tuple[int
     loads = [WeightPiece(size * 1000, 2.0 if stays else 1.0) for size, stays in pieces]
     experts, staying = ExpertLoads(64, expert * 1000, 4, 4), {n for n, load in enumerate(loads) if load.uses == 2.0}
     works = room_for_staying(loads, experts, None, sum(loads[number].nbytes for number in staying))
-    assert mixture_residency(loads, experts, works, None, "it").pinned >= staying
+    assert place_mixture(loads, experts, works, None, "it").pinned >= staying
 
 
 def test_what_would_work_counts_what_must_stay() -> None:
     loads, experts = [WeightPiece(MB), WeightPiece(30 * MB, 2.0)] * 20, ExpertLoads(64, MB, 4, 4)
     with pytest.raises(DoesNotFit) as refusal:
-        mixture_residency(loads, experts, 20 * MB, None, "it")
+        place_mixture(loads, experts, 20 * MB, None, "it")
     found = re.search(r"([\d.]+) MB at least would work", str(refusal.value))
     assert found is not None
     works = int(float(found[1]) * 1e6)
-    assert mixture_residency(loads, experts, works, None, "it").pinned >= {n for n in range(40) if n % 2}
+    assert place_mixture(loads, experts, works, None, "it").pinned >= {n for n in range(40) if n % 2}
