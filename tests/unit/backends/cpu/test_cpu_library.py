@@ -28,10 +28,11 @@ COMPILE = """
 import json, sys
 from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
+from edgeinfer.engine.measure.bandwidth import READ_PATTERNS
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.backends.cpu.layout.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))
-library.function(catalogue.READ_PATTERNS["read_one_stream"][1])
+library.function(READ_PATTERNS["read_one_stream"][1])
 for element in ("f16", "f32"):
     library.address(catalogue.product_float(FloatPanel(element)))
 library.address(catalogue.ADD)
