@@ -6,6 +6,7 @@ EXTRAS ?= test
 BENCH ?=
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
 .PHONY: chat test check lint bench clean
 

@@ -43,7 +43,7 @@ class Registry(Generic[Entry]):
         return tuple(sorted({*self._own_keys(), *(point.name for point in self._entry_points())}))
 
     def __contains__(self, key: str) -> bool:
-        return key in self.keys()
+        return key in self._own_keys() or any(point.name == key for point in self._entry_points())
 
     def get(self, key: str) -> Entry:
         """The entry of `key`. Raises UnknownKey, listing the keys there are."""

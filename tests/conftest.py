@@ -10,9 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # matrices are small here: threads of NumPy would only spin
+
 import gguf
 import numpy as np
-import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 

@@ -26,11 +26,10 @@ from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, Golden, Player, distance, fed
+from tests.golden.goldens import BRANCHING, PAGES, Golden, Player, distance, fed
 
 NAMES = ("llama-q8_0", "mistral-window-q8_0", "minicpm3-q8_0")
 OF_KEYS = {"key", "value", "latent_key", "rotated_key", "plain_key"}
-BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 
 
 def changed(spec: ModelSpec, *, shares: bool) -> ModelSpec:

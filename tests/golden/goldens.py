@@ -20,6 +20,12 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
+BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
+"""Parents of the nodes of a tree;"""
+PATHS = [0, 1, 2, 5, 11], [0, 3, 4, 10], [6, 7, 8], [6, 7, 9]
+"""those of its leaves, in which every node is."""
+ONE_BY_ONE = [*range(1, 16), *range(56, 70)]
+"""Passes of one token each where a text begins, up to the shortest windows, and on both sides of a page's end."""
 CPU_ONLY = (
     *("afmoe", "glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),

@@ -30,7 +30,7 @@ from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.load import open_model
 from tests.golden.conftest import Judged
 from tests.golden.golden_devices import skip_refused
-from tests.golden.goldens import RESULTS, Golden, Player, distance
+from tests.golden.goldens import BRANCHING, ONE_BY_ONE, PATHS, RESULTS, Golden, Player, distance
 
 NAMES = [path.stem for path in RESULTS]
 VARIED = [name for name in NAMES if name.endswith(("-f32", "-q8_0", "-k", "@long"))]
@@ -74,25 +74,21 @@ def test_logits_in_chunks(judged: Judged, golden: Golden, player: Player) -> Non
 
 @varied("f32", "-q8_0")
 def test_logits_token_by_token(judged: Judged, golden: Golden, player: Player) -> None:
-    rows = [player.feed(golden.tokens[i : i + 1]) for i in range(len(golden.tokens))]
+    rows = [player.feed(chunk) for chunk in np.split(golden.tokens, ONE_BY_ONE)]
     assert golden.error(np.concatenate(rows)) < judged.tolerance
 
 
 @varied("")
 def test_a_tree_gives_each_node_the_logits_of_its_path(judged: Judged, golden: Golden, player: Player) -> None:
     prefix, tokens = golden.tokens[:20], golden.tokens[20:32]
-    parents = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
     player.feed(prefix)
-    tree = player.look(tokens, parents)
-    again = player.look(tokens, parents)
+    tree = player.look(tokens, BRANCHING)
+    again = player.look(tokens, BRANCHING)
     assert distance(again, tree) < judged.batching
-    for node in range(len(tokens)):
-        path = [node]
-        while parents[path[-1]] >= 0:
-            path.append(parents[path[-1]])
+    for path in PATHS:
         player.begin()
-        plain = player.feed(np.concatenate([prefix, tokens[path[::-1]]]))[-1]
-        assert distance(tree[node], plain) < judged.batching
+        plain = player.feed(np.concatenate([prefix, tokens[path]]))[len(prefix) :]
+        assert all(distance(tree[node], row) < judged.batching for node, row in zip(path, plain, strict=True))
 
 
 @varied("")

@@ -15,13 +15,12 @@ from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import Bundle
 from scripts.sparse_model import SparseShape, write_sparse
-from tests.golden.goldens import DATA, Golden, Player
+from tests.golden.goldens import BRANCHING, DATA, Golden, Player
 from tests.golden.streamed_devices import FewNeurons
 
 N_CONTEXT = 512
 SHAPE = SparseShape(128, 2, 1088, 4, 2, 256)
 KINDS = ("Q4_0", "Q4_1", "Q8_0")
-BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 TOKENS = np.random.default_rng(4).integers(0, SHAPE.vocabulary, 140).astype(np.int32)
 
 

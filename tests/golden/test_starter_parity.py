@@ -28,7 +28,7 @@ from scripts.measure_parity import (
     greedy_answers,
     passages,
 )
-from tests.golden.goldens import Golden, Player, distance
+from tests.golden.goldens import BRANCHING, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
 
 pytestmark = pytest.mark.model
@@ -37,7 +37,6 @@ POSITIONS = 2000
 N_ANSWERS = 10
 LARGEST_RATIO = 1.1
 LARGEST_GAP = 0.3
-BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 
 
 @pytest.fixture(scope="module")

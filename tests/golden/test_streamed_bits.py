@@ -13,7 +13,7 @@ from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.offload.weights import WeightReads
-from tests.golden.goldens import Golden, Player
+from tests.golden.goldens import BRANCHING, Golden, Player
 from tests.golden.streamed_devices import Streamer
 
 MODELS = (
@@ -39,7 +39,6 @@ MODELS = (
     "gpt-oss-q4_0",
     "afmoe-mix",
 )
-BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 
 
 @pytest.fixture(scope="module", autouse=True)
