@@ -109,6 +109,16 @@ def _same_cores() -> Iterator[None]:
         pytest.fail(f"the thread may only run on {sorted(after)} now")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _kernels() -> None:
+    """Where several processes run the tests: kernels of the golden models are compiled together, and none twice."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    from tests.golden.golden_devices import compile_kernels
+
+    compile_kernels()
+
+
 @pytest.fixture
 def uncollected() -> Iterator[None]:
     """For texts that are nested too deeply: nothing is collected where the stack ends, for finalizers fail there.

@@ -14,11 +14,13 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.reference import ReferenceFragment, ReferenceLane
+from edgeinfer.engine.measure.profiles import ProfileStore
 from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.probing.probe import ProbeRequest, probe
 from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.graph.step import Floats, Step
-from edgeinfer.scheduling.machine.profile import DeviceRates, Link
+from edgeinfer.scheduling.machine.profile import DeviceRates, Link, Profile
 from edgeinfer.scheduling.machine.topology import read_topology
 from tests.unit.scheduling.profiles import device
 
@@ -26,9 +28,27 @@ pytestmark = pytest.mark.skipif(len(read_topology().workers()) < 2, reason="two 
 QUESTION = ("run", "the cat sat", "--temp", "0", "--max-tokens", "24", "--json")
 
 
+@pytest.fixture(scope="module")
+def plain(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The answer of the cpu alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEINFER_HOME", str(tmp_path_factory.mktemp("plain")))
+        return answer("-m", str(tiny_model))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """The cpu, measured as if nothing else had run: what was measured beside other programs is not kept."""
+    return replace(
+        probe(read_topology(), ProbeRequest(True, ("F32",)), tmp_path_factory.mktemp("disk")), idle_share=1.0
+    )
+
+
 @pytest.fixture(autouse=True)
-def _quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees the user's models or settings, and little is measured of other devices."""
+def _quick(home: Path, measured: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the user's models or settings; the cpu is measured once, and little is of other devices."""
+    ProfileStore().save(measured)
+    monkeypatch.setattr("edgeinfer.engine.probing.probe.MOST_ROUNDS", 1)
     small = ModelShape(256, 512, 4, 2, 64, 1, 256, 256)
     for name, value in (("SLIM", small), ("BROAD", replace(small, width=512, heads=8))):
         monkeypatch.setattr(accelerator, name, value)
@@ -69,8 +89,7 @@ def answer(*arguments: str) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("slow")
-def test_the_cpu_alone_is_taken_where_it_is_faster(tiny_model: Path) -> None:
-    plain = answer("-m", str(tiny_model))
+def test_the_cpu_alone_is_taken_where_it_is_faster(tiny_model: Path, plain: dict[str, object]) -> None:
     together = answer("-m", str(tiny_model), "--device", "cpu,reference")
     assert together["devices"] == ["cpu"]
     assert together["tokens"] == plain["tokens"]
@@ -78,8 +97,7 @@ def test_the_cpu_alone_is_taken_where_it_is_faster(tiny_model: Path) -> None:
 
 
 @pytest.mark.usefixtures("equals")
-def test_two_devices_share_a_model_where_that_is_asked_for(tiny_model: Path) -> None:
-    plain = answer("-m", str(tiny_model))
+def test_two_devices_share_a_model_where_that_is_asked_for(tiny_model: Path, plain: dict[str, object]) -> None:
     together = answer("-m", str(tiny_model), "--device", "reference,cpu", "--schedule", "rows")
     assert together["devices"] == ["cpu", "reference"]
     assert any("by schedule rows" in notice for notice in together["notices"])  # type: ignore[attr-defined]
@@ -114,9 +132,11 @@ def test_a_schedule_there_is_not_lists_those_there_are(tiny_model: Path, names: 
 
 
 @pytest.mark.parametrize("last", [1, 2, 9])
-def test_an_answer_survives_its_device(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+def test_an_answer_survives_its_device(
+    tiny_model: Path, plain: dict[str, object], monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
     """The device breaks down at its `last` pass: the cpu goes on from the same token."""
-    plain, left, before = answer("-m", str(tiny_model)), [last], ReferenceLane.run
+    left, before = [last], ReferenceLane.run
 
     def run(lane: ReferenceLane, step: Step) -> Floats:
         left[0] -= 1
@@ -134,8 +154,10 @@ def test_an_answer_survives_its_device(tiny_model: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("equals")
-def test_an_answer_survives_one_of_two_devices(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, left, before = answer("-m", str(tiny_model)), [60], ReferenceFragment.submit
+def test_an_answer_survives_one_of_two_devices(
+    tiny_model: Path, plain: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, before = [60], ReferenceFragment.submit
 
     def submit(lane: ReferenceFragment, step: Step, inputs: Mapping[str, Floats]) -> None:
         left[0] -= 1
@@ -150,8 +172,7 @@ def test_an_answer_survives_one_of_two_devices(tiny_model: Path, monkeypatch: py
 
 
 @pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="openvino is not installed")
-def test_openvino_beside_the_cpu(tiny_model: Path) -> None:
-    plain = answer("-m", str(tiny_model))
+def test_openvino_beside_the_cpu(tiny_model: Path, plain: dict[str, object]) -> None:
     together = answer("-m", str(tiny_model), "--device", "cpu,openvino", "--schedule", "rows")
     assert together["devices"] == ["cpu", "openvino"]
     assert np.array_equal(together["tokens"][:4], plain["tokens"][:4])  # type: ignore[index]

@@ -1,17 +1,29 @@
 """Devices by their names, and golden models that they run; tests of what cannot be run here are skipped.
 
-In: a device's name; a device and a golden model. Out: an open device.
+In: a device's name; a device and a golden model. Out: an open device; the compiled kernels of the cpu device.
 """
 
 from __future__ import annotations
 
+import itertools
+from typing import get_args
+
 import pytest
 
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, open_device
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.backends.cpu.needs import kernels_of
 from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
+from edgeinfer.jit import targets
+from edgeinfer.jit.code import CompiledFunction, Kernel
+from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.load import open_model
-from tests.golden.goldens import ALL_OPS, PAGES, Golden, is_cpu_only
+from edgeinfer.settings import KVKind
+from edgeinfer.steps import no_progress
+from tests.golden.goldens import ALL_OPS, DATA, PAGES, RESULTS, Golden, is_cpu_only
 
+OF_ALL_ISAS = ("llama-q8_0", "gemma2-q4_0", "qwen3moe-k", "lfm2-q8_0", "qwen35-q8_0")
+"""Golden models that run with every instruction set."""
 COUNTING = {"null"}
 """Devices that compute nothing."""
 
@@ -36,3 +48,16 @@ def skip_refused(device: Device, golden: Golden) -> None:
     assert bool(refusal) == (is_cpu_only(golden.name) and device.name not in ALL_OPS), refusal
     if refusal:
         pytest.skip(f"{golden.name}: {refusal}")
+
+
+def compile_kernels() -> None:
+    """Compile what the golden models need on the cpu device, two kernels at a time."""
+    usable = [isa for isa, needs in targets.NEEDS.items() if cpu_features().issuperset(needs)]
+    chosen = targets.choose(cpu_features())
+    kernels: dict[str, Kernel | CompiledFunction] = {}
+    for name in {path.stem.partition("@")[0] for path in RESULTS}:
+        with open_model(DATA / f"{name}.gguf") as model:
+            for isa, kv in itertools.product(usable if name in OF_ALL_ISAS else [chosen], get_args(KVKind)):
+                own = kernels_of(model.spec, model.file.tensors, kv, isa)
+                kernels |= {kernel.name: kernel for kernel in own}
+    kernel_library().prepare(list(kernels.values()), 2, no_progress)

@@ -19,6 +19,7 @@ from edgeinfer.backends.cpu.lowering.needs import WORKER_POOL, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features
+from tests.golden.golden_devices import OF_ALL_ISAS
 from tests.golden.goldens import BRANCHING, ONE_BY_ONE, PATHS, RESULTS, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
 
@@ -176,7 +177,7 @@ def test_a_cpu_without_avx512_gives_the_same_bits(device: CpuDevice) -> None:
     assert bytes.fromhex(done.stdout) == in_one_pass(device, golden).tobytes()
 
 
-@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0", "qwen3moe-k", "lfm2-q8_0", "qwen35-q8_0"])
+@pytest.mark.parametrize("name", OF_ALL_ISAS)
 def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -> None:
     golden = Golden.read(name)
     whole = in_one_pass(device, golden)
