@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, Device, Limits, device_kinds, open_device
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.errors import DeviceUnavailable, UnknownKey, UnsupportedModel
+from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
@@ -79,11 +79,6 @@ def test_entries_are_named_and_described(key: str, device: Device) -> None:
     assert entry.key == key == device.name
     assert entry.summary
     assert isinstance(device.batch_invariant, bool)
-
-
-def test_an_unknown_device_lists_those_there_are() -> None:
-    with pytest.raises(UnknownKey, match=r"cpu.*null.*reference"):
-        DEVICES.get("abacus")
 
 
 def test_a_program_that_runs_whole_models_is_no_device() -> None:
