@@ -9,10 +9,10 @@ import itertools
 from typing import get_args
 
 import pytest
-from edgeinfer.backends.cpu.needs import kernels_of
 
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, open_device
 from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.backends.cpu.lowering.needs import kernels_of
 from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
 from edgeinfer.jit import targets
 from edgeinfer.jit.code import CompiledFunction, Kernel
