@@ -17,6 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 ALIGNMENT = 64
 HUGE = 2 << 20
 PAGE_BYTES = 4096
+LINE_BYTES, LINES_PER_ROUND = 64, 4
+"""A line of a cache, and how many a loop of `read_memory` takes at a time, of each stream."""
 RETURNS = {"linux": "MADV_DONTNEED", "darwin": "MADV_FREE"}
 """How systems are told that pages are free: Linux takes them at once, macOS when it needs them."""
 

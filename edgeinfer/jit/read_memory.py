@@ -10,9 +10,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from edgeinfer.jit import emit, simd
+from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND
 
-LINE_BYTES, LINES_PER_ROUND = 64, 4
-"""A line of a cache, and how many a loop takes at a time, of each stream."""
 PREFETCH_BYTES = 4096
 WORDS = ir.VectorType(emit.I64, LINE_BYTES // 8)
 

@@ -22,8 +22,7 @@ from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.base import device_kind
 from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import address, aligned
-from edgeinfer.jit.read_memory import LINE_BYTES, LINES_PER_ROUND
+from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND, address, aligned
 
 PASSES = 5
 BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30

@@ -10,8 +10,7 @@ import pytest
 from edgeinfer.engine.measure import bandwidth
 from edgeinfer.engine.measure.bandwidth import READ_PATTERNS
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.memory import address, aligned
-from edgeinfer.jit.read_memory import LINE_BYTES, LINES_PER_ROUND
+from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND, address, aligned
 
 ROUNDS = 3
 
