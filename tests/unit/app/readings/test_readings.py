@@ -6,7 +6,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -17,6 +16,7 @@ from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.run.observed import LastStep
 from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile
@@ -230,7 +230,9 @@ def test_a_model_that_streams_tells_what_is_read(home: Path, tiny_model: Path) -
         assert readings.plan().note == "without waiting for the disk"
 
 
-def test_two_devices_are_told_apart_by_the_last_pass(home: Path, tiny_model: Path) -> None:
+def test_two_devices_are_told_apart_by_the_last_pass(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spans = (
         DeviceSpan("cpu", "embed", 10.0, 10.2),
         DeviceSpan("other", "blk.0 to blk.1", 10.2, 10.8),
@@ -238,7 +240,8 @@ def test_two_devices_are_told_apart_by_the_last_pass(home: Path, tiny_model: Pat
     )
     shared = SimpleNamespace(timeline=StepTimeline(spans, 10.0, 11.0))
     with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
-        readings = Readings(cast("LLM", _Together(llm, shared)), profile=lambda: None)
+        monkeypatch.setattr(llm, "telemetry", _Together(llm.telemetry, shared))
+        readings = Readings(llm, profile=lambda: None)
         plan = readings.plan()
         assert plan.devices == ("cpu", "other")
         assert plan.pass_s == pytest.approx(1.0)
@@ -246,9 +249,12 @@ def test_two_devices_are_told_apart_by_the_last_pass(home: Path, tiny_model: Pat
         assert plan.overlap == pytest.approx(0.1 / 0.5)
 
 
-def test_a_program_that_runs_models_by_itself_is_known_less_of(home: Path, tiny_model: Path) -> None:
+def test_a_program_that_runs_models_by_itself_is_known_less_of(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
-        readings = Readings(cast("LLM", _Alone(llm)), profile=lambda: PROFILE)
+        monkeypatch.setattr(llm, "telemetry", _Alone(llm.telemetry))
+        readings = Readings(llm, profile=lambda: PROFILE)
         answered(llm, readings)
         assert readings.plan().note == "reference runs this model by itself and tells of no layers"
         assert readings.plan().stretches == ()
@@ -285,13 +291,13 @@ def test_readings_go_on_while_answers_are_made(home: Path, tiny_model: Path) -> 
 
 
 class _Alone:
-    """A loaded model that edgeinfer has no layers of."""
+    """Telemetry of a model that edgeinfer has no layers of."""
 
-    def __init__(self, llm: LLM) -> None:
-        self._llm = llm
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._llm, name)
+        return getattr(self._telemetry, name)
 
     @property
     def work(self) -> ModelWork:
@@ -299,14 +305,14 @@ class _Alone:
 
 
 class _Together:
-    """A loaded model that several devices share."""
+    """Telemetry of a model that several devices share."""
 
-    def __init__(self, llm: LLM, shared: object) -> None:
-        self._llm = llm
+    def __init__(self, telemetry: Telemetry, shared: object) -> None:
+        self._telemetry = telemetry
         self.shared = shared
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._llm, name)
+        return getattr(self._telemetry, name)
 
 
 @pytest.mark.parametrize("affinity", [((0,), (1,)), ((2,), (1,))])
