@@ -28,6 +28,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.calibration import Adjustment
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
 from edgeinfer.scheduling.machine.topology import read_topology
@@ -58,7 +59,7 @@ STATS = Stats(
 def llm(home: Path, tiny_model: Path) -> Iterator[LLM]:
     with load(tiny_model, device="reference", mode="max") as found:
         found.info = replace(found.info, device="cpu")
-        with patch.object(LLM, "device", "cpu"):
+        with patch.object(Telemetry, "device", "cpu"):
             yield found
 
 
@@ -84,7 +85,7 @@ def test_an_answer_is_predicted_for_the_cores_that_gave_it(llm: LLM, profile: Pr
     ProfileStore().save(replace(profile, devices=(several,)))
     found = {}
     for affinity in (((0,), (1,), (2,), (3,)), ((2,),), ((0, 1, 2, 3),)):
-        with patch.object(LLM, "affinity", affinity):
+        with patch.object(Telemetry, "affinity", affinity):
             found[affinity] = expected_of(llm, STATS)
     four, pinned, free = found.values()
     assert four is not None
@@ -110,7 +111,7 @@ def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile)
 
 
 def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, profile: Profile) -> None:
-    with patch.object(LLM, "device", "reference"):
+    with patch.object(Telemetry, "device", "reference"):
         assert expected_of(llm, STATS) is None
         record_speed(llm, STATS)
         assert not SpeedLog().path.exists()
@@ -205,7 +206,7 @@ def test_workers_are_named_by_their_cores() -> None:
 def streaming(llm: LLM, profile: Profile) -> Iterator[Streamed]:
     """The model reads 10 MB in every pass from a disk that gives 1 GB/s."""
     ProfileStore().save(replace(profile, disk=Disk({2: Curve.level(1e9)})))
-    with patch.object(LLM, "streamed", Streamed({10**6: 10}, 2)):
+    with patch.object(Telemetry, "streamed", Streamed({10**6: 10}, 2)):
         yield llm.telemetry.streamed
 
 
@@ -214,7 +215,7 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
     assert expected is not None
     assert expected.plain_tok_s == pytest.approx(1e9 / 1e7)
     assert expected.prefill_tok_s == pytest.approx(300 / 2 * 1e9 / 1e7)  # in two passes
-    with patch.object(LLM, "streamed", Streamed({1: 1}, 2)):
+    with patch.object(Telemetry, "streamed", Streamed({1: 1}, 2)):
         resident = expected_of(llm, STATS)
     assert resident is not None
     assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.telemetry.work).decode_s(64, 200))
@@ -223,7 +224,7 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
 def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
     neurons = FiringNeurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
     computed_s = Predictor(profile, llm.telemetry.work).decode_s(64, 200)
-    with patch.object(LLM, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
+    with patch.object(Telemetry, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
         expected = expected_of(llm, STATS)
     assert expected is not None
     assert expected.plain_tok_s == pytest.approx(64 / (computed_s + 64 * neurons.reads().seconds))
@@ -241,7 +242,7 @@ def test_what_streaming_took_corrects_no_model_in_memory(llm: LLM, profile: Prof
 
 
 def test_without_a_measured_disk_streaming_is_not_predicted(llm: LLM, profile: Profile) -> None:
-    with patch.object(LLM, "streamed", Streamed({10**6: 10}, 2)):
+    with patch.object(Telemetry, "streamed", Streamed({10**6: 10}, 2)):
         assert expected_of(llm, STATS) is None
     (line,) = expectation_lines(None, STATS)
     assert line == "predicted: nothing, as the disk that weights come from was not measured; edgeinfer probe does that"
