@@ -71,7 +71,7 @@ async def stream(app: ChatApp, script: Script) -> Figures:
         while not stopped.wait(1 / TOKENS_PER_S):
             script.step()
 
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     await say(app, "Write a program.")
     threading.Thread(target=drip, daemon=True).start()
     await asyncio.sleep(2)
@@ -89,7 +89,7 @@ async def gap(app: ChatApp, script: Script) -> Figures:
     watch = Watch()
     turning = asyncio.create_task(watch.run())
     began = time.perf_counter()
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     found = {"opening took, s": time.perf_counter() - began, "opening, ms": 1e3 * watch.take()}
     screen = app.chat_screen
     await say(app, "word " * 3000)
@@ -104,7 +104,7 @@ async def gap(app: ChatApp, script: Script) -> Figures:
 async def stop(app: ChatApp, script: Script) -> Figures:
     """From Escape until the answer is over, and one step's time. `typed` counts the way to the terminal and back."""
     screen = app.chat_screen
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     await say(app, PROMPT)
     await until(lambda: screen.writing is not None and screen.writing.pieces)
     await asyncio.sleep(0.2)
@@ -140,9 +140,9 @@ async def stop(app: ChatApp, script: Script) -> Figures:
 
 async def session(app: ChatApp, script: Script) -> Figures:
     """A chat of 400 messages: from choosing it to its last message on the screen."""
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     began = time.perf_counter()
-    await app.chat_screen.open_chat(app.desk.store.sessions()[0].number)
+    await app.chat_screen.open_chat(app.state.store.sessions()[0].number)
     painted = asyncio.Event()
     app.chat_screen.call_after_refresh(painted.set)
     await painted.wait()
@@ -152,7 +152,7 @@ async def session(app: ChatApp, script: Script) -> Figures:
 async def machine(app: ChatApp, script: Script) -> Figures:
     """What the main thread takes of a core while the machine screen is seen, at rest and while an answer is written."""
     main = threading.get_native_id()
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     app.chat_screen.action_machine()
     await asyncio.sleep(3)
 
@@ -173,7 +173,7 @@ async def machine(app: ChatApp, script: Script) -> Figures:
 async def speed(app: ChatApp, script: Script) -> Figures:
     """Tokens per second as the answer's own figures say. Looks seldom: looking takes a core from the model."""
     screen = app.chat_screen
-    await until(lambda: app.desk.model is not None)
+    await until(lambda: app.state.model is not None)
     await say(app, PROMPT)
     await until(lambda: screen.writing is None and screen.chat.branch, look_s=0.25)
     figures = screen.chat.branch[-1].figures

@@ -65,7 +65,7 @@ async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str
                 while screen.writing is not None:
                     await settle(0.1)
 
-            while app.desk.model is None:
+            while app.state.model is None:
                 await settle(0.1)
             for question in QUESTIONS:
                 await say(question)

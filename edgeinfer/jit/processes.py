@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from edgeinfer.children import command
+from edgeinfer.ipc.command import command
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 
 Wanted = Kernel | CompiledFunction

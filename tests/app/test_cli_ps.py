@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import edgeinfer
-from edgeinfer.children import command, environment
 from edgeinfer.engine.running import OpenModel, RunningNote, running, running_folder, users_of
+from edgeinfer.ipc.command import command, environment
 from tests.app.test_cli_models import run
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgeinfer.app.cli import main
 from edgeinfer.app.shell_words import joined_at_colons
-from edgeinfer.children import environment
+from edgeinfer.ipc.command import environment
 from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run
 

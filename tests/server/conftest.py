@@ -17,7 +17,7 @@ import uvicorn
 
 from edgeinfer.app.listening import listen
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.hosting import Hosting
+from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
@@ -31,7 +31,7 @@ class Running:
     """A server that runs, and what it runs on."""
 
     url: str
-    hosting: Hosting
+    pool: ModelPool
     loop: asyncio.AbstractEventLoop
     key: str | None = None
     opened: list[LLM] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Running:
     @property
     def llm(self) -> LLM:
         """Its default model."""
-        return self.hosting.open[0].llm
+        return self.pool.open[0].llm
 
     def client(self, **options: object) -> openai.OpenAI:
         key = self.key or "none"
@@ -63,7 +63,7 @@ def served(
     options: ServerOptions | None = None,
     others: list[LocalModel] | None = None,
     defaults: Options | None = None,
-    **hosting_options: object,
+    **pool_options: object,
 ) -> Iterator[Running]:
     """A server over a model, until the end of the block. `defaults`: of answers, where a request does not say."""
     options = options or ServerOptions(port=0)
@@ -78,19 +78,19 @@ def served(
     ready = threading.Event()
 
     async def serve() -> None:
-        hosting = Hosting(open_model, lambda: others or [], path_model(default), **hosting_options)
-        async with hosting.use(None):
+        pool = ModelPool(open_model, lambda: others or [], path_model(default), **pool_options)
+        async with pool.use(None):
             pass
         config = uvicorn.Config(
-            create_app(options, hosting, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
+            create_app(options, pool, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
         )
         server = uvicorn.Server(config)
         port = listener.getsockname()[1]
-        found.append(Running(f"http://127.0.0.1:{port}", hosting, asyncio.get_running_loop(), options.key, opened))
+        found.append(Running(f"http://127.0.0.1:{port}", pool, asyncio.get_running_loop(), options.key, opened))
         ending.append(lambda: setattr(server, "should_exit", True))
         ready.set()
         await server.serve(sockets=[listener])
-        await hosting.close()
+        await pool.close()
 
     ending: list[Callable[[], None]] = []
     failures: list[BaseException] = []

@@ -64,7 +64,7 @@ def test_who_goes_away_ends_them(server: Running, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(httpx.TimeoutException):
         server.http().post(EMBEDDINGS, json={"input": texts}, timeout=0.5)
     left_s = time.monotonic()
-    while server.hosting.n_users:
+    while server.pool.n_users:
         assert time.monotonic() - left_s < 10
         time.sleep(0.01)
     assert watched.n_now == 0

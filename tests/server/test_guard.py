@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.listening import is_address, is_loopback
-from edgeinfer.app.server.failures import refusal_of
+from edgeinfer.app.server.errors import api_error
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
@@ -151,7 +151,7 @@ def test_addresses_are_told_from_names() -> None:
 
 
 def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:
-    assert refusal_of(DeviceFailed("the device is gone")).body()["error"]["message"] == "the device is gone"
-    assert refusal_of(EdgeInferError("x")).status == 500
-    hidden = refusal_of(ValueError("/home/anna/secret.txt"))
+    assert api_error(DeviceFailed("the device is gone")).body()["error"]["message"] == "the device is gone"
+    assert api_error(EdgeInferError("x")).status == 500
+    hidden = api_error(ValueError("/home/anna/secret.txt"))
     assert (hidden.status, hidden.message) == (500, "the server failed; its log says why")

@@ -13,14 +13,14 @@ from scripts import measure_serving
 def test_it_measures_all_where_nothing_is_named(
     given: tuple[str, ...], done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured: list[str] = []
-    what = {name: lambda model, runs, name=name: measured.append(name) for name in ("watched", "server")}
+    finished_stats: list[str] = []
+    what = {name: lambda model, runs, name=name: finished_stats.append(name) for name in ("watched", "server")}
     monkeypatch.setattr(measure_serving, "WHAT", what)
     monkeypatch.setattr(measure_serving, "idle", lambda: 1.0)
     monkeypatch.setattr(sys, "argv", ["measure_serving.py", *given])
     measure_serving.main()
-    assert measured == done
+    assert finished_stats == done
     monkeypatch.setattr(sys, "argv", ["measure_serving.py", "nothing"])
     with pytest.raises(SystemExit):
         measure_serving.main()
-    assert measured == done
+    assert finished_stats == done

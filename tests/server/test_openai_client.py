@@ -28,7 +28,7 @@ def same_text(running: Running, **options: object) -> str:
 
 def test_models_are_listed(server: Running) -> None:
     found = server.client().models.list().data
-    assert [model.id for model in found] == [server.hosting.default.name]
+    assert [model.id for model in found] == [server.pool.default.name]
     assert server.client().models.retrieve(found[0].id).owned_by == "edgeinfer"
 
 
@@ -284,8 +284,8 @@ def test_who_goes_away_ends_the_answer(long_model: Path, streams: bool) -> None:
         while running.llm.telemetry.queue.n_active:
             assert time.monotonic() - left_s < 10
             time.sleep(0.01)
-        assert running.hosting.n_users == 0 or time.sleep(0.5) is None
-        assert running.hosting.n_users == 0
+        assert running.pool.n_users == 0 or time.sleep(0.5) is None
+        assert running.pool.n_users == 0
 
 
 def test_a_full_queue_is_said_at_once(long_model: Path) -> None:

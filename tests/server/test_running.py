@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.server import running
-from edgeinfer.app.server.hosting import Hosting
+from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.models.store import path_model
 
 
@@ -49,13 +49,13 @@ def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None
             return Small()
 
         async def ask() -> None:
-            async with hosting.use(None):
+            async with pool.use(None):
                 pass
 
-        hosting = Hosting(open_model, list, path_model(tiny_model))  # type: ignore[arg-type]
+        pool = ModelPool(open_model, list, path_model(tiny_model))  # type: ignore[arg-type]
         sidecar = running.Sidecar(idle_timeout_s=0.02)
         opening = asyncio.create_task(ask())
-        watch = asyncio.create_task(running._watch(server, hosting, sidecar))  # type: ignore[arg-type]
+        watch = asyncio.create_task(running._watch(server, pool, sidecar))  # type: ignore[arg-type]
         await asyncio.sleep(0.1)
         assert not server.should_exit
         gate.set()
@@ -63,7 +63,7 @@ def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None
         while not server.should_exit:
             await asyncio.sleep(0.005)
         watch.cancel()
-        await hosting.close()
+        await pool.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
@@ -76,10 +76,10 @@ def test_a_parent_is_watched_whatever_becomes_of_models(tiny_model: Path, monkey
             n_tried[0] += 1
             raise RuntimeError("it cannot be closed")
 
-        hosting = Hosting(lambda path: Small(), list, path_model(tiny_model))  # type: ignore[arg-type,return-value]
-        monkeypatch.setattr(hosting, "close_idle", close_idle)
+        pool = ModelPool(lambda path: Small(), list, path_model(tiny_model))  # type: ignore[arg-type,return-value]
+        monkeypatch.setattr(pool, "close_idle", close_idle)
         sidecar = running.Sidecar(parent=server)  # type: ignore[arg-type]
-        watch = asyncio.create_task(running._watch(server, hosting, sidecar))  # type: ignore[arg-type]
+        watch = asyncio.create_task(running._watch(server, pool, sidecar))  # type: ignore[arg-type]
         while not n_tried[0]:
             await asyncio.sleep(0.005)
         server.has_ended = True

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from edgeinfer.app.server.failures import Refusal
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.metrics import Metrics
 from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.app.server.state import State
+from edgeinfer.app.server.state import ServerState
 from tests.server.conftest import served
 
 
@@ -26,14 +26,14 @@ def test_a_burst_finds_no_more_places_than_there_are() -> None:
                 await opened.wait()
                 yield None
 
-        state = State(ServerOptions(parallel=1, queue=2), Opening(), Metrics(), {})  # type: ignore[arg-type]
+        state = ServerState(ServerOptions(parallel=1, queue=2), Opening(), Metrics(), {})  # type: ignore[arg-type]
 
         async def ask(n_answers: int) -> int:
             try:
                 async with state.model(None, n_answers):
                     return 200
-            except Refusal as refusal:
-                return refusal.status
+            except APIError as error:
+                return error.status
 
         async def burst(n_answers: int) -> list[int]:
             opened.clear()

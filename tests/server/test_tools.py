@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.app.server.answers import Said
+from edgeinfer.app.server.chunks import ContentReader
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.constrained.tool_grammar import tool_grammar
@@ -266,7 +266,7 @@ def test_a_streamed_response_tells_what_a_whole_one_does(server: Running) -> Non
 
 @given(st.lists(st.sampled_from([*WRITTEN["hermes"].split("\n"), " ", "\n", "I will look", "<tool"])))
 def test_white_space_beside_calls_is_no_content(pieces: list[str]) -> None:
-    said, text = Said(SimpleNamespace(reader=ToolReader(TOOL_FORMATS.get("hermes"), NAMES))), "".join(pieces)
+    said, text = ContentReader(SimpleNamespace(reader=ToolReader(TOOL_FORMATS.get("hermes"), NAMES))), "".join(pieces)
     streamed = "".join([*map(said.push, pieces), said.finish()])
     content, calls = read("hermes", text, [])
     assert list(said.calls) == calls

@@ -209,7 +209,7 @@ def test_what_goes_wrong_is_told_as_the_engine_tells_it(engine: Engine, tiny_mod
     with pytest.raises(EdgeInferError, match="cannot be read"):
         session.restore(tmp_path / "none")
     with pytest.raises(EdgeInferError, match="not asked"):
-        model._ask("close")
+        model._ask(str, "close")
     assert "".join(session.chat(ASKED, max_tokens=2))
     model.close()
 
@@ -272,7 +272,7 @@ def test_a_tab_is_told_its_options_and_hears_that_the_engine_has_gone(home: Path
     listener, address = wire.listen()
     host = EngineHost(listener, SharedModels(load_model), {"temp": 0.25, "model": "tiny"})
     environ = {"PATH": "/bin"}
-    address.tell(environ)
+    address.put_into(environ)
     found = wire.Address.taken_from(environ)
     assert found == address
     assert environ == {"PATH": "/bin"}

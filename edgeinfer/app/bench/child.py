@@ -1,19 +1,21 @@
 """A process that holds one engine and measures it: `python -m edgeinfer.app.bench.child`.
 
-In: a `BenchOpening` on standard input, then jobs, a line each. Out: a reply to each on the standard output it was
-started with; whatever the engine itself prints goes to standard error. Between jobs it waits for a line and computes
-nothing. With `--first-token OPENING` it loads, evaluates a short prompt, prints a line and ends: the start of a peer.
+In: a `BenchOpening`, then jobs. Out: a reply to each. Between jobs it waits and computes nothing. With `--first-token
+OPENING` it loads, evaluates a short prompt, prints a line and ends: the start of a peer.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from contextlib import suppress
 
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, decode_job, decode_opening, encode
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.subject import BenchSubject
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.ipc.channel import Channel
+from edgeinfer.ipc.parent import connect
+from edgeinfer.ipc.records import from_json
 
 FIRST_TOKEN = "--first-token"
 START_PROMPT_TOKENS = 31
@@ -35,31 +37,40 @@ def open_subject(opening: BenchOpening) -> BenchSubject:
 
 
 def main() -> None:
-    replies = _own_output()
     if sys.argv[1:2] == [FIRST_TOKEN]:
-        subject = open_subject(decode_opening(sys.argv[2]))
-        subject.run(BenchJob("prefill", START_PROMPT_TOKENS))
-        _say(replies, "first token")
+        _print_first_token(from_json(BenchOpening, sys.argv[2]))
         return
-    line = sys.stdin.readline()
-    if not line:
-        return
-    try:
-        subject = open_subject(decode_opening(line))
-    except Exception as reason:  # a peer may raise anything; the bench goes on without it
-        _say(replies, encode(BenchReply(problem=_in_words(reason))))
-        return
-    _say(replies, encode(BenchReply()))
-    for line in sys.stdin:
-        _say(replies, encode(_answer(subject, line)))
-    subject.close()
+    with connect() as channel, suppress(EOFError, OSError):
+        try:
+            subject = open_subject(channel.receive(BenchOpening))
+        except Exception as reason:  # a peer may raise anything; the bench goes on without it
+            channel.send(BenchReply(problem=_in_words(reason)))
+            return
+        channel.send(BenchReply())
+        try:
+            _serve(channel, subject)
+        finally:
+            subject.close()
 
 
-def _answer(subject: BenchSubject, line: str) -> BenchReply:
-    try:
-        return subject.run(decode_job(line))
-    except Exception as reason:
-        return BenchReply(problem=_in_words(reason))
+def _serve(channel: Channel, subject: BenchSubject) -> None:
+    """Do jobs until the bench ends. Raises EOFError then."""
+    while True:
+        job = channel.receive(BenchJob)
+        try:
+            reply = subject.run(job)
+        except Exception as reason:
+            reply = BenchReply(problem=_in_words(reason))
+        channel.send(reply)
+
+
+def _print_first_token(opening: BenchOpening) -> None:
+    """Evaluate a short prompt and print a line. What the engine itself prints goes to standard error."""
+    sys.stdout.flush()
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    open_subject(opening).run(BenchJob("prefill", START_PROMPT_TOKENS))
+    print("first token", file=output, flush=True)
 
 
 def _in_words(reason: Exception) -> str:
@@ -67,19 +78,6 @@ def _in_words(reason: Exception) -> str:
         return str(reason)
     first = str(reason).strip().splitlines()[:1]
     return f"{type(reason).__name__}: {first[0] if first else 'no message'}"
-
-
-def _own_output() -> TextIO:
-    """Standard output for replies alone; everything else that is printed goes to standard error from here on."""
-    sys.stdout.flush()
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return replies
-
-
-def _say(replies: TextIO, line: str) -> None:
-    replies.write(line + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 
 import psutil
 
-from edgeinfer.children import command, environment
 from edgeinfer.engine.measure.profiles import machine_name
+from edgeinfer.ipc.command import command, environment
 
 PROBE_LIMIT_S = 120.0
 TRIES = 3

@@ -1,15 +1,14 @@
-"""What the bench and its child processes say to each other: one JSON object a line.
+"""Messages between the bench and its child processes.
 
-In: frozen records. Out: text, and records again. A `BenchOpening` goes to a child first, then one `BenchJob` after
-another; each is answered by a `BenchReply`. Knows neither processes nor models.
+A `BenchOpening` goes to a child first, then one `BenchJob` after another; each is answered by a `BenchReply`. Records
+only, sent by `edgeinfer.ipc`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from edgeinfer.settings import KVKind, Spec
 
@@ -123,46 +122,3 @@ class BenchReply:
     """Seconds that a launch, a call and a barrier take when there is nothing to compute."""
     problem: str | None = None
     drafting: tuple[DraftRun, ...] = ()
-
-
-def encode(message: BenchOpening | BenchJob | BenchReply) -> str:
-    """One line of JSON, without its end."""
-    return json.dumps(asdict(message))
-
-
-def decode_opening(line: str) -> BenchOpening:
-    """The opening of a line."""
-    fields = json.loads(line)
-    cores = fields.pop("cores")
-    costs = {int(n): float(cost) for n, cost in fields.pop("verify_cost").items()}
-    return BenchOpening(**fields, cores=None if cores is None else tuple(cores), verify_cost=costs)
-
-
-def decode_job(line: str) -> BenchJob:
-    """The job of a line."""
-    fields = json.loads(line)
-    questions = tuple(BenchConversation(one["category"], tuple(one["turns"])) for one in fields.pop("questions"))
-    turns = _turns(fields.pop("turns"))
-    return BenchJob(**fields | {"counts": tuple(fields["counts"])}, questions=questions, turns=turns)
-
-
-def decode_reply(line: str) -> BenchReply:
-    """The reply of a line. Raises ValueError where it is none."""
-    fields = json.loads(line)
-    if not isinstance(fields, dict) or not isinstance(fields.get("seconds"), dict):
-        raise ValueError(f"not a reply: {line[:80]!r}")
-    seconds = {int(n): float(value) for n, value in fields.pop("seconds").items()}
-    turns = _turns(fields.pop("turns"))
-    ops = tuple(OpTime(**one) for one in fields.pop("ops"))
-    drafting = tuple(_draft_run(one) for one in fields.pop("drafting"))
-    return BenchReply(seconds=seconds, turns=turns, ops=ops, drafting=drafting, **fields)
-
-
-def _draft_run(fields: dict[str, Any]) -> DraftRun:
-    sources = {name: (int(proposed), int(accepted)) for name, (proposed, accepted) in fields.pop("sources").items()}
-    calibration = tuple((float(n), float(chance), float(right)) for n, chance, right in fields.pop("calibration"))
-    return DraftRun(**fields, sources=sources, calibration=calibration)
-
-
-def _turns(listed: list[list[int]]) -> Turns:
-    return tuple((int(n_cached), int(n_read), int(n_answered)) for n_cached, n_read, n_answered in listed)

@@ -17,10 +17,12 @@ from typing import Protocol
 
 from edgeinfer.app.bench.child import FIRST_TOKEN
 from edgeinfer.app.bench.executors import BenchExecutor, Conditions
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, Purpose, encode
-from edgeinfer.app.bench.process import BenchChild, ended
+from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, Purpose
+from edgeinfer.app.bench.process import MODULE, BenchChild
 from edgeinfer.app.bench.script import ScriptRunner
-from edgeinfer.children import command, environment
+from edgeinfer.ipc.child import ending
+from edgeinfer.ipc.command import command, environment
+from edgeinfer.ipc.records import to_json
 from edgeinfer.temporary import temporary_folder
 
 FIRST_QUESTION = "Hi"
@@ -92,7 +94,7 @@ class ChildRunner:
         if self._executor.kind == "peer":
             if job.cold:
                 return BenchReply(problem="has no kernels to compile at its first start")
-            first = command("edgeinfer.app.bench.child", FIRST_TOKEN, encode(self._opening))
+            first = command(MODULE, FIRST_TOKEN, to_json(self._opening))
             return seconds_to_output(first, environment(os.environ))
         if job.cold and sys.platform != "linux":
             return BenchReply(problem="a start with nothing compiled is measured on Linux only")
@@ -124,5 +126,5 @@ def seconds_to_output(command: list[str], environment: dict[str, str]) -> BenchR
             process.stdout.read()
         if process.returncode or not first:
             messages.seek(0)
-            return BenchReply(problem=ended(process.returncode, messages.read().decode(errors="replace")))
+            return BenchReply(problem=ending(process.returncode, messages.read().decode(errors="replace")))
     return BenchReply({1: seconds})

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from edgeinfer.app.bench.executors import Conditions
 from edgeinfer.app.bench.messages import BenchJob, BenchReply
-from edgeinfer.app.bench.process import ANSWER_LIMIT_S, ended
+from edgeinfer.app.bench.process import ANSWER_LIMIT_S
+from edgeinfer.ipc.child import ending
 
 NOT_ASKED = ("chat", "start", "ops")
 
@@ -52,7 +53,7 @@ class ScriptRunner:
         except subprocess.TimeoutExpired:
             return f"gave no answer within {ANSWER_LIMIT_S:.0f} s"
         if done.returncode:
-            return ended(done.returncode, done.stderr.decode(errors="replace"))
+            return ending(done.returncode, done.stderr.decode(errors="replace"))
         lines = done.stdout.decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         try:

@@ -97,7 +97,7 @@ def _run_app(given: Given, beginning: Beginning) -> int:
         system = given.get("system")
 
         def begins(app: ChatApp) -> None:
-            app.desk.beginning = replace(beginning, system=None if system is None else str(system))
+            app.state.beginning = replace(beginning, system=None if system is None else str(system))
 
         return run_app(given, begins=begins, typed=typed)
 

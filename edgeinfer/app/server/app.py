@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 import edgeinfer
-from edgeinfer.app.server.failures import Refusal, refusal_of
+from edgeinfer.app.server.errors import APIError, api_error
 from edgeinfer.app.server.guard import Guard
-from edgeinfer.app.server.hosting import Hosting
 from edgeinfer.app.server.metrics import Metrics
+from edgeinfer.app.server.model_pool import ModelPool
 from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.app.server.routes import chat, completions, embeddings, models, rerank, responses, standing, texts
-from edgeinfer.app.server.state import State
+from edgeinfer.app.server.routes import ROUTES
+from edgeinfer.app.server.state import ServerState
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("edgeinfer.server")
 
 
-def create_app(options: ServerOptions, hosting: Hosting, defaults: Options) -> FastAPI:
-    """The server's application. `defaults`: how answers are made where a request does not say. Raises BadSetting."""
+def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> FastAPI:
+    """The server's application. `defaults`: options of answers where a request has none. Raises BadSetting."""
     options.check()
     app = FastAPI(
         title="edgeinfer",
@@ -40,11 +40,11 @@ def create_app(options: ServerOptions, hosting: Hosting, defaults: Options) -> F
         docs_url=None,
         redoc_url=None,
     )
-    app.state.server = State(options, hosting, Metrics(), defaults)
-    for module in (chat, completions, responses, embeddings, rerank, models, texts, standing):
-        app.include_router(module.router)
-    for kind in (Refusal, EdgeInferError, Exception):
-        app.add_exception_handler(kind, _told)
+    app.state.server = ServerState(options, pool, Metrics(), defaults)
+    for router in ROUTES.entries().values():
+        app.include_router(router)
+    for kind in (APIError, EdgeInferError, Exception):
+        app.add_exception_handler(kind, _failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     if options.origins:
@@ -57,37 +57,37 @@ def create_app(options: ServerOptions, hosting: Hosting, defaults: Options) -> F
 
 
 def _describe(app: FastAPI) -> None:
-    """Leave out of the description what the server never answers: what is not valid is a bad request here."""
+    """Remove 422 from the OpenAPI description: invalid bodies get 400."""
     for path in app.openapi()["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
 
 
-async def _told(request: Request, reason: Exception) -> Response:
-    """An error that a route raised."""
-    refusal = refusal_of(reason)
-    if refusal.status == 500:
+async def _failed(request: Request, reason: Exception) -> Response:
+    """The response to an exception that a route raised."""
+    error = api_error(reason)
+    if error.status == 500:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=reason)
-    return JSONResponse(refusal.body(), refusal.status, headers=dict(refusal.headers))
+    return JSONResponse(error.body(), error.status, headers=dict(error.headers))
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
-    """A body that is not what the route takes."""
+    """The response to a body that does not validate."""
     assert isinstance(reason, RequestValidationError)
     first: dict[str, Any] = next(iter(reason.errors()), {})
-    place = [str(each) for each in first.get("loc", ()) if each != "body"]
+    place = [str(part) for part in first.get("loc", ()) if part != "body"]
     if first.get("type") == "json_invalid":
         message, param = f"the body is no JSON: {first.get('ctx', {}).get('error', '')}", None
     else:
         param = ".".join(place) or None
         message = f"{param or 'the body'}: {first.get('msg', 'is not valid')}"
-    refusal = Refusal(400, message, None, param)
-    return JSONResponse(refusal.body(), 400)
+    error = APIError(400, message, None, param)
+    return JSONResponse(error.body(), 400)
 
 
 async def _http(request: Request, reason: Exception) -> Response:
-    """No such route, or no such method."""
+    """The response to an unknown route or method."""
     assert isinstance(reason, HTTPException)
     message = f"there is no {request.method} {request.url.path}" if reason.status_code == 404 else str(reason.detail)
-    refusal = Refusal(reason.status_code, message)
-    return JSONResponse(refusal.body(), reason.status_code, headers=reason.headers)
+    error = APIError(reason.status_code, message)
+    return JSONResponse(error.body(), reason.status_code, headers=reason.headers)

@@ -1,8 +1,8 @@
-"""Who may ask: names of this computer, web pages that were allowed, holders of the key; and no more than so much.
+"""Access control: host names, origins, the API key and the size of bodies.
 
-In: HTTP requests, before anything of them is read. Out: the same, or a refusal. A page in the user's browser can send
-requests to this computer, so that the key is not the only thing looked at: `Host` tells names that a stranger's DNS
-points here, `Origin` tells pages. Plain ASGI, so that streams pass untouched.
+In: HTTP requests, before their bodies are read. Out: the same, or an error response. Web pages in the user's browser
+can send requests to this computer, so besides the key `Origin` is checked, and `Host` against DNS rebinding. Plain
+ASGI, so that streams pass untouched.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeinfer.app.listening import is_own_page, name_of
-from edgeinfer.app.server.failures import Refusal
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
-"""What needs no key: whether the server is there, nothing else."""
+"""Paths that need no key: the health check alone."""
 
 
 class Guard:
-    """Lets through what may pass."""
+    """Middleware that passes on allowed requests."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app, self._options = app, options
@@ -36,41 +36,43 @@ class Guard:
         try:
             self._check(scope["method"], scope["path"], headers)
             await self._app(scope, self._limited(receive), send)
-        except Refusal as refusal:
-            await _refuse(refusal, self._readers(headers.get("origin")), send)
+        except APIError as error:
+            await _refuse(error, self._readers(headers.get("origin")), send)
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
-        """Raises Refusal."""
+        """Raises APIError."""
         options = self._options
         host = headers.get("host", "")
         if not options.knows_host(name_of(host)):
-            raise Refusal(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
+            raise APIError(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
         origin = headers.get("origin")
         if origin is not None and origin not in options.origins and not is_own_page(origin, host):
-            raise Refusal(403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them")
+            raise APIError(
+                403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them"
+            )
         if options.key is not None and path not in OPEN_PATHS and not (method == "OPTIONS" and origin is not None):
-            given = headers.get("authorization", "")
-            scheme, _, token = given.partition(" ")
+            sent = headers.get("authorization", "")
+            scheme, _, token = sent.partition(" ")
             if scheme.casefold() != "bearer" or not hmac.compare_digest(token.strip().encode(), options.key.encode()):
-                wrong = "the key is wrong" if given else "a key is needed: Authorization: Bearer KEY"
-                raise Refusal(401, wrong, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+                wrong = "the key is wrong" if sent else "a key is needed: Authorization: Bearer KEY"
+                raise APIError(401, wrong, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if not length.isdecimal():
-            raise Refusal(400, "Content-Length is no number")
+            raise APIError(400, "Content-Length is no number")
         if int(length) > options.most_body_bytes:
             raise self._too_large()
 
     def _readers(self, origin: str | None) -> dict[str, str]:
-        """What lets pages that may use this server read why a request of theirs is refused."""
+        """CORS headers, with which allowed pages can read why a request was refused."""
         if origin is None or origin not in self._options.origins:
             return {}
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
-    def _too_large(self) -> Refusal:
-        return Refusal(413, f"a request may have {self._options.most_body_bytes} bytes (`edgeinfer serve --max-body`)")
+    def _too_large(self) -> APIError:
+        return APIError(413, f"a request may have {self._options.most_body_bytes} bytes (`edgeinfer serve --max-body`)")
 
     def _limited(self, receive: Receive) -> Receive:
-        """Counts what comes without a length."""
+        """`receive` with a limit for bodies sent without a length."""
         n_bytes = 0
 
         async def counted() -> Message:
@@ -78,16 +80,16 @@ class Guard:
             message = await receive()
             n_bytes += len(message.get("body", b""))
             if n_bytes > self._options.most_body_bytes:
-                raise HTTPException(413, self._too_large().message)  # whoever reads bodies lets these through alone
+                raise HTTPException(413, self._too_large().message)  # body parsers pass on no other exception
             return message
 
         return counted
 
 
-async def _refuse(refusal: Refusal, further: Mapping[str, str], send: Send) -> None:
-    body = json.dumps(refusal.body()).encode()
+async def _refuse(error: APIError, further: Mapping[str, str], send: Send) -> None:
+    body = json.dumps(error.body()).encode()
     start = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    told = {**refusal.headers, **further, **start}
-    headers = [(name.lower().encode(), value.encode()) for name, value in told.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    all_headers = {**error.headers, **further, **start}
+    headers = [(name.lower().encode(), value.encode()) for name, value in all_headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,6 @@
-"""Counters for Prometheus: what was asked and made, and how things stand.
+"""Metrics for Prometheus: counters of requests and tokens, gauges of models.
 
-In: answers that are over, models. Out: text in Prometheus' form. One registry for each server, none global.
+In: stats of finished answers, open models. Out: text in Prometheus' format. One registry per server, none global.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.hosting import Hosted
+    from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -36,7 +36,7 @@ class Metrics:
         self.refused = counter("refused", "Requests that found the queue full.", ())
         self._prompt = counter("prompt_tokens", "Tokens of prompts.")
         self._cached = counter("cached_tokens", "Tokens of prompts that had been read before.")
-        self._made = counter("generated_tokens", "Tokens of answers.")
+        self._generated = counter("generated_tokens", "Tokens of answers.")
         self._drafted = counter("drafted_tokens", "Tokens that were drafted.")
         self._accepted = counter("accepted_tokens", "Drafted tokens that the model chose too.")
         self._first_s = histogram("first_token_seconds", "Until the first token.", SECONDS)
@@ -48,30 +48,30 @@ class Metrics:
         self._resident = gauge("resident_bytes", "Bytes of weights, buffers and cache.")
 
     def answered(self, model: str, stats: Iterable[Stats]) -> None:
-        """Answers are over."""
-        for each in stats:
-            self._prompt.labels(model).inc(each.n_prompt)
-            self._cached.labels(model).inc(each.n_cached)
-            self._made.labels(model).inc(each.n_generated)
-            for count in () if each.draft is None else each.draft.sources.values():
+        """Count finished answers."""
+        for answer in stats:
+            self._prompt.labels(model).inc(answer.n_prompt)
+            self._cached.labels(model).inc(answer.n_cached)
+            self._generated.labels(model).inc(answer.n_generated)
+            for count in () if answer.draft is None else answer.draft.sources.values():
                 self._drafted.labels(model).inc(count.proposed)
                 self._accepted.labels(model).inc(count.accepted)
-            if each.ttft_s is not None:
-                self._first_s.labels(model).observe(each.ttft_s)
-            if each.decode_tok_s is not None:
-                self._rate.labels(model).observe(each.decode_tok_s)
+            if answer.ttft_s is not None:
+                self._first_s.labels(model).observe(answer.ttft_s)
+            if answer.decode_tok_s is not None:
+                self._rate.labels(model).observe(answer.decode_tok_s)
 
-    def text(self, models: Iterable[Hosted]) -> bytes:
-        """All counters, in Prometheus' form."""
+    def text(self, models: Iterable[PooledModel]) -> bytes:
+        """All metrics, in Prometheus' format."""
         for gauge in self._gauges():
             gauge.clear()
-        for hosted in models:
-            load = hosted.llm.telemetry.queue
-            self._active.labels(hosted.name).set(load.n_active)
-            self._waiting.labels(hosted.name).set(load.n_waiting)
-            self._pages.labels(hosted.name).set(load.n_pages)
-            self._free_pages.labels(hosted.name).set(load.n_free_pages)
-            self._resident.labels(hosted.name).set(hosted.llm.telemetry.resident_bytes)
+        for pooled in models:
+            load = pooled.llm.telemetry.queue
+            self._active.labels(pooled.name).set(load.n_active)
+            self._waiting.labels(pooled.name).set(load.n_waiting)
+            self._pages.labels(pooled.name).set(load.n_pages)
+            self._free_pages.labels(pooled.name).set(load.n_free_pages)
+            self._resident.labels(pooled.name).set(pooled.llm.telemetry.resident_bytes)
         return generate_latest(self._registry)
 
     def _gauges(self) -> Iterator[Gauge]:

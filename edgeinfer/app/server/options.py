@@ -1,4 +1,4 @@
-"""How a server is to be run: where it listens, who may ask, and how much at a time.
+"""Options of a server: address, access, concurrency.
 
 In: plain values. Out: one frozen `ServerOptions`, which knows whether it is safe. Opens nothing.
 """
@@ -13,10 +13,10 @@ from edgeinfer.errors import BadSetting
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """`key`: what clients must present, if any. `hosts`: further names that requests may be addressed to.
+    """`key`: the API key, if any. `hosts`: further names the server may be addressed by.
 
-    `origins`: web pages that may ask; none by default. `parallel` answers are made at a time, `queue` more may wait.
-    A model that nobody used for `idle_unload_s` is closed (None: never); `most_models` may be open at a time.
+    `origins`: allowed web pages; none by default. `parallel` requests run at a time, `queue` more may wait. A model
+    idle for `idle_unload_s` is closed (None: never); `most_models` may be open at a time.
     """
 
     host: str = "127.0.0.1"

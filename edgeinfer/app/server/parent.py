@@ -1,7 +1,7 @@
-"""The program that a server belongs to: watched from the beginning, so that the server ends with it, however that ends.
+"""The parent process of a sidecar server, which ends with it, however that ends.
 
-In: the number of a process. Out: whether it has ended; some seconds later this process ends too, whatever it is at.
-Knows no server.
+In: a process id. Out: whether it has ended; some seconds later this process exits, whatever it is doing. Knows no
+server.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import typer
 from edgeinfer.errors import BadSetting
 
 LOOK_S = 0.5
-"""How often it is looked for the parent."""
+"""Time between two checks."""
 LAST_S = 6.0
-"""For an orderly end; pulling or loading a model may take minutes more, and nobody waits for it."""
+"""Time for an orderly end; pulling or loading a model would take minutes more."""
 
 
 class Parent:
-    """A process that is watched in a thread of its own."""
+    """A process watched by a thread."""
 
     def __init__(self, number: int) -> None:
         """Raises BadSetting where there is no such process."""
@@ -36,7 +36,7 @@ class Parent:
 
     @property
     def has_ended(self) -> bool:
-        """Whether this process is to end."""
+        """Whether this process should end."""
         return self._has_ended.is_set()
 
     def _watch(self) -> None:
@@ -49,7 +49,7 @@ class Parent:
         os._exit(1)
 
     def _is_alive(self) -> bool:
-        """Whether it still runs; its number may have become another's."""
+        """Whether it still runs; its id may have been reused."""
         try:
             return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:

@@ -1,7 +1,7 @@
-"""Running a server: its socket, the line that says it is ready, and when it ends.
+"""Running a server: its socket, the ready line, and its end.
 
-In: options, what opens models. Out: an exit code. As a sidecar of another program it says where it listens in one line
-of JSON and ends with that program, however that ends. Signal handlers are the web server's own.
+In: options, a function that opens models. Out: an exit code. As a sidecar of another program it prints its address in
+one line of JSON and ends with that program, however that ends. Signal handlers are uvicorn's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import uvicorn
 
 from edgeinfer.app.listening import listen, url_of
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.hosting import Hosted, Hosting
+from edgeinfer.app.server.model_pool import ModelPool, PooledModel
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.app.server.parent import Parent
 from edgeinfer.engine.running import RunningNote
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
-"""How often it is looked whether the parent has ended, for idleness, for models that nobody uses."""
+"""Time between two checks of the parent process, of idleness and of idle models."""
 LAST_S = 3.0
 """For running requests to end when the server does."""
 SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter while another one waits: requests must not keep the engine waiting."""
+"""The interpreter's switch interval: requests must not delay the engine's thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """How a server that belongs to another program behaves.
+    """Options of a server that belongs to another program.
 
-    `tells_ready`: one line of JSON on standard output. `parent`: the program with which it ends. `idle_timeout_s`: it
-    ends when nothing was asked for so long.
+    `prints_ready`: one line of JSON on standard output. `parent`: the process it ends with. `idle_timeout_s`: it ends
+    after this long without a request.
     """
 
-    tells_ready: bool = False
+    prints_ready: bool = False
     parent: Parent | None = None
     idle_timeout_s: float | None = None
 
@@ -64,7 +64,7 @@ def run_server(
     listed: Callable[[], Sequence[LocalModel]],
     defaults: Options,
 ) -> int:
-    """Serve until told to end; an exit code. Raises BadSetting for a port in use."""
+    """Serve until stopped; the exit code. Raises BadSetting for a port in use."""
     options.check()
     listener = listen(options.host, options.port)
     sys.setswitchinterval(SWITCH_S)
@@ -72,8 +72,8 @@ def run_server(
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
     async def serve() -> int:
-        hosting = Hosting(open_model, listed, default, most_models=options.most_models, idle_s=options.idle_unload_s)
-        app = create_app(options, hosting, defaults)
+        pool = ModelPool(open_model, listed, default, most_models=options.most_models, idle_s=options.idle_unload_s)
+        app = create_app(options, pool, defaults)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -83,14 +83,14 @@ def run_server(
             server_header=False,
         )
         server = uvicorn.Server(config)
-        watch = asyncio.create_task(_watch(server, hosting, sidecar))
-        begin = asyncio.create_task(_begin(server, hosting, sidecar, listener))
+        watch = asyncio.create_task(_watch(server, pool, sidecar))
+        begin = asyncio.create_task(_begin(server, pool, sidecar, listener))
         try:
             await server.serve(sockets=[listener])
         finally:
             watch.cancel()
             begin.cancel()
-            await hosting.close()
+            await pool.close()
         return await _code(begin)
 
     try:
@@ -100,11 +100,11 @@ def run_server(
         listener.close()
 
 
-async def _begin(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar, listener: socket.socket) -> int:
-    """Open the default model and say that the server is ready. A server of which nobody hears that is of no use."""
+async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, listener: socket.socket) -> int:
+    """Open the default model and report that the server is ready; end if either fails."""
     try:
-        async with hosting.use(None) as hosted:
-            _tell_ready(hosted, sidecar, listener)
+        async with pool.use(None) as model:
+            _print_ready(model, sidecar, listener)
     except Exception as reason:
         server.should_exit = True
         LOG.error("error: %s", str(reason) or type(reason).__name__)  # unlike printing, this never raises
@@ -112,13 +112,13 @@ async def _begin(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar, lis
     return 0
 
 
-def _tell_ready(hosted: Hosted, sidecar: Sidecar, listener: socket.socket) -> None:
-    """Raises OSError where nobody reads it."""
+def _print_ready(model: PooledModel, sidecar: Sidecar, listener: socket.socket) -> None:
+    """Raises OSError if standard output is closed."""
     url, (host, port) = url_of(listener), listener.getsockname()[:2]
-    if sidecar.tells_ready:
-        ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": hosted.name}
+    if sidecar.prints_ready:
+        ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model.name}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{hosted.name} on {hosted.llm.info.device} at {url}/v1", err=True)
+    typer.echo(f"{model.name} on {model.llm.info.device} at {url}/v1", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:
@@ -127,19 +127,19 @@ async def _code(begin: asyncio.Task[int]) -> int:
     return 0
 
 
-async def _watch(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar) -> None:
-    """End the server with its parent or when nobody needs it, and close models that nobody uses."""
+async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar) -> None:
+    """End the server with its parent or when it is idle, and close idle models."""
     while True:
         await asyncio.sleep(LOOK_S)
         if sidecar.parent is not None and sidecar.parent.has_ended:
             server.should_exit = True
-            for hosted in hosting.open:
-                hosted.llm.stop()
+            for model in pool.open:
+                model.llm.stop()
         idle_s = sidecar.idle_timeout_s
-        if idle_s is not None and not hosting.is_busy and time.monotonic() - hosting.used_s >= idle_s:
-            LOG.info("nothing was asked for %.0f s", idle_s)
+        if idle_s is not None and not pool.is_busy and time.monotonic() - pool.used_s >= idle_s:
+            LOG.info("no request for %.0f s; the server ends", idle_s)
             server.should_exit = True
         try:
-            await hosting.close_idle()
+            await pool.close_idle()
         except Exception:
-            LOG.exception("a model that nobody uses could not be closed")
+            LOG.exception("an idle model could not be closed")

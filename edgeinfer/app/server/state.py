@@ -1,6 +1,6 @@
-"""What the routes of a server share: its models, options and counters.
+"""The state that the routes of a server share: models, options, counters, the queue.
 
-In: nothing. Out: one object that a route gets with its request. Knows no routes.
+In: nothing. Out: one object that a route gets from its request. Knows no routes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from edgeinfer.app.server.failures import RETRY_S, Refusal
-from edgeinfer.app.server.hosting import Hosted, Hosting
+from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.app.server.metrics import Metrics
+from edgeinfer.app.server.model_pool import ModelPool, PooledModel
 from edgeinfer.app.server.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class State:
-    """`defaults`: how answers are made where a request does not say. `n_answers`: made, or waited for, just now.
+class ServerState:
+    """`defaults`: options of answers where a request has none. `n_answers`: running and queued.
 
-    `embedding`: for one request at a time; all others wait, and leave the threads to answers.
+    `embedding`: held by the one request that embeds; others wait, so that threads stay free for answers.
     """
 
     options: ServerOptions
-    hosting: Hosting
+    pool: ModelPool
     metrics: Metrics
     defaults: Options
     n_answers: int = 0
     embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
-    async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[Hosted]:
-        """A model for a request of so many answers. Raises Refusal where too many wait already."""
+    async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
+        """A model for a request of `n_answers`. Raises APIError if the queue is full."""
         with self._counted(n_answers):
-            async with self.hosting.use(name) as hosted:
-                yield hosted
+            async with self.pool.use(name) as model:
+                yield model
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:
-        """Count answers until they are over; before anything is awaited, so that a burst finds them counted."""
+        """Count answers until they end; before anything is awaited, so that a burst sees them counted."""
         most = self.options.parallel + self.options.queue
         if n > most:
-            raise Refusal(400, f"this asks for {n} answers; {most} are the most that this server makes and lets wait")
+            raise APIError(400, f"this asks for {n} answers; {most} are the most that this server makes and lets wait")
         if n and self.n_answers + n > most:
             self.metrics.refused.inc()
-            raise Refusal(
+            raise APIError(
                 503,
                 f"{self.n_answers} requests are running or waiting, the most are {most}; try again later",
                 "queue_full",
@@ -64,7 +64,7 @@ class State:
             self.n_answers -= n
 
 
-def state_of(request: HTTPConnection) -> State:
+def server_state(request: HTTPConnection) -> ServerState:
     """The state of the server that a request came to."""
-    found: State = request.app.state.server
-    return found
+    state: ServerState = request.app.state.server
+    return state

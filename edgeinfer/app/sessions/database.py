@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from edgeinfer.app.sessions.migrations import NewerVersion, migrate
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 
@@ -133,3 +135,25 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return "it cannot be written; allow it (chmod u+w), or set EDGEINFER_HOME to a folder that can be written"
     return str(error)
+
+
+SAME_S = 2.0
+"""The start of a process is counted from the machine's, which moves when its clock is set right."""
+
+
+def this_process() -> str:
+    """This process: its number and when it started, as numbers are used again."""
+    process = psutil.Process()
+    return f"{process.pid}@{process.create_time():.2f}"
+
+
+def is_alive(writer: str | None) -> bool:
+    """Whether the process that a text names still runs."""
+    if writer is None:
+        return False
+    number, _, started = writer.partition("@")
+    try:
+        found: float = psutil.Process(int(number)).create_time()
+        return abs(found - float(started)) < SAME_S
+    except (psutil.Error, ValueError, OverflowError):
+        return False

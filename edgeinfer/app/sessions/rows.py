@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sqlite3
 from collections.abc import Sequence
 from typing import get_args, get_type_hints
 
-from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession
+from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Attachment, Figures, KeptMessage, KeptSession
 
 KINDS = {name: get_args(kind) or (kind,) for name, kind in get_type_hints(Figures).items()}
 LARGEST = 1e18
@@ -88,3 +89,26 @@ def attachments_of(text: str | None) -> tuple[Attachment, ...]:
         return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
     except (ValueError, TypeError):
         return ()
+
+
+TITLE_WEIGHT, QUESTION_WEIGHT, ANSWER_WEIGHT = 8.0, 4.0, 1.0
+SNIPPET_WORDS = 16
+
+_WORD = re.compile(r"\w+")
+
+HITS = f"""
+SELECT s.number, s.title, coalesce(m.number, -1), coalesce(m.role, 'user'),
+       snippet(texts, -1, '{MARK_BEGIN}', '{MARK_END}', '…', {SNIPPET_WORDS}), s.changed_s
+FROM texts JOIN sessions AS s ON s.number = texts.session LEFT JOIN messages AS m ON m.number = texts.message
+WHERE texts MATCH :match AND s.deleted_s IS NULL
+ORDER BY bm25(texts, {TITLE_WEIGHT}, {QUESTION_WEIGHT}, {ANSWER_WEIGHT}), s.changed_s DESC LIMIT :limit
+"""
+
+
+def match_of(query: str) -> str | None:
+    """The match expression of a query: all of its words, the last one as a beginning; None without any word."""
+    words = _WORD.findall(query)
+    if not words:
+        return None
+    quoted = [f'"{word}"' for word in words]
+    return " ".join(quoted) + ("*" if query[-1:].strip() else "")

@@ -15,11 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from edgeinfer.app.sessions.database import open_database, told, transaction
+from edgeinfer.app.sessions.database import is_alive, open_database, this_process, told, transaction
 from edgeinfer.app.sessions.records import Attachment, Figures, Hit, KeptMessage, KeptSession, Role, State
-from edgeinfer.app.sessions.rows import attachments_text, figures_text, message_of, session_of
-from edgeinfer.app.sessions.search import HITS, match_of
-from edgeinfer.app.sessions.writer import is_alive, this_process
+from edgeinfer.app.sessions.rows import HITS, attachments_text, figures_text, match_of, message_of, session_of
 from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60

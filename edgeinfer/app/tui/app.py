@@ -1,6 +1,6 @@
 """The terminal app: puts the screens on a terminal, and leaves in good order, however it is asked to.
 
-In: a `Desk`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes
+In: a `AppState`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes
 away, or a signal, leaves behind is a chat that was saved and a model that is closed.
 """
 
@@ -19,7 +19,7 @@ from textual.dom import DOMNode
 from textual.events import Resize
 from textual.screen import Screen
 
-from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.keys import other_ids, palette, remapped
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
@@ -43,26 +43,26 @@ class ChatApp(App[int]):
     )
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, state: AppState) -> None:
         super().__init__(ansi_color=ansi_colour(os.environ))
-        self.desk = desk
-        self.chat_screen = ChatScreen(desk)
+        self.state = state
+        self.chat_screen = ChatScreen(state)
 
     def on_mount(self) -> None:
-        face = self.desk.tuning.settings.face
+        face = self.state.tuning.settings.face
         if face.theme in self.available_themes:
             self.theme = face.theme
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
         keys, notices = remapped(face.keys, other_ids() if face.keys else ())
-        self.desk.keys = keys
+        self.state.keys = keys
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)
         for notice in notices:
             self.chat_screen.tell(notice)
         self._heed_signals()
-        if self.desk.typed.mode is not None and self._driver is not None and hasattr(self._driver, "attrs_before"):
-            self._driver.attrs_before = self.desk.typed.mode  # for an editor, which is given the terminal
+        if self.state.typed.mode is not None and self._driver is not None and hasattr(self._driver, "attrs_before"):
+            self._driver.attrs_before = self.state.typed.mode  # for an editor, which is given the terminal
 
     def on_resize(self, event: Resize) -> None:
         """A terminal that is too small says so until it is larger."""
@@ -124,5 +124,5 @@ class ChatApp(App[int]):
 
     def _leave_for_signal(self) -> None:
         self.chat_screen.leave_answer()
-        self.desk.autosave.flush()
+        self.state.autosave.flush()
         self.exit(HANGUP_CODE, return_code=HANGUP_CODE)

@@ -125,3 +125,9 @@ class LoadedModel:
 
 Opening = Callable[[Settings, WatchedFace], LoadedModel]
 """Opens the model that settings ask for, shown on a face."""
+
+
+def runs_of(marks: Sequence[Marked], n_before: int) -> Runs:
+    """Who drafted what of an answer, of which so many characters were there before."""
+    before: Runs = ((n_before, None),) if n_before else ()
+    return (*before, *((mark.n_characters, mark.source) for mark in marks))

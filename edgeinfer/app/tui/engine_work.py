@@ -22,8 +22,15 @@ from edgeinfer.app.opening_face import Download, OpeningCalledOff, WatchedFace
 from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
-from edgeinfer.app.tui.answer_figures import runs_of
-from edgeinfer.app.tui.engine import AnswerStream, EngineModel, LoadedModel, ModelSession, Opening, ReadingsOfModel
+from edgeinfer.app.tui.engine import (
+    AnswerStream,
+    EngineModel,
+    LoadedModel,
+    ModelSession,
+    Opening,
+    ReadingsOfModel,
+    runs_of,
+)
 from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, EnterChat, Job, OpenModelJob, Summarise
 from edgeinfer.app.tui.messages import (
     Answered,

@@ -19,7 +19,7 @@ from edgeinfer.app.sessions.database import IN_MEMORY
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.snapshots import Snapshots
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.app.typed_ahead import TypedAhead
@@ -51,7 +51,7 @@ def run_app(
     with opened(overrides, opening) as app:
         if begins is not None:
             begins(app)
-        app.desk.typed = typed or app.desk.typed
+        app.state.typed = typed or app.state.typed
         return app.run() or 0
 
 
@@ -63,15 +63,15 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     kept, unsaved = _kept_chats(path)
     with kept as store, Autosave(store) as autosave:
-        desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent)
-        desk.unsaved, desk.snapshots = unsaved, None if unsaved else snapshots
+        state = AppState(store, autosave, tuning, Personas(), opening or open_model, path.parent)
+        state.unsaved, state.snapshots = unsaved, None if unsaved else snapshots
         store.purge(KEPT_AFTER_DELETION_S)
-        app = ChatApp(desk)
+        app = ChatApp(state)
         try:
             yield app
         finally:
-            if desk.catalogue is not None:
-                desk.catalogue.close()
+            if state.catalogue is not None:
+                state.catalogue.close()
             if not app.chat_screen.engine.close():
                 _leave_hard(app.return_code or 0, autosave)
 

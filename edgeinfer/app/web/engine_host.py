@@ -1,7 +1,7 @@
-"""The engine that tabs share: it takes connections, and does for each what it is there for, in a thread of its own.
+"""The engine that tabs share: accepts connections and serves each in a thread of its own.
 
-In: a listener, models. Out: answers to what tabs want. A connection that ends takes with it what it held: the model
-it opened, the answer it listened to. Knows no screens and no browsers.
+In: a listener, models. Out: replies to tabs. A connection that ends releases what it held: the model it opened, the
+answer it listened to. Knows no screens and no browsers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any, cast
 
 from edgeinfer.app.fit import approve_quietly
@@ -28,6 +28,7 @@ from edgeinfer.app.web.wire import (
     Noted,
     PromptTokensRead,
     Returned,
+    Stop,
     TextPiece,
     WantAnswer,
     WantModel,
@@ -35,6 +36,7 @@ from edgeinfer.app.web.wire import (
     WantSession,
 )
 from edgeinfer.errors import EdgeInferError, EngineClosed
+from edgeinfer.ipc.channel import Channel
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import Messages
@@ -42,9 +44,9 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.01
 LAST_S = 5.0
-"""For the other side to take what was said last."""
+"""Time for the other side to receive the last message."""
 LIVE_S = 0.2
-"""How often an answer's numbers are told."""
+"""Time between two updates of an answer's numbers."""
 OF_PROMPTS = frozenset({"render", "fitted", "n_tokens"})
 OF_READINGS = frozenset({"plan", "roofline", "cores", "memory", "drafting", "energy", "taken", "time_stages"})
 TOLD_BY_READINGS = frozenset({"can_time_stages"})
@@ -53,7 +55,7 @@ TOLD_BY_SESSIONS = frozenset({"tokens", "saved_bytes"})
 
 
 class EngineHost:
-    """Serves until it is closed."""
+    """Serves tabs until it is closed."""
 
     def __init__(self, listener: Listener, models: SharedModels, options: Mapping[str, object]) -> None:
         """`options`: of a tab's app, by name."""
@@ -63,10 +65,10 @@ class EngineHost:
         threading.Thread(target=self._accept, name="edgeinfer-tabs", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections, and close all models: what is under way ends."""
+        """Stop accepting connections and close all models, which ends their answers."""
         self._closed = True
         with suppress(OSError, EOFError):
-            Client(self._listener.address).close()  # who accepts connections waits for one
+            Client(self._listener.address).close()  # `_accept` waits for a connection
         self._listener.close()
         self._models.close()
 
@@ -74,55 +76,55 @@ class EngineHost:
         while not self._closed:
             try:
                 connection = self._listener.accept()
-            except Exception:  # who does not know the key, or has gone already, is no reason to serve nobody
+            except Exception:  # a client without the key, or one that has gone
                 time.sleep(PAUSE_S)
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="edgeinfer-tab", daemon=True).start()
+            threading.Thread(target=self._serve, args=(Channel(connection),), name="edgeinfer-tab", daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
-        """Do what a connection is there for."""
-        with connection, suppress(EOFError, OSError):
-            match connection.recv():
+    def _serve(self, channel: Channel) -> None:
+        """Serve a connection, by its first message."""
+        with channel, suppress(EOFError, OSError, ValueError):
+            match channel.receive(WantOptions, WantModel, WantSession, WantAnswer, Called):
                 case WantOptions():
-                    connection.send(Returned(self._options))
-                    connection.recv()
-                case WantModel() as wanted:
-                    self._lend(connection, wanted)
-                case WantSession() as wanted:
-                    self._keep_session(connection, wanted)
-                case WantAnswer() as wanted:
-                    self._answer(connection, wanted)
+                    channel.send(Returned(self._options))
+                    channel.receive(Stop)
+                case WantModel() as request:
+                    self._lend(channel, request)
+                case WantSession() as request:
+                    self._keep_session(channel, request)
+                case WantAnswer() as request:
+                    self._answer(channel, request)
                 case Called() as called:
                     while True:
-                        connection.send(_outcome(self._call, called))
-                        called = connection.recv()
+                        channel.send(_outcome(self._call, called))
+                        called = channel.receive(Called)
 
-    def _lend(self, connection: Connection, wanted: WantModel) -> None:
-        """Open a model for somebody, who has it until the connection ends."""
+    def _lend(self, channel: Channel, request: WantModel) -> None:
+        """Open a model for a tab, until the connection ends."""
         face = WatchedFace(
-            lambda *progress: connection.send(Loading(*progress)),
-            lambda *progress: connection.send(DownloadProgress(*progress)),
+            lambda *progress: channel.send(Loading(*progress)),
+            lambda *progress: channel.send(DownloadProgress(*progress)),
             approve_quietly,
-            lambda text: connection.send(Noted(text)),
-            is_beside=wanted.is_beside,
+            lambda text: channel.send(Noted(text)),
+            is_beside=request.is_beside,
         )
-        over = _when_something_comes(connection, face.call_off)
+        over = _when_stopped(channel, face.call_off)
         try:
-            shared = self._models.take(wanted.settings, face)
+            shared = self._models.take(request.settings, face)
         except OpeningCalledOff:
             return
         except Exception as error:
-            connection.send(Failed.of(error))
+            channel.send(Failed.of(error))
             over.wait(LAST_S)
             return
         try:
-            connection.send(EngineOpened(shared.number, shared.llm.info))
+            channel.send(EngineOpened(shared.number, shared.llm.info))
             over.wait()
         finally:
             self._models.release(shared)
 
     def _call(self, called: Called) -> object:
-        """What a call of a model comes to. Raises EdgeInferError."""
+        """The result of a call of a model. Raises EdgeInferError."""
         shared, name = self._models.find(called.model), called.name
         if name in OF_PROMPTS:
             return getattr(shared.llm.prompts, name)(*called.arguments)
@@ -135,13 +137,13 @@ class EngineHost:
             return shared.llm.tokenize(str(text), add_special=bool(add_special), parse_special=bool(parse_special))
         raise EdgeInferError(f"models are not asked for {name!r}")
 
-    def _keep_session(self, connection: Connection, wanted: WantSession) -> None:
-        """Open a session for somebody, and do what is asked of it until the connection ends."""
+    def _keep_session(self, channel: Channel, request: WantSession) -> None:
+        """Open a session for a tab, and serve calls of it until the connection ends."""
         try:
-            shared = self._models.find(wanted.model)
+            shared = self._models.find(request.model)
             session = shared.llm.session()
         except Exception as error:
-            connection.send(Failed.of(error))
+            channel.send(Failed.of(error))
             return
         number = next(self._session_numbers)
         shared.sessions[number] = session
@@ -154,33 +156,33 @@ class EngineHost:
             raise EdgeInferError(f"sessions are not asked for {called.name!r}")
 
         try:
-            connection.send(Returned(number))
+            channel.send(Returned(number))
             while True:
-                connection.send(_outcome(call, connection.recv()))
+                channel.send(_outcome(call, channel.receive(Called)))
         finally:
             del shared.sessions[number]
             session.close()
 
-    def _answer(self, connection: Connection, wanted: WantAnswer) -> None:
-        """Answer a conversation, piece by piece; stopped by whatever is said, and by who does not listen any more."""
-        told = AnswerRelay(connection)
-        options: Any = {**wanted.options, "progress": told.read}
+    def _answer(self, channel: Channel, request: WantAnswer) -> None:
+        """Answer a conversation, piece by piece, until it ends or the tab stops it or goes."""
+        relay = AnswerRelay(channel)
+        options: Any = {**request.options, "progress": relay.read}
         try:
-            shared = self._models.find(wanted.model)
-            session = shared.sessions.get(wanted.session)
+            shared = self._models.find(request.model)
+            session = shared.sessions.get(request.session)
             if session is None:
                 raise EngineClosed("the session is closed")
-            stream = session.chat(cast("Messages", wanted.messages), **options)
-            over = _when_something_comes(connection, stream.stop)
+            stream = session.chat(cast("Messages", request.messages), **options)
+            over = _when_stopped(channel, stream.stop)
             with shared.answering() as answering, closing(stream):
                 for piece in stream:
-                    told.piece(piece, stream.live)
+                    relay.piece(piece, stream.live)
         except Exception as error:
-            connection.send(Failed.of(error))
+            channel.send(Failed.of(error))
             return
         stats = stream.stats
         assert stats is not None
-        connection.send(Ended(stats, stream.marks, stream.live))
+        channel.send(Ended(stats, stream.marks, stream.live))
         shared.readings.answered(stats)
         if answering.was_alone:
             note_answer(shared.llm, stats)
@@ -188,24 +190,24 @@ class EngineHost:
 
 
 class AnswerRelay:
-    """What is told of a running request."""
+    """Sends the progress of a running request."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._told_s = -LIVE_S
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._sent_s = -LIVE_S
 
     def read(self, what: str, done: int, total: int) -> None:
-        """So much of the prompt is read. Who has gone is told no more, and has stopped the answer by that."""
-        with suppress(OSError):  # it would end the pass, which others' answers are part of
-            self._connection.send(PromptTokensRead(what, done, total))
+        """Prompt tokens were read. A tab that has gone has stopped the answer by that."""
+        with suppress(OSError):  # which would end the pass that others' answers are part of
+            self._channel.send(PromptTokensRead(what, done, total))
 
     def piece(self, text: str, live: RequestProgress) -> None:
-        """There is more text."""
+        """Send more text."""
         now = time.monotonic()
-        is_due = now - self._told_s >= LIVE_S
-        self._connection.send(TextPiece(text, live if is_due else None))
+        is_due = now - self._sent_s >= LIVE_S
+        self._channel.send(TextPiece(text, live if is_due else None))
         if is_due:
-            self._told_s = now
+            self._sent_s = now
 
 
 def _outcome(call: Callable[[Called], object], called: Called) -> Returned | Failed:
@@ -215,13 +217,13 @@ def _outcome(call: Callable[[Called], object], called: Called) -> Returned | Fai
         return Failed.of(error)
 
 
-def _when_something_comes(connection: Connection, do: Callable[[], None]) -> threading.Event:
-    """Do this when something is said, or the other side has gone; set then."""
+def _when_stopped(channel: Channel, do: Callable[[], None]) -> threading.Event:
+    """Call `do` when the other side sends a message or goes; an event that is set then."""
     over = threading.Event()
 
     def wait() -> None:
-        with suppress(EOFError, OSError, TypeError):  # TypeError: it was closed here meanwhile
-            connection.recv()
+        with suppress(EOFError, OSError, ValueError, TypeError):  # TypeError: it was closed here meanwhile
+            channel.receive(Stop)
         do()
         over.set()
 

@@ -1,6 +1,6 @@
-"""A model that runs in another process, as the app in this one sees it: the other side of `engine_host`.
+"""A model that runs in the engine's process, as the app of a tab uses it: the other side of `engine_host`.
 
-In: where the engine is, settings. Out: what `tui.engine` calls a Model. Imports nothing that computes.
+In: the engine's address, settings. Out: what `tui.engine` calls a Model. Computes nothing.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
 from edgeinfer.app.web.wire import (
     Address,
     Called,
@@ -25,46 +25,56 @@ from edgeinfer.app.web.wire import (
     Noted,
     PromptTokensRead,
     Returned,
+    Stop,
     TextPiece,
     WantAnswer,
     WantModel,
     WantOptions,
     WantSession,
 )
+from edgeinfer.ipc.channel import Channel
+from edgeinfer.ipc.records import read_as
+from edgeinfer.models.text import Message
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
     from edgeinfer.engine.model_info import ModelInfo
     from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 
 LOOK_S = 0.1
-"""How often it is looked whether opening was called off."""
+"""Time between two checks whether opening was cancelled."""
+T = TypeVar("T")
+
+
+class AskEngine(Protocol):
+    """Calls the model in the engine's process; the result as a type."""
+
+    def __call__(self, kind: type[T], name: str, *arguments: object) -> T: ...
 
 
 class CallConnections:
-    """Connections for calls: as many as threads call at a time."""
+    """Connections for calls, one for each thread that calls at the same time."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._resting: list[Connection] = []
+        self._resting: list[Channel] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, called: Called) -> Any:
-        """What a call comes to. Raises EdgeInferError."""
+    def ask(self, called: Called) -> object:
+        """The result of a call. Raises EdgeInferError."""
         with self._lock:
             connection = self._resting.pop() if self._resting else None
         connection = connection or self.address.connect()
-        found = _said(connection, called)
+        reply = _reply(connection, called)
         with self._lock:
             if not self._closed:
                 self._resting.append(connection)
-                return _value(found)
+                return _value(reply)
         connection.close()
-        return _value(found)
+        return _value(reply)
 
     def close(self) -> None:
         """No more calls."""
@@ -78,12 +88,13 @@ class CallConnections:
 class JoinedModel:
     """A model in the engine's process, ours as long as `lease` is open."""
 
-    def __init__(self, address: Address, lease: Connection, opened: EngineOpened) -> None:
+    def __init__(self, address: Address, lease: Channel, opened: EngineOpened) -> None:
         self._address, self._lease, self._number = address, lease, opened.model
         self._asking = CallConnections(address)
         self._sessions: list[JoinedSession] = []
-        facts: Any = opened.facts
-        self.info: ModelInfo = facts
+        from edgeinfer.engine.model_info import ModelInfo
+
+        self.info: ModelInfo = read_as(ModelInfo, opened.facts)
         self.prompts = JoinedPrompts(self._ask)
         self.readings = JoinedReadings(self._ask)
 
@@ -95,8 +106,7 @@ class JoinedModel:
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of a text."""
-        found: list[int] = self._ask("tokenize", text, add_special, parse_special)
-        return found
+        return self._ask(list[int], "tokenize", text, add_special, parse_special)
 
     def stop(self) -> None:
         """End every answer of ours within one step; from any thread."""
@@ -111,72 +121,65 @@ class JoinedModel:
         self._asking.close()
         self._lease.close()
 
-    def _ask(self, name: str, *arguments: object) -> Any:
-        return self._asking.ask(Called(self._number, name, arguments))
+    def _ask(self, kind: type[T], name: str, *arguments: object) -> T:
+        result: T = read_as(kind, self._asking.ask(Called(self._number, name, arguments)))
+        return result
 
 
 class JoinedPrompts:
-    """Makes prompts of conversations, where the model is."""
+    """Prompts of conversations, made by the engine's process."""
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
+    def __init__(self, ask: AskEngine) -> None:
         self._ask = ask
 
     def render(self, messages: Messages) -> str:
-        found: str = self._ask("render", tuple(messages))
-        return found
+        return self._ask(str, "render", _records(messages))
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
-        found: FittedPrompt = self._ask("fitted", tuple(messages), max_tokens)
-        return found
+        from edgeinfer.engine.requests.conversation import FittedPrompt
+
+        return self._ask(FittedPrompt, "fitted", _records(messages), max_tokens)
 
     def n_tokens(self, messages: Messages) -> int:
-        found: int = self._ask("n_tokens", tuple(messages))
-        return found
+        return self._ask(int, "n_tokens", _records(messages))
 
 
 class JoinedReadings:
-    """What the machine does, as the process says that computes."""
+    """Readings of the machine, taken by the engine's process."""
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
+    def __init__(self, ask: AskEngine) -> None:
         self._ask = ask
 
     def plan(self) -> PlanStrip:
-        found: PlanStrip = self._ask("plan")
-        return found
+        return self._ask(PlanStrip, "plan")
 
     def roofline(self) -> Roofline:
-        found: Roofline = self._ask("roofline")
-        return found
+        return self._ask(Roofline, "roofline")
 
     def cores(self) -> Cores:
-        found: Cores = self._ask("cores")
-        return found
+        return self._ask(Cores, "cores")
 
     def memory(self) -> MemoryReading:
-        found: MemoryReading = self._ask("memory")
-        return found
+        return self._ask(MemoryReading, "memory")
 
     def drafting(self) -> DraftingReading:
-        found: DraftingReading = self._ask("drafting")
-        return found
+        return self._ask(DraftingReading, "drafting")
 
     def energy(self) -> Energy:
-        found: Energy = self._ask("energy")
-        return found
+        return self._ask(Energy, "energy")
 
     def taken(self) -> tuple[int, int | None]:
-        found: tuple[int, int | None] = self._ask("taken")
-        return found
+        return self._ask(tuple[int, int | None], "taken")
 
     @property
     def can_time_stages(self) -> bool:
-        return bool(self._ask("can_time_stages"))
+        return self._ask(bool, "can_time_stages")
 
     def time_stages(self) -> bool:
-        return bool(self._ask("time_stages"))
+        return self._ask(bool, "time_stages")
 
     def answered(self, stats: Stats) -> None:
-        """The engine knows."""
+        """Nothing to do: the engine knows."""
 
 
 class JoinedSession:
@@ -188,33 +191,32 @@ class JoinedSession:
         self._lock = threading.Lock()
         self._stream: JoinedStream | None = None
         self._connection = address.connect()
-        self._number: int = _value(_said(self._connection, WantSession(model)))
+        self._number: int = read_as(int, _value(_reply(self._connection, WantSession(model))))
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the cache."""
-        found: tuple[int, ...] = self._ask("tokens")
-        return found
+        return self._ask(tuple[int, ...], "tokens")
 
     @property
     def saved_bytes(self) -> int | None:
         """About how many bytes `save` would write."""
-        found: int | None = self._ask("saved_bytes")
-        return found
+        saved: int | None = read_as(int | None, self._call("saved_bytes"))
+        return saved
 
     def save(self, path: str | Path) -> None:
-        """Write what was read to a file."""
-        self._ask("save", Path(path).absolute())
+        """Write the cache to a file."""
+        self._call("save", str(Path(path).absolute()))
 
     def restore(self, path: str | Path) -> None:
-        """Go on from a saved file."""
-        self._ask("restore", Path(path).absolute())
+        """Continue from a saved file."""
+        self._call("restore", str(Path(path).absolute()))
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> JoinedStream:
         """Answer a conversation; nothing happens before the first piece is asked for."""
         progress = options.pop("progress", None)
-        wanted = WantAnswer(self._model, self._number, tuple(messages), dict(options))
-        self._stream = stream = JoinedStream(self._address, wanted, progress)
+        request = WantAnswer(self._model, self._number, _records(messages), dict(options))
+        self._stream = stream = JoinedStream(self._address, request, progress)
         return stream
 
     def stop(self) -> None:
@@ -227,17 +229,21 @@ class JoinedSession:
         with self._lock:
             self._connection.close()
 
-    def _ask(self, name: str, *arguments: object) -> Any:
+    def _ask(self, kind: type[T], name: str) -> T:
+        result: T = read_as(kind, self._call(name))
+        return result
+
+    def _call(self, name: str, *arguments: object) -> object:
         with self._lock:
-            return _value(_said(self._connection, Called(self._model, name, arguments)))
+            return _value(_reply(self._connection, Called(self._model, name, arguments)))
 
 
 class JoinedStream:
     """An answer that is made in the engine's process. Iterate it once; `stop()` from any thread."""
 
-    def __init__(self, address: Address, wanted: WantAnswer, progress: Callable[[str, int, int], None] | None) -> None:
-        self._address, self._wanted, self._progress = address, wanted, progress
-        self._connection: Connection | None = None
+    def __init__(self, address: Address, request: WantAnswer, progress: Callable[[str, int, int], None] | None) -> None:
+        self._address, self._request, self._progress = address, request, progress
+        self._connection: Channel | None = None
         self._lock = threading.Lock()
         self._stopped = False
         self._texts: list[str] = []
@@ -251,11 +257,11 @@ class JoinedStream:
         return "".join(self._texts)
 
     def stop(self) -> None:
-        """End the answer within a step; what there is of it stays."""
+        """End the answer within a step; its text so far stays."""
         with self._lock:
             if not self._stopped and self._connection is not None:
                 with suppress(OSError):
-                    self._connection.send(None)
+                    self._connection.send(Stop())
             self._stopped = True
 
     def __iter__(self) -> Iterator[str]:
@@ -263,42 +269,44 @@ class JoinedStream:
         connection = self._address.connect()
         try:
             with _gone():
-                connection.send(self._wanted)
+                connection.send(self._request)
             with self._lock:
                 self._connection = connection
                 if self._stopped:
-                    connection.send(None)
+                    connection.send(Stop())
             yield from self._pieces(connection)
         finally:
             with self._lock:
                 self._connection = None
                 connection.close()
 
-    def _pieces(self, connection: Connection) -> Iterator[str]:
+    def _pieces(self, connection: Channel) -> Iterator[str]:
         while True:
             with _gone():
-                said = connection.recv()
-            match said:
-                case TextPiece():
-                    if said.live is not None:
-                        self._take_live(said.live)
-                    self._texts.append(said.text)
-                    yield said.text
-                case PromptTokensRead() if self._progress is not None:
-                    self._progress(said.what, said.done, said.total)
+                message = connection.receive(TextPiece, PromptTokensRead, Ended, Failed)
+            match message:
+                case TextPiece(text, live):
+                    if live is not None:
+                        self._take_live(live)
+                    self._texts.append(text)
+                    yield text
+                case PromptTokensRead(what, done, total) if self._progress is not None:
+                    self._progress(what, done, total)
                 case Ended():
-                    self._end(said)
+                    self._end(message)
                     return
                 case Failed():
-                    raise said.error()
+                    raise message.error()
 
-    def _take_live(self, live: Any) -> None:
-        self.live = live
+    def _take_live(self, live: object) -> None:
+        from edgeinfer.engine.scheduler.stats import RequestProgress
+
+        self.live = read_as(RequestProgress, live)
 
     def _end(self, ended: Ended) -> None:
-        stats: Any = ended.stats
-        marks: Any = ended.marks
-        self.stats, self.marks = stats, marks
+        from edgeinfer.engine.scheduler.stats import DraftSpan, Stats
+
+        self.stats, self.marks = read_as(Stats, ended.stats), read_as(tuple[DraftSpan, ...], ended.marks)
         self._take_live(ended.live)
 
 
@@ -312,20 +320,20 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
             with _gone():
                 while not lease.poll(LOOK_S):
                     face.check()
-                said = lease.recv()
-            match said:
-                case Loading():
+                message = lease.receive(Loading, DownloadProgress, Noted, EngineOpened, Failed)
+            match message:
+                case Loading(what, done, total):
                     with face.loading() as loading:
-                        loading(said.what, said.done, said.total)
-                case DownloadProgress():
-                    with face.pulling(said.source) as pulling:
-                        pulling(said.done_bytes, said.total_bytes, said.bytes_per_s)
-                case Noted():
-                    face.note(said.text)
+                        loading(what, done, total)
+                case DownloadProgress(source, done_bytes, total_bytes, bytes_per_s):
+                    with face.pulling(source) as pulling:
+                        pulling(done_bytes, total_bytes, bytes_per_s)
+                case Noted(text):
+                    face.note(text)
                 case EngineOpened():
-                    return JoinedModel(address, lease, said)
+                    return JoinedModel(address, lease, message)
                 case Failed():
-                    raise said.error()
+                    raise message.error()
     except BaseException:
         lease.close()
         raise
@@ -337,37 +345,44 @@ class Tab:
     def __init__(self, address: Address) -> None:
         """Raises EngineGone."""
         self._connection = address.connect()
-        self.options: dict[str, object] = _value(_said(self._connection, WantOptions()))
+        options = _value(_reply(self._connection, WantOptions()))
+        self.options: dict[str, object] = read_as(dict[str, object], options)
 
     def when_gone(self, leave: Callable[[], None]) -> None:
         """Call `leave`, from another thread, when the engine's process has ended."""
 
         def wait() -> None:
-            with suppress(EOFError, OSError):
-                self._connection.recv()
+            with suppress(EOFError, OSError, ValueError):
+                self._connection.receive(Returned)
             leave()
 
         threading.Thread(target=wait, name="edgeinfer-engine-gone", daemon=True).start()
 
 
-def _said(connection: Connection, said: object) -> object:
+def _records(messages: Messages) -> tuple[dict[str, Any], ...]:
+    """Messages as plain mappings."""
+    checked = map(Message.of, messages)
+    return tuple({"role": message.role, "content": message.content, **message.extra} for message in checked)
+
+
+def _reply(connection: Channel, request: object) -> Returned | Failed:
     with _gone():
-        connection.send(said)
-        found: object = connection.recv()
-    return found
+        connection.send(request)
+        reply = connection.receive(Returned, Failed)
+    assert isinstance(reply, Returned | Failed)
+    return reply
 
 
-def _value(found: object) -> Any:
-    """What was returned. Raises the error that was."""
-    if isinstance(found, Failed):
-        raise found.error()
-    assert isinstance(found, Returned)
-    return found.value
+def _value(reply: Returned | Failed) -> object:
+    """The value returned. Raises the error that was raised."""
+    if isinstance(reply, Failed):
+        raise reply.error()
+    return reply.value
 
 
 @contextmanager
 def _gone() -> Iterator[None]:
-    """Raises EngineGone for a connection that has ended."""
+    """Raises EngineGone if the connection has ended."""
     try:
         yield
     except (OSError, EOFError) as reason:

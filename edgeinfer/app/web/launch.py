@@ -32,9 +32,9 @@ from edgeinfer.app.web import wire
 from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.page import Page
 from edgeinfer.app.web.shared_models import SharedModels
-from edgeinfer.children import command
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.ipc.command import command
 from edgeinfer.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run_web(overrides: Mapping[str, object], host: str, port: int) -> int:
     engine = EngineHost(connections, SharedModels(_load), overrides)
     key = secrets.token_urlsafe(24)
     page = Page(_command(), key, host)
-    address.tell(os.environ)  # textual-serve gives tabs this process's environment
+    address.put_into(os.environ)  # textual-serve gives tabs this process's environment
     sys.setswitchinterval(SWITCH_S)
     logging.getLogger("textual-serve").setLevel(logging.WARNING)
     if not is_loopback(host):

@@ -1,21 +1,23 @@
-"""What tabs and the engine's process say to each other: records over local connections that only this user can open.
+"""Messages between tabs and the engine's process, and the address at which tabs reach it.
 
-In and out: plain records. A connection is for one thing: calls that answer one after another, a model as long as it is
-needed, or one answer. Whoever closes it wants no more of that. Knows neither engines nor screens.
+In and out: records, over local connections that only this user can open. A connection is for one thing: calls that
+answer one after another, a model as long as it is needed, or one answer. Closing it cancels that. Knows neither engines
+nor screens.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Listener
 from typing import Self
 
-from edgeinfer import errors
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.local_socket import LocalListener
+from edgeinfer.ipc.channel import Channel, error_of
+from edgeinfer.ipc.listener import LocalListener
+from edgeinfer.ipc.records import Plain
 from edgeinfer.settings import Settings
 
 
@@ -28,37 +30,34 @@ class EngineGone(EdgeInferError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an engine is reached: a path of a socket or the name of a pipe, and the key."""
+    """Where an engine is reached: the path of a socket or the name of a pipe, and the key."""
 
     path: str
     key: bytes
 
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
-        """The address that this process was given, which its own children are not to see; None where it has none."""
-        found = environ.pop(VARIABLE, None)
-        if found is None:
+        """The address that this process was given, removed from its environment; None without one."""
+        value = environ.pop(VARIABLE, None)
+        if value is None:
             return None
-        key, _, path = found.partition(":")
+        key, _, path = value.partition(":")
         return cls(path, bytes.fromhex(key))
 
-    def tell(self, environ: MutableMapping[str, str]) -> None:
+    def put_into(self, environ: MutableMapping[str, str]) -> None:
         """Put it into the environment that tabs are started with."""
         environ[VARIABLE] = f"{self.key.hex()}:{self.path}"
 
-    def connect(self) -> Connection:
+    def connect(self) -> Channel:
         """A new connection. Raises EngineGone."""
         try:
-            return Client(self.path, authkey=self.key)
+            return Channel(Client(self.path, authkey=self.key))
         except (OSError, EOFError) as reason:
             raise EngineGone from reason
 
 
 def listen() -> tuple[Listener, Address]:
-    """Somewhere to be reached: in a folder of this user's alone, where the system has such sockets.
-
-    Raises BadSetting where no socket can be made there.
-    """
+    """A listener for tabs, and its address. Raises BadSetting if no socket can be made."""
     key = secrets.token_bytes(32)
     listener = LocalListener(key)
     address = listener.address
@@ -68,45 +67,47 @@ def listen() -> tuple[Listener, Address]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something went wrong: the name of an error of ours, and its message."""
+    """Something went wrong: the class name of an error of ours, and its message."""
 
     kind: str
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """What is told of an error."""
+        """The record of an error."""
         if isinstance(error, EdgeInferError):
             return cls(type(error).__name__, str(error))
         return cls("EdgeInferError", f"the engine failed: {type(error).__name__}: {error}")
 
     def error(self) -> EdgeInferError:
         """The error again."""
-        kind = getattr(errors, self.kind, EdgeInferError)
-        known = isinstance(kind, type) and issubclass(kind, EdgeInferError)
-        found: EdgeInferError = kind(self.message) if known else EdgeInferError(self.message)
-        return found
+        return error_of(self.kind, self.message) or EdgeInferError(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """Call this of a model, or on a session's connection of the session; answered by what it returns or `Failed`."""
+    """Call this of a model, or on a session's connection of the session; answered by `Returned` or `Failed`."""
 
     model: int
     name: str
-    arguments: tuple[object, ...] = ()
+    arguments: tuple[Plain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a call returned."""
+    """What a call returned; the caller knows its type."""
 
-    value: object
+    value: Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop what this connection is for."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantOptions:
-    """Tell a tab the options of its app; the connection stays, and ends when the engine's process does."""
+    """Ask for the options of a tab's app; the connection ends when the engine's process does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +122,13 @@ class WantModel:
 
     @classmethod
     def of(cls, settings: Settings, *, is_beside: bool = False) -> Self:
-        """Where settings came from does not matter here."""
-        cost = settings.load.verify_cost
-        load = replace(settings.load, verify_cost=None if cost is None else dict(cost))
-        return cls(replace(settings, load=load, origins={}), is_beside)
+        """Without the origins of settings."""
+        return cls(replace(settings, origins={}), is_beside)
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far loading is."""
+    """Progress of loading."""
 
     what: str
     done: int
@@ -138,7 +137,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How far a download is."""
+    """Progress of a download."""
 
     source: str
     done_bytes: int
@@ -148,17 +147,17 @@ class DownloadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A line that the user should know of."""
+    """A line for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOpened:
-    """A model is open, and called so; what is told of it."""
+    """A model is open: its number, and its `ModelInfo`."""
 
     model: int
-    facts: object
+    facts: Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +169,17 @@ class WantSession:
 
 @dataclass(frozen=True, slots=True)
 class WantAnswer:
-    """Answer a conversation on a session; anything that is said meanwhile stops it."""
+    """Answer a conversation on a session; `Stop` stops it."""
 
     model: int
     session: int
-    messages: tuple[object, ...]
-    options: dict[str, object]
+    messages: tuple[Mapping[str, object], ...]
+    options: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTokensRead:
-    """So many tokens of the prompt are read."""
+    """Progress of reading the prompt, in tokens."""
 
     what: str
     done: int
@@ -189,16 +188,16 @@ class PromptTokensRead:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """More text, and how far the answer is (`live`), if that was told longer ago."""
+    """More text, and the `RequestProgress` if it was last sent some time ago."""
 
     text: str
-    live: object = None
+    live: Plain = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The answer is over: its numbers, and who drafted what of it."""
+    """The answer has ended: its `Stats`, `DraftSpan`s and `RequestProgress`."""
 
-    stats: object
-    marks: tuple[object, ...]
-    live: object
+    stats: Plain
+    marks: Plain
+    live: Plain

@@ -30,7 +30,7 @@ def branch(app: ChatApp) -> list[tuple[str, str]]:
     """Who said what, in the branch that is shown, as it is kept."""
     number = app.chat_screen.chat.number
     assert number is not None
-    kept = {message.number: message for message in app.desk.store.messages(number)}
+    kept = {message.number: message for message in app.state.store.messages(number)}
     return [(message.role, kept[message.number].text) for message in app.chat_screen.chat.branch]
 
 

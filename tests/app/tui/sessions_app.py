@@ -6,8 +6,8 @@ from textual.app import App
 from textual.widgets import Static
 
 from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
-from edgeinfer.app.tui.widgets.search_field import SearchField
 from edgeinfer.app.tui.widgets.session_list import SessionList
+from edgeinfer.app.tui.widgets.text_fields import SearchField
 
 
 class Bare(App[None]):

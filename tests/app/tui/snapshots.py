@@ -37,7 +37,7 @@ def chat_of(pilot: Pilot[int]) -> ChatApp:
 async def opened(pilot: Pilot[int]) -> None:
     """The model is open, and what the context holds is counted."""
     app = chat_of(pilot)
-    await wait_until(pilot, lambda: app.desk.model is not None and app.chat_screen.context_bar.text)
+    await wait_until(pilot, lambda: app.state.model is not None and app.chat_screen.context_bar.text)
     await counted(pilot)
 
 

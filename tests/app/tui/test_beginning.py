@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.app.beginning import NO_EARLIER, Beginning
 from edgeinfer.app.tui.app import ChatApp
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
@@ -23,7 +23,7 @@ def make(home: Path, tmp_path: Path) -> Iterator[Callable[..., ChatApp]]:
 
 def keep(app: ChatApp, question: str, answer: str) -> int:
     """A kept chat; its number."""
-    store = app.desk.store
+    store = app.state.store
     number = store.create("Be kind.", "scripted").number
     store.add(number, store.add(number, None, "user", question).number, "assistant", answer)
     return number
@@ -31,7 +31,7 @@ def keep(app: ChatApp, question: str, answer: str) -> int:
 
 async def test_a_question_is_asked_at_once(make: Callable[..., ChatApp]) -> None:
     app = make(script := Script("By tradition in 753 BC."))
-    app.desk.beginning = Beginning(question="/when was Rome founded?")
+    app.state.beginning = Beginning(question="/when was Rome founded?")
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: app.chat_screen.chat.branch)
         await quiet(app, pilot)
@@ -46,7 +46,7 @@ async def test_files_that_the_question_names_are_attached(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("Rome\n")
     app = make(Script("A town."))
-    app.desk.beginning = Beginning(question="what is in @notes.txt")
+    app.state.beginning = Beginning(question="what is in @notes.txt")
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: app.chat_screen.chat.branch)
         await quiet(app, pilot)
@@ -58,7 +58,7 @@ async def test_the_last_chat_goes_on(make: Callable[..., ChatApp], question: str
     app = make(script := Script("Earlier."))
     keep(app, "Which tea?", "Green.")
     keep(app, "When was Rome founded?", "In 753 BC.")
-    app.desk.beginning = Beginning(continues=True, question=question)
+    app.state.beginning = Beginning(continues=True, question=question)
     before = [("user", "When was Rome founded?"), ("assistant", "In 753 BC.")]
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: app.chat_screen.chat.number)
@@ -72,7 +72,7 @@ async def test_the_last_chat_goes_on(make: Callable[..., ChatApp], question: str
 
 async def test_without_an_earlier_chat_a_new_one_begins(make: Callable[..., ChatApp]) -> None:
     app = make(Script("Hello."))
-    app.desk.beginning = Beginning(continues=True, question="Hi")
+    app.state.beginning = Beginning(continues=True, question="Hi")
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: app._notifications)
         assert [notice.message for notice in app._notifications] == [NO_EARLIER]
@@ -84,8 +84,8 @@ async def test_without_an_earlier_chat_a_new_one_begins(make: Callable[..., Chat
 async def test_a_system_prompt_of_the_command_line_counts_for_the_last_chat(make: Callable[..., ChatApp]) -> None:
     app = make(Script())
     number = keep(app, "Which tea?", "Green.")
-    app.desk.beginning = Beginning(continues=True, system="Be brief.")
+    app.state.beginning = Beginning(continues=True, system="Be brief.")
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: app.chat_screen.chat.number)
         assert app.chat_screen.chat.system == "Be brief."
-        assert app.desk.store.session(number).system == "Be brief."
+        assert app.state.store.session(number).system == "Be brief."

@@ -12,7 +12,7 @@ from textual.widgets.tree import TreeNode
 
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.branches import HEADING, BranchesScreen
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.tui.app import ChatApp
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet, say
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
@@ -33,7 +33,7 @@ async def test_a_file_that_has_no_room_in_the_context_is_not_sent(make: Make, tm
     script = Script("Read.")
     app = make(script)
     async with app.run_test(size=(100, 40)) as pilot:
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await say(pilot, "sum up @long.txt")
         await wait_until(pilot, lambda: notices(app))
         assert notices(app)[-1].startswith(
@@ -53,7 +53,7 @@ async def test_a_file_attached_by_command_is_weighed_too(make: Make, tmp_path: P
     (tmp_path / "long.txt").write_text("word " * 2000)
     app = make(Script("Read."))
     async with app.run_test(size=(100, 40)) as pilot:
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await say(pilot, "/attach long.txt")
         await wait_until(pilot, lambda: app.chat_screen.composer.draft.attachments)
         await pilot.press(*"sum up", "enter")

@@ -15,7 +15,7 @@ from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, last, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
@@ -188,10 +188,10 @@ async def test_the_numbers_of_a_chat_or_a_model_go_with_it(make: Make) -> None:
 async def test_a_system_prompt_in_force_is_seen_in_every_chat_that_has_it(make: Make) -> None:
     script = Script("Hello")
     app = make(script)
-    app.desk.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Pirate", "Arr.")
     async with app.run_test(size=(100, 40)) as pilot:
         title, page = app.chat_screen.title_bar, app.chat_screen.first_page
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         assert "system" not in str(title.content)
         assert "system" not in str(page.content)
         await say(pilot, "/system Be brief, and  always polite.")
@@ -223,7 +223,7 @@ async def test_a_fork_is_a_chat_of_its_own(make: Make) -> None:
         await say(pilot, "More")
         await quiet(app, pilot)
         assert [text for _, text in branch(app)] == ["Hi", "one", "More", "two"]
-        assert len(app.desk.store.messages(before)) == 2
+        assert len(app.state.store.messages(before)) == 2
 
 
 async def test_an_engine_that_fails_keeps_the_text_and_the_chat_goes_on(make: Make) -> None:
@@ -273,7 +273,7 @@ async def test_no_model_is_said_and_another_one_can_be_opened(make: Make) -> Non
         await quiet(app, pilot)
         assert last(app).state == "failed"
         await say(pilot, "/model y")
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await say(pilot, "/regen")
         await quiet(app, pilot)
         assert names[-1] == "y"
@@ -290,7 +290,7 @@ async def test_leaving_while_an_answer_is_written_keeps_it(make: Make) -> None:
         await wait_until(pilot, lambda: "two" in app.chat_screen.transcript.last_answer.source)
         number = app.chat_screen.chat.number
         await pilot.press("ctrl+q")
-    kept = app.desk.store.messages(number)[-1]
+    kept = app.state.store.messages(number)[-1]
     assert (kept.text, kept.state) == ("one two ", "stopped")
 
 
@@ -304,7 +304,7 @@ async def test_a_locked_database_is_told_and_the_text_is_saved_afterwards(make: 
         await say(pilot, "Count")
         script.step(1)
         await wait_until(pilot, lambda: "one" in app.chat_screen.transcript.last_answer.source)
-        other = sqlite3.connect(app.desk.store.path, isolation_level=None)
+        other = sqlite3.connect(app.state.store.path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         script.step(1)
         await wait_until(pilot, lambda: any("locked" in text for text in told))
@@ -313,14 +313,14 @@ async def test_a_locked_database_is_told_and_the_text_is_saved_afterwards(make: 
         other.execute("ROLLBACK")
         other.close()
         assert app.chat_screen.transcript.last_answer.source == "one two three four"
-        assert app.desk.autosave.flush()
+        assert app.state.autosave.flush()
         assert branch(app)[-1] == ("assistant", "one two three four")
 
 
 async def test_a_question_that_cannot_be_saved_is_back_in_the_composer(make: Make) -> None:
     app = make(Script("Hello"))
     async with app.run_test(size=(100, 40)) as pilot:
-        other = sqlite3.connect(app.desk.store.path, isolation_level=None)
+        other = sqlite3.connect(app.state.store.path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         await say(pilot, "Hi")
         await wait_until(pilot, lambda: app.chat_screen.composer.draft.text == "Hi")
@@ -384,8 +384,8 @@ async def test_text_that_comes_under_another_screen_is_kept_and_drawn_afterwards
         await wait_until(pilot, lambda: app.screen is not app.chat_screen)
         script.step(1)
         await wait_until(pilot, lambda: app.chat_screen.writing.text == "one two ")
-        assert app.desk.autosave.flush()
-        assert app.desk.store.messages(number)[-1].text == "one two "
+        assert app.state.autosave.flush()
+        assert app.state.store.messages(number)[-1].text == "one two "
         script.go()
         await quiet(app, pilot)
         await pilot.press("escape")

@@ -21,7 +21,7 @@ from edgeinfer.app.tui.launch import open_model
 from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.settings import Settings
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, last, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel, ScriptedSession
 from tests.app.tui.waiting import wait_until
@@ -85,17 +85,17 @@ async def test_a_model_that_cannot_begin_is_closed_and_the_one_before_stays(make
     app = make(script, opening=opening)
     async with app.run_test(size=SIZE) as pilot:
         told = told_by(app)
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await say(pilot, "/model broken")
         await wait_until(pilot, lambda: any("no room for keys and values" in text for text in told))
-        await wait_until(pilot, lambda: app.desk.model is models[0])
+        await wait_until(pilot, lambda: app.state.model is models[0])
         assert [model.closed for model in models] == [False, True]
-        assert app.desk.opening_text == ""
+        assert app.state.opening_text == ""
         await say(pilot, "Hi")
         await quiet(app, pilot)
         assert last(app).text == "Hello"
         await say(pilot, "/model other")
-        await wait_until(pilot, lambda: app.desk.model is not None and app.desk.model is models[-1])
+        await wait_until(pilot, lambda: app.state.model is not None and app.state.model is models[-1])
         assert [model.closed for model in models] == [True, True, False]
 
 
@@ -106,13 +106,13 @@ async def test_a_model_that_is_not_found_or_none_leaves_the_one_before(
     app = make(Script(), opening=open_model, model=str(tiny_model), device="reference", max_tokens=4)
     async with app.run_test(size=SIZE) as pilot:
         told = told_by(app)
-        await wait_until(pilot, lambda: app.desk.model is not None)
-        model = app.desk.model
+        await wait_until(pilot, lambda: app.state.model is not None)
+        model = app.state.model
         await say(pilot, f"/model {wrong}")
         await wait_until(pilot, lambda: any("is used as before" in text for text in told))
         assert any(wrong in text for text in told)
-        await wait_until(pilot, lambda: app.desk.model is model)
-        assert app.desk.tuning.settings.model.model == str(tiny_model)
+        await wait_until(pilot, lambda: app.state.model is model)
+        assert app.state.tuning.settings.model.model == str(tiny_model)
         await say(pilot, "Hi")
         await quiet(app, pilot)
         assert last(app).state in ("whole", "cut")
@@ -134,10 +134,10 @@ async def test_without_room_for_both_the_one_before_is_closed_and_opened_again_i
     app = make(script, opening=opening, model="small")
     async with app.run_test(size=SIZE) as pilot:
         told = told_by(app)
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await say(pilot, "/model large")
         await wait_until(pilot, lambda: any("it is broken inside" in text for text in told))
-        await wait_until(pilot, lambda: app.desk.model is models[-1])
+        await wait_until(pilot, lambda: app.state.model is models[-1])
         assert seen == [
             ("small", False, False),
             ("large", True, False),
@@ -145,7 +145,7 @@ async def test_without_room_for_both_the_one_before_is_closed_and_opened_again_i
             ("scripted.gguf", False, True),  # by its file: what is used last may be another one by now
         ]
         assert any("scripted is used as before" in text for text in told)
-        assert app.desk.tuning.settings.model.model == "small"
+        assert app.state.tuning.settings.model.model == "small"
         await say(pilot, "Hi")
         await quiet(app, pilot)
         assert last(app).text == "Hello"
@@ -166,8 +166,8 @@ async def test_another_model_does_not_wait_for_the_one_that_is_being_opened(make
     async with app.run_test(size=SIZE) as pilot:
         await wait_until(pilot, looks.is_set)
         await say(pilot, "/model quick")
-        await wait_until(pilot, lambda: app.desk.model is not None)
-        assert app.desk.model.info.name == "quick"
+        await wait_until(pilot, lambda: app.state.model is not None)
+        assert app.state.model.info.name == "quick"
 
 
 async def test_a_model_whose_file_is_deleted_answers_on_and_its_absence_is_told(make: Make, tiny_model: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_model_whose_file_is_deleted_answers_on_and_its_absence_is_told(
     app = make(Script(), opening=open_model, model=str(copy), device="reference", max_tokens=4)
     async with app.run_test(size=SIZE) as pilot:
         told = told_by(app)
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         copy.unlink()
         await say(pilot, "Hi")
         await quiet(app, pilot)
@@ -211,7 +211,7 @@ async def test_a_full_disk_is_told_and_the_answer_is_saved_when_there_is_room(ma
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert app.chat_screen.transcript.last_answer.source == "one two three four"
-        assert app.desk.autosave.flush()
+        assert app.state.autosave.flush()
         assert branch(app)[-1] == ("assistant", "one two three four")
 
 
@@ -227,7 +227,7 @@ async def test_what_cannot_be_written_just_now_is_told_and_changes_nothing(
             await quiet(app, pilot)
         before, chat = branch(app), app.chat_screen.chat
         told = told_by(app)
-        other = sqlite3.connect(app.desk.store.path, isolation_level=None)
+        other = sqlite3.connect(app.state.store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         await say(pilot, line)
         await wait_until(pilot, lambda: any("locked" in text for text in told))
@@ -247,7 +247,7 @@ async def test_a_chat_that_another_program_removed_is_told(make: Make) -> None:
         await say(pilot, "Hi")
         await quiet(app, pilot)
         told = told_by(app)
-        with SessionStore(app.desk.store.path) as other:
+        with SessionStore(app.state.store.path) as other:
             other.delete(app.chat_screen.chat.number)
             other.purge(-1.0)
         await say(pilot, "And?")
@@ -292,7 +292,7 @@ async def test_what_a_left_answer_still_says_is_not_the_next_ones(make: Make) ->
         await quiet(app, pilot)
         assert app.chat_screen.transcript.last_answer.source == "new1 new2"
         assert branch(app) == [("user", "Second"), ("assistant", "new1 new2")]
-        assert [(m.text, m.state) for m in app.desk.store.messages(left)][-1] == ("old1 ", "stopped")
+        assert [(m.text, m.state) for m in app.state.store.messages(left)][-1] == ("old1 ", "stopped")
 
 
 async def test_an_edited_question_is_not_sent_into_an_answer(make: Make) -> None:
@@ -327,12 +327,12 @@ async def test_a_chat_deleted_while_its_answer_is_written_is_left(make: Make) ->
         number = app.chat_screen.chat.number
         await say(pilot, "/sessions")
         await wait_until(pilot, lambda: app.screen is not app.chat_screen)
-        app.desk.store.delete(number)
+        app.state.store.delete(number)
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.chat_screen.chat.number is None)
         script.go()
         await wait_until(pilot, lambda: app.chat_screen.writing is None)
-        assert [(m.text, m.state) for m in app.desk.store.messages(number)][-1] == ("one ", "stopped")
+        assert [(m.text, m.state) for m in app.state.store.messages(number)][-1] == ("one ", "stopped")
 
 
 async def test_a_branch_is_not_changed_under_an_answer(make: Make) -> None:

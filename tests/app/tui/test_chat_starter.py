@@ -32,7 +32,7 @@ def options(starter_model: Path) -> dict[str, object]:
 
 
 async def ready(app: ChatApp, pilot: Pilot[int]) -> None:
-    await wait_until(pilot, lambda: app.desk.model is not None, 120)
+    await wait_until(pilot, lambda: app.state.model is not None, 120)
 
 
 async def say(app: ChatApp, pilot: Pilot[int], text: str) -> None:

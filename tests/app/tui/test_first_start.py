@@ -14,10 +14,10 @@ from edgeinfer.app.opening_face import Download, WatchedFace
 from edgeinfer.app.tui.actions import switching
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel, Opening
-from edgeinfer.app.tui.screens.download_question import DownloadQuestion
+from edgeinfer.app.tui.screens.questions import DownloadQuestion
 from edgeinfer.settings import Settings
 from edgeinfer.steps import COMPILING
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
@@ -61,7 +61,7 @@ async def test_the_first_page_says_what_can_be_done_and_goes_with_the_first_mess
 ) -> None:
     app = make(Script("Hello"))
     async with app.run_test(size=size) as pilot:
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         await pilot.pause()
         assert app.chat_screen.first_page.display
         for words in ("answers, on", "Ask anything", "@ attaches", "/ lists", "F1 help", "Ctrl+Q leave"):
@@ -108,7 +108,7 @@ async def test_a_long_step_goes_on_moving_and_one_may_send_meanwhile(
         titles = set[str]()
 
         def title_moved() -> bool:
-            titles.add(app.desk.opening_text)
+            titles.add(app.state.opening_text)
             return len(titles) > 1
 
         await wait_until(pilot, title_moved, 60)
@@ -130,7 +130,7 @@ async def test_nothing_is_fetched_before_a_yes(make: Make, key: str, size: tuple
         assert isinstance(app.screen, DownloadQuestion)
         assert fetched == []
         await pilot.press(key)
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         assert fetched == [True]
 
 

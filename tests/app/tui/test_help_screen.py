@@ -12,7 +12,7 @@ from textual.widgets import Static, TextArea
 from edgeinfer.app.chat_commands import COMMANDS, GROUPS
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.help import HelpScreen, help_text
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 

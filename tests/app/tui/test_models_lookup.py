@@ -12,8 +12,8 @@ from tiny_models import write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.catalogue.entries import ModelEntry
-from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ModelsScreen
+from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_hints import EXAMPLES, ModelHints
 from edgeinfer.models.sources import parse_source
 from tests.app.tui.models_app import Bare

@@ -14,9 +14,9 @@ from textual.widgets import Input, Static
 from tiny_models import write_hollow_llama, write_model
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
-from edgeinfer.app.tui.widgets.model_detail import ModelDetail
+from edgeinfer.app.tui.screens.questions import ModelQuestion
+from edgeinfer.app.tui.widgets.model_hints import ModelDetail
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of

@@ -13,8 +13,8 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ModelsScreen
+from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import Bare

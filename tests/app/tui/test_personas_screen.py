@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static, TextArea
 from edgeinfer.app.personas import Persona
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.personas import NONE_YET, PersonasScreen
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 
@@ -47,7 +47,7 @@ def text(pilot: Pilot[int]) -> TextArea:
 
 
 def kept(app: ChatApp) -> list[Persona]:
-    return list(app.desk.personas.all())
+    return list(app.state.personas.all())
 
 
 async def test_one_is_made_from_the_system_prompt_in_use(make: Make) -> None:
@@ -86,7 +86,7 @@ async def test_a_name_that_cannot_be_one_is_said_and_nothing_is_lost(make: Make)
 
 async def test_one_is_changed(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Speak like a pirate.")
+    app.state.personas.save("Pirate", "Speak like a pirate.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert text(pilot).text == "Speak like a pirate."
@@ -102,7 +102,7 @@ async def test_one_is_changed(make: Make) -> None:
 
 async def test_escape_leaves_one_as_it_was(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Speak like a pirate.")
+    app.state.personas.save("Pirate", "Speak like a pirate.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("e")
@@ -116,7 +116,7 @@ async def test_escape_leaves_one_as_it_was(make: Make) -> None:
 
 async def test_another_name_is_the_same_persona(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Pirate", "Arr.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("e")
@@ -127,8 +127,8 @@ async def test_another_name_is_the_same_persona(make: Make) -> None:
 
 async def test_a_name_that_another_one_has_is_refused(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Arr.")
-    app.desk.personas.save("Zen", "Sit.")
+    app.state.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Zen", "Sit.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("n", *"zen", "ctrl+s")
@@ -142,8 +142,8 @@ async def test_a_name_that_another_one_has_is_refused(make: Make) -> None:
 
 async def test_one_is_deleted_and_brought_back(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Arr.")
-    app.desk.personas.save("Zen", "Sit.")
+    app.state.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Zen", "Sit.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("delete")
@@ -158,7 +158,7 @@ async def test_one_is_deleted_and_brought_back(make: Make) -> None:
 
 async def test_the_last_one_is_deleted_and_can_be_brought_back(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Pirate", "Arr.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("delete")
@@ -172,8 +172,8 @@ async def test_the_last_one_is_deleted_and_can_be_brought_back(make: Make) -> No
 async def test_the_one_chosen_answers_the_next_question(make: Make) -> None:
     script = Script("Sitting.")
     app = make(script)
-    app.desk.personas.save("Pirate", "Arr.")
-    app.desk.personas.save("Zen", "Sit.")
+    app.state.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Zen", "Sit.")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await pilot.press("down", "enter")
@@ -185,7 +185,7 @@ async def test_the_one_chosen_answers_the_next_question(make: Make) -> None:
 
 async def test_one_can_be_named_in_a_command(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Pirate", "Arr.")
+    app.state.personas.save("Pirate", "Arr.")
     async with app.run_test(size=SIZE) as pilot:
         await wait_until(pilot, lambda: app.screen is app.chat_screen and app.chat_screen.is_mounted)
         app.chat_screen.query_one(TextArea).insert("/persona pirate")
@@ -195,7 +195,7 @@ async def test_one_can_be_named_in_a_command(make: Make) -> None:
 
 async def test_control_characters_and_markup_of_files_are_only_text(make: Make) -> None:
     app = make(Script())
-    app.desk.personas.save("Hostile", "x\x1b[31m[bold]y[/]")
+    app.state.personas.save("Hostile", "x\x1b[31m[bold]y[/]")
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert "[bold]y[/]" in text(pilot).text

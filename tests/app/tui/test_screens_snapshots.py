@@ -19,7 +19,7 @@ from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.widgets.panel import Panel
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.machine_source import Told
 from tests.app.tui.scripted import Script
 from tests.app.tui.snapshots import NORMAL, SMALL, Compare, chat_of, opened, say
@@ -66,7 +66,7 @@ async def setting_wrong(pilot: Pilot[int]) -> None:
 
 
 async def personas_shown(pilot: Pilot[int]) -> None:
-    personas = chat_of(pilot).desk.personas
+    personas = chat_of(pilot).state.personas
     personas.save("Pirate", "You are a pirate.\n\nEvery answer begins with *arr*.")
     personas.save("Zen", "Sit.")
     await shown(pilot, PersonasScreen, "f4")

@@ -15,7 +15,7 @@ from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.settings import Settings, declared_options, user_config_path
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
 
@@ -52,7 +52,7 @@ async def opened(pilot: Pilot[int], at: str = "temp") -> None:
     """The settings, with the cursor at one of them."""
     app = pilot.app
     assert isinstance(app, ChatApp)
-    await wait_until(pilot, lambda: app.desk.model is not None)
+    await wait_until(pilot, lambda: app.state.model is not None)
     await pilot.press("f2")
     await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
     await pilot.pause()
@@ -93,7 +93,7 @@ async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
         assert "temperature" in explained(pilot)
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
-        assert app.desk.tuning.settings.generation.temp == 0.7
+        assert app.state.tuning.settings.generation.temp == 0.7
 
 
 async def test_a_right_value_is_in_the_file_and_counts(make: Make) -> None:
@@ -123,7 +123,7 @@ async def test_delete_takes_a_setting_out_of_the_file(make: Make, home: Path) ->
         assert row(pilot, "temp") == ["temp", "0.7", ""]
         assert in_file() == {}
         assert "# mine" in user_config_path().read_text()
-        assert app.desk.tuning.settings.generation.temp == 0.7
+        assert app.state.tuning.settings.generation.temp == 0.7
 
 
 async def test_find_lists_what_has_the_words(make: Make) -> None:
@@ -191,7 +191,7 @@ async def test_leaving_without_a_change_opens_nothing_again(make: Make) -> None:
         await opened(pilot, "ctx")
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
-        assert app.desk.model is not None
+        assert app.state.model is not None
         assert len(asked) == 1
 
 

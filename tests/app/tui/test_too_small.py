@@ -10,7 +10,7 @@ from textual.widgets import Static, TextArea
 
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.too_small import LEAST_HEIGHT, LEAST_WIDTH, TooSmallScreen, is_too_small
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 
@@ -39,7 +39,7 @@ async def test_it_comes_and_goes_with_the_room_and_nothing_is_lost(make: Make) -
     script.hold()
     app = make(script)
     async with app.run_test(size=(80, 24)) as pilot:
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         app.chat_screen.query_one(TextArea).insert("Count")
         await pilot.press("enter")
         await wait_until(pilot, lambda: script.asked)
@@ -64,7 +64,7 @@ async def test_it_begins_too_small_and_goes_on_when_there_is_room(make: Make) ->
         await wait_until(pilot, lambda: isinstance(app.screen, TooSmallScreen))
         await pilot.resize_terminal(80, 24)
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
 
 
 async def test_it_covers_other_screens_too(make: Make) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import opened
-from edgeinfer.app.tui.widgets.unsaved_banner import UnsavedBanner
+from edgeinfer.app.tui.widgets.title_bar import UnsavedBanner
 from tests.app.tui.flows import branch, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
@@ -65,7 +65,7 @@ async def test_the_chat_opens_unsaved_with_a_banner(unwritable: str, size: tuple
     script = Script("Hello")
     with opened({}, lambda settings, face: LoadedModel(ScriptedModel(script))) as app:
         async with app.run_test(size=size) as pilot:
-            await wait_until(pilot, lambda: app.desk.model is not None)
+            await wait_until(pilot, lambda: app.state.model is not None)
             banner = app.chat_screen.query_one(UnsavedBanner)
             assert "Not saved" in str(banner.render())
             assert unwritable in str(banner.render())
@@ -73,13 +73,13 @@ async def test_the_chat_opens_unsaved_with_a_banner(unwritable: str, size: tuple
             await say(pilot, "Hi")
             await quiet(app, pilot)
             assert branch(app) == [("user", "Hi"), ("assistant", "Hello")]
-            assert app.desk.autosave.failure is None
+            assert app.state.autosave.failure is None
         script.go()
 
 
 async def test_where_chats_are_saved_there_is_no_banner(home: Path) -> None:
     with opened({}, lambda settings, face: LoadedModel(ScriptedModel(Script("Hello")))) as app:
         async with app.run_test(size=(100, 40)) as pilot:
-            await wait_until(pilot, lambda: app.desk.model is not None)
+            await wait_until(pilot, lambda: app.state.model is not None)
             await pilot.pause()
             assert not app.chat_screen.query(UnsavedBanner)

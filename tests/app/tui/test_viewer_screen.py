@@ -13,7 +13,7 @@ from textual.widgets import Static, TextArea
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens import viewer
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
-from tests.app.tui.desks import chat_app
+from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 
@@ -94,7 +94,7 @@ async def test_the_whole_text_is_copied_as_it_is(monkeypatch: pytest.MonkeyPatch
 async def test_the_prompt_is_shown_as_the_model_is_given_it(make: Make) -> None:
     app = make(Script("Hello"), system="Be brief.")
     async with app.run_test(size=(100, 40)) as pilot:
-        await wait_until(pilot, lambda: app.desk.model is not None)
+        await wait_until(pilot, lambda: app.state.model is not None)
         area = app.chat_screen.query_one(TextArea)
         for line in ("Hi", "/prompt"):
             area.insert(line)

@@ -1,166 +1,179 @@
-"""POST /v1/completions: texts that are continued as they are."""
+"""POST /v1/completions: raw text completion."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import Field
 
-from edgeinfer.app.server.answers import (
+from edgeinfer.app.server.chunks import ChunkWriter
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.objects import (
     Envelope,
     Record,
     finish_reason,
-    measured,
+    finished_stats,
     text_logprobs,
-    timings_of,
-    usage_of,
+    timings_record,
+    usage_record,
 )
-from edgeinfer.app.server.asked import CompletionRequest
-from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.parts import EventWriter
-from edgeinfer.app.server.sending import read_all, side_by_side, streaming
-from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.statuses import ANSWERED
-from edgeinfer.app.server.wanted import options_of, seeded
+from edgeinfer.app.server.params import options_of, seeded
+from edgeinfer.app.server.schemas import Limit, Sampling, Text
+from edgeinfer.app.server.sse import read_all, side_by_side, streaming
+from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.hosting import Hosted
+    from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
 
-router = APIRouter(tags=["answers"])
+ROUTER = APIRouter(tags=["answers"])
 
 MOST_PROMPTS = 64
 DEFAULT_TOKENS = 16
-"""What OpenAI makes where a request does not say."""
+"""OpenAI's default of max_tokens."""
 Prompt = str | list[int]
 
 
-@router.post("/v1/completions", responses=ANSWERED, response_model=None)
-@router.post("/completions", include_in_schema=False, response_model=None)
-async def completions(asked: CompletionRequest, request: Request) -> Response:
-    """Continue texts, whole or as a stream of events."""
-    state, n, prompts = state_of(request), asked.n or 1, _prompts(asked)
-    _check(asked, n)
+class CompletionRequest(Sampling):
+    """POST /v1/completions."""
+
+    prompt: Text | list[str] | list[int] | list[list[int]]
+    max_tokens: Limit | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+@ROUTER.post("/v1/completions", responses=ANSWER_RESPONSES, response_model=None)
+@ROUTER.post("/completions", include_in_schema=False, response_model=None)
+async def completions(body: CompletionRequest, request: Request) -> Response:
+    """Complete texts, whole or as a stream of events."""
+    state, n, prompts = server_state(request), body.n or 1, _prompts(body)
+    _check(body, n)
     async with AsyncExitStack() as held:
-        hosted = await held.enter_async_context(state.model(asked.model, n * len(prompts)))
-        streams = await asyncio.to_thread(_streams, asked, prompts, hosted, state, n)
-        envelope = Envelope("text_completion", hosted.name, hosted.llm.info.fingerprint[:16])
-        echoes = await asyncio.to_thread(_echoes, asked, prompts, hosted, n)
-        if asked.stream:
-            events = _events(asked, hosted, streams, echoes, envelope, state, n)
+        model = await held.enter_async_context(state.model(body.model, n * len(prompts)))
+        streams = await asyncio.to_thread(_streams, body, prompts, model, state, n)
+        envelope = Envelope("text_completion", model.name, model.llm.info.fingerprint[:16])
+        echoes = await asyncio.to_thread(_echoes, body, prompts, model, n)
+        if body.stream:
+            events = _events(body, model, streams, echoes, envelope, state, n)
             return streaming(events, held.pop_all().aclose)
         await read_all(streams, request)
-        stats = measured(streams)
-        state.metrics.answered(hosted.name, stats)
+        stats = finished_stats(streams)
+        state.metrics.answered(model.name, stats)
         choices = [
-            _choice(number, stream, echo, hosted)
+            _choice(number, stream, echo, model)
             for number, (stream, echo) in enumerate(zip(streams, echoes, strict=True))
         ]
-        return JSONResponse(envelope.record(choices, usage=_usage(stats, n), timings=timings_of(stats[0])))
+        return JSONResponse(envelope.record(choices, usage=_usage(stats, n), timings=timings_record(stats[0])))
 
 
-def _check(asked: CompletionRequest, n: int) -> None:
-    """Raises Refusal for what edgeinfer does not do."""
-    if asked.suffix:
-        raise Refusal(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
-    if asked.best_of is not None and asked.best_of != n:
-        raise Refusal(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
-    if asked.echo and asked.logprobs is not None:
-        raise Refusal(501, "edgeinfer tells no logprobs of prompts: leave echo or logprobs out", param="echo")
+def _check(body: CompletionRequest, n: int) -> None:
+    """Raises APIError for what edgeinfer does not support."""
+    if body.suffix:
+        raise APIError(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
+    if body.best_of is not None and body.best_of != n:
+        raise APIError(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
+    if body.echo and body.logprobs is not None:
+        raise APIError(501, "edgeinfer tells no logprobs of prompts: leave echo or logprobs out", param="echo")
 
 
-def _prompts(asked: CompletionRequest) -> list[Prompt]:
-    """The prompts of a request. Raises Refusal."""
-    given = asked.prompt
-    if isinstance(given, str):
-        return [given]
-    if not given:
-        raise Refusal(400, "prompt is an empty list", param="prompt")
+def _prompts(body: CompletionRequest) -> list[Prompt]:
+    """The prompts of a request. Raises APIError."""
+    value = body.prompt
+    if isinstance(value, str):
+        return [value]
+    if not value:
+        raise APIError(400, "prompt is an empty list", param="prompt")
     prompts: list[Prompt] = []
-    if all(isinstance(each, int) for each in given):
-        prompts.append([each for each in given if isinstance(each, int)])
+    if all(isinstance(entry, int) for entry in value):
+        prompts.append([token for token in value if isinstance(token, int)])
     else:
-        prompts += [each for each in given if not isinstance(each, int)]
+        prompts += [prompt for prompt in value if not isinstance(prompt, int)]
     if len(prompts) > MOST_PROMPTS:
-        raise Refusal(400, f"{len(prompts)} prompts are too many; {MOST_PROMPTS} are the most", param="prompt")
+        raise APIError(400, f"{len(prompts)} prompts are too many; {MOST_PROMPTS} are the most", param="prompt")
     return prompts
 
 
 def _streams(
-    asked: CompletionRequest, prompts: Sequence[Prompt], hosted: Hosted, state: State, n: int
+    body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, state: ServerState, n: int
 ) -> list[TextStream]:
-    """The answers that are asked for, none of which has begun."""
-    options = options_of(asked, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, asked.max_tokens)
-    if asked.logprobs is not None:
-        options["logprobs"] = asked.logprobs
-    priority = asked.priority or "interactive"
-    return [hosted.llm.complete(prompt, priority=priority, **each) for prompt in prompts for each in seeded(options, n)]
+    """The streams of a request, not started yet."""
+    options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
+    if body.logprobs is not None:
+        options["logprobs"] = body.logprobs
+    priority = body.priority or "interactive"
+    return [
+        model.llm.complete(prompt, priority=priority, **choice) for prompt in prompts for choice in seeded(options, n)
+    ]
 
 
-def _echoes(asked: CompletionRequest, prompts: Sequence[Prompt], hosted: Hosted, n: int) -> list[str]:
-    """What stands before each answer: its prompt, if that is wanted."""
-    if not asked.echo:
+def _echoes(body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, n: int) -> list[str]:
+    """The text before each answer: its prompt with `echo`, or nothing."""
+    if not body.echo:
         return [""] * (n * len(prompts))
-    texts = [each if isinstance(each, str) else hosted.llm.detokenize(each) for each in prompts]
+    texts = [prompt if isinstance(prompt, str) else model.llm.detokenize(prompt) for prompt in prompts]
     return [text for text in texts for _ in range(n)]
 
 
 def _usage(stats: Sequence[Stats], n: int) -> Record:
-    """What all prompts and answers took together."""
-    parts = [usage_of(stats[first : first + n]) for first in range(0, len(stats), n)]
-    found = parts[0]
+    """The usage of all prompts together."""
+    parts = [usage_record(stats[first : first + n]) for first in range(0, len(stats), n)]
+    total = parts[0]
     for part in parts[1:]:
         for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
-            found[key] += part[key]
-        found["prompt_tokens_details"]["cached_tokens"] += part["prompt_tokens_details"]["cached_tokens"]
-    return found
+            total[key] += part[key]
+        total["prompt_tokens_details"]["cached_tokens"] += part["prompt_tokens_details"]["cached_tokens"]
+    return total
 
 
-def _choice(number: int, stream: TextStream, echo: str, hosted: Hosted) -> Record:
+def _choice(number: int, stream: TextStream, echo: str, model: PooledModel) -> Record:
     assert stream.stats is not None
-    told = stream.logprobs
+    logprobs = stream.logprobs
     return {
         "index": number,
         "text": echo + stream.text,
-        "logprobs": text_logprobs(told, hosted.llm.prompts.tokenizer, len(echo)) if told else None,
+        "logprobs": text_logprobs(logprobs, model.llm.prompts.tokenizer, len(echo)) if logprobs else None,
         "finish_reason": finish_reason(stream.stats),
     }
 
 
 async def _events(
-    asked: CompletionRequest,
-    hosted: Hosted,
+    body: CompletionRequest,
+    model: PooledModel,
     streams: Sequence[TextStream],
     echoes: Sequence[str],
     envelope: Envelope,
-    state: State,
+    state: ServerState,
     n: int,
 ) -> AsyncIterator[bytes]:
-    """Texts in parts, then why they ended, then what they took."""
-    parts, lengths, n_told = EventWriter(asked, envelope), [len(echo) for echo in echoes], [0] * len(streams)
+    """Chunks of text, then the finish reasons, then the usage."""
+    writer, lengths, n_sent = ChunkWriter(body, envelope), [len(echo) for echo in echoes], [0] * len(streams)
 
     def logprobs(number: int) -> Record | None:
-        """The probabilities of tokens that were not told yet."""
-        new = streams[number].logprobs[n_told[number] :]
+        """The log probabilities that were not sent yet."""
+        new = streams[number].logprobs[n_sent[number] :]
         if not new:
             return None
-        told = text_logprobs(new, hosted.llm.prompts.tokenizer, lengths[number])
-        n_told[number] += len(new)
-        lengths[number] += sum(map(len, told["tokens"]))
-        return told
+        record = text_logprobs(new, model.llm.prompts.tokenizer, lengths[number])
+        n_sent[number] += len(new)
+        lengths[number] += sum(map(len, record["tokens"]))
+        return record
 
     for number, echo in enumerate(echoes):
         if echo:
-            yield parts.part(number, {"text": echo})
+            yield writer.chunk(number, {"text": echo})
     async for number, text in side_by_side(streams):
-        yield parts.part(number, {"text": text}, logprobs(number))
-    stats = measured(streams)
-    state.metrics.answered(hosted.name, stats)
-    for number, each in enumerate(stats):
-        yield parts.last(number, {"text": ""}, logprobs(number), each)
-    yield parts.end(_usage(stats, n))
+        yield writer.chunk(number, {"text": text}, logprobs(number))
+    stats = finished_stats(streams)
+    state.metrics.answered(model.name, stats)
+    for number, choice in enumerate(stats):
+        yield writer.last(number, {"text": ""}, logprobs(number), choice)
+    yield writer.end(_usage(stats, n))

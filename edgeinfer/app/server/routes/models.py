@@ -1,4 +1,4 @@
-"""Which models there are, and opening and closing them."""
+"""Listing, loading and unloading models."""
 
 from __future__ import annotations
 
@@ -7,58 +7,64 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
-from edgeinfer.app.server.answers import Record
-from edgeinfer.app.server.asked import ModelRequest
-from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.statuses import FAILURES
+from edgeinfer.app.server.errors import ERROR_RESPONSES
+from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.schemas import RequestBody
+from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
 
-router = APIRouter(tags=["models"])
+ROUTER = APIRouter(tags=["models"])
 
 
-@router.get("/v1/models", responses=FAILURES)
-@router.get("/models", include_in_schema=False)
+class ModelRequest(RequestBody):
+    """POST /models/load and /models/unload."""
+
+    model: str
+
+
+@ROUTER.get("/v1/models", responses=ERROR_RESPONSES)
+@ROUTER.get("/models", include_in_schema=False)
 async def models(request: Request) -> Record:
-    """The models that requests may name: the default one first, then all others on this computer."""
-    state = state_of(request)
-    found = await asyncio.to_thread(state.hosting.models)
-    return {"object": "list", "data": [_record(model, state) for model in found]}
+    """The models of this computer, the default one first."""
+    state = server_state(request)
+    listed = await asyncio.to_thread(state.pool.models)
+    return {"object": "list", "data": [_record(model, state) for model in listed]}
 
 
-@router.get("/v1/models/{name:path}", responses=FAILURES)
+@ROUTER.get("/v1/models/{name:path}", responses=ERROR_RESPONSES)
 async def model(name: str, request: Request) -> Record:
     """One model."""
-    state = state_of(request)
-    return _record(await asyncio.to_thread(state.hosting.find, name), state)
+    state = server_state(request)
+    return _record(await asyncio.to_thread(state.pool.find, name), state)
 
 
-@router.post("/models/load", responses=FAILURES)
-async def load(asked: ModelRequest, request: Request) -> Record:
-    """Open a model before it is needed."""
-    state = state_of(request)
-    async with state.hosting.use(asked.model) as hosted:
-        return {"success": True, "model": hosted.name, "load_s": hosted.llm.info.load_s}
+@ROUTER.post("/models/load", responses=ERROR_RESPONSES)
+async def load(body: ModelRequest, request: Request) -> Record:
+    """Load a model before it is needed."""
+    state = server_state(request)
+    async with state.pool.use(body.model) as pooled:
+        return {"success": True, "model": pooled.name, "load_s": pooled.llm.info.load_s}
 
 
-@router.post("/models/unload", responses={**FAILURES, 409: {"description": "It is being used."}})
-async def unload(asked: ModelRequest, request: Request) -> Record:
-    """Close a model that nobody uses; the next request for it opens it again."""
-    return {"success": await state_of(request).hosting.unload(asked.model)}
+@ROUTER.post("/models/unload", responses={**ERROR_RESPONSES, 409: {"description": "It is being used."}})
+async def unload(body: ModelRequest, request: Request) -> Record:
+    """Unload an idle model; the next request for it loads it again."""
+    return {"success": await server_state(request).pool.unload(body.model)}
 
 
-def _record(model: LocalModel, state: State) -> Record:
-    hosted = next((each for each in state.hosting.open if each.path == model.path), None)
-    found: Record = {
+def _record(model: LocalModel, state: ServerState) -> Record:
+    pooled = next((candidate for candidate in state.pool.open if candidate.path == model.path), None)
+    record: Record = {
         "id": model.name,
         "object": "model",
-        "created": 0 if hosted is None else int(hosted.opened_s),
+        "created": 0 if pooled is None else int(pooled.opened_s),
         "owned_by": "edgeinfer",
-        "status": {"value": "unloaded" if hosted is None else "loaded"},
+        "status": {"value": "unloaded" if pooled is None else "loaded"},
         "size_bytes": model.nbytes,
     }
-    if hosted is not None:
-        facts = hosted.llm.info
-        found["meta"] = {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}
-    return found
+    if pooled is not None:
+        facts = pooled.llm.info
+        record["meta"] = {"n_ctx": facts.n_context, "n_ctx_train": facts.n_context_trained, "arch": facts.architecture}
+    return record

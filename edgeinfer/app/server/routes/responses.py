@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer form of an answer, without anything kept between requests."""
+"""POST /v1/responses: OpenAI's Responses API, stateless."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.answers import Record, Said, measured, usage_of
-from edgeinfer.app.server.asked_responses import NamedChoice, ResponseRequest
-from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.sending import EVERY_S, read_all, streaming
-from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.statuses import ANSWERED
-from edgeinfer.app.server.wanted import chat_options, messages_of
+from edgeinfer.app.server.chunks import ContentReader
+from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
+from edgeinfer.app.server.objects import Record, finished_stats, usage_record
+from edgeinfer.app.server.params import chat_options, messages_of
+from edgeinfer.app.server.responses_schemas import NamedChoice, ResponseRequest
+from edgeinfer.app.server.sse import EVERY_S, read_all, streaming
+from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.hosting import Hosted
+    from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 
-router = APIRouter(tags=["answers"])
+ROUTER = APIRouter(tags=["answers"])
 
 
-@router.post("/v1/responses", responses=ANSWERED, response_model=None)
-@router.post("/responses", include_in_schema=False, response_model=None)
-async def responses(asked: ResponseRequest, request: Request) -> Response:
+@ROUTER.post("/v1/responses", responses=ANSWER_RESPONSES, response_model=None)
+@ROUTER.post("/responses", include_in_schema=False, response_model=None)
+async def responses(body: ResponseRequest, request: Request) -> Response:
     """Answer an input, whole or as a stream of events."""
-    state = state_of(request)
+    state = server_state(request)
     async with AsyncExitStack() as held:
-        hosted = await held.enter_async_context(state.model(asked.model, 1))
-        stream = await asyncio.to_thread(_stream, asked, hosted, state)
-        frame = _Frame(asked, hosted)
-        if asked.stream:
-            return streaming(_events(stream, frame, hosted, state), held.pop_all().aclose)
+        model = await held.enter_async_context(state.model(body.model, 1))
+        stream = await asyncio.to_thread(_stream, body, model, state)
+        frame = _ResponseObject(body, model)
+        if body.stream:
+            return streaming(_events(stream, frame, model, state), held.pop_all().aclose)
         await read_all([stream], request)
-        (stats,) = measured([stream])
-        state.metrics.answered(hosted.name, [stats])
+        (stats,) = finished_stats([stream])
+        state.metrics.answered(model.name, [stats])
         return JSONResponse(frame.done(_output(stream.content, stream.tool_calls, frame), stats))
 
 
-def _stream(asked: ResponseRequest, hosted: Hosted, state: State) -> TextStream:
-    """The answer that is asked for, which has not begun."""
+def _stream(body: ResponseRequest, model: PooledModel, state: ServerState) -> TextStream:
+    """The stream of a request, not started yet."""
     try:
-        chat = asked.as_chat()
+        chat = body.as_chat()
     except ValidationError as reason:
-        raise Refusal(400, f"the input is not valid: {reason.errors()[0]['msg']}", param="input") from None
-    return hosted.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
+        raise APIError(400, f"the input is not valid: {reason.errors()[0]['msg']}", param="input") from None
+    return model.llm.chat(messages_of(chat.messages), **chat_options(chat, state.defaults))
 
 
-class _Frame:
-    """What all records of one response have in common."""
+class _ResponseObject:
+    """The object of one response, in its successive states."""
 
-    def __init__(self, asked: ResponseRequest, hosted: Hosted) -> None:
-        self._asked = asked
-        self._model = hosted.name
+    def __init__(self, body: ResponseRequest, model: PooledModel) -> None:
+        self._body = body
+        self._model = model.name
         self._created = int(time.time())
         self.identity = secrets.token_hex(16)
 
     def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
-        """The response as it stands."""
-        asked, choice = self._asked, self._asked.tool_choice
+        """The response in a state."""
+        body, choice = self._body, self._body.tool_choice
         return {
             "id": f"resp_{self.identity}",
             "object": "response",
@@ -76,30 +76,30 @@ class _Frame:
             "status": status,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
             "metadata": {},
             "model": self._model,
             "output": list(output),
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
             "store": False,
-            "temperature": asked.temperature,
+            "temperature": body.temperature,
             "tool_choice": choice.model_dump() if isinstance(choice, NamedChoice) else choice or "auto",
-            "tools": [tool.model_dump() for tool in asked.tools or ()],
-            "top_p": asked.top_p,
+            "tools": [tool.model_dump() for tool in body.tools or ()],
+            "top_p": body.top_p,
             "usage": usage,
         }
 
     def done(self, output: Sequence[Record], stats: Stats) -> Record:
         """The whole response."""
-        took = usage_of([stats])
+        counts = usage_record([stats])
         usage = {
-            "input_tokens": took["prompt_tokens"],
-            "input_tokens_details": took["prompt_tokens_details"],
-            "output_tokens": took["completion_tokens"],
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": counts["prompt_tokens_details"],
+            "output_tokens": counts["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": took["total_tokens"],
+            "total_tokens": counts["total_tokens"],
         }
         return self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
 
@@ -126,16 +126,16 @@ def _call(call: ToolCall) -> Record:
     }
 
 
-def _output(content: str, calls: Sequence[ToolCall], frame: _Frame) -> list[Record]:
-    """What was put out: a message, unless there are calls and nothing else, and the calls."""
-    said = [frame.message(content)] if content.strip() or not calls else []
-    return [*said, *map(_call, calls)]
+def _output(content: str, calls: Sequence[ToolCall], frame: _ResponseObject) -> list[Record]:
+    """The output items: a message, unless there are calls only, and the calls."""
+    messages = [frame.message(content)] if content.strip() or not calls else []
+    return [*messages, *map(_call, calls)]
 
 
 class _ResponseEvents:
-    """What is told of a response as it comes to be: numbered events."""
+    """The numbered events of a response."""
 
-    def __init__(self, frame: _Frame) -> None:
+    def __init__(self, frame: _ResponseObject) -> None:
         self._frame = frame
         self._where = {"item_id": f"msg_{frame.identity}", "output_index": 0, "content_index": 0}
         self._number = 0
@@ -152,12 +152,12 @@ class _ResponseEvents:
         return f"event: {kind}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode()
 
     def begin(self) -> Iterator[bytes]:
-        """The response is being made."""
+        """The response starts."""
         for kind in ("response.created", "response.in_progress"):
             yield self.event(kind, response=self._frame.record("in_progress"))
 
     def more(self, content: str) -> Iterator[bytes]:
-        """More of the message, which begins with it."""
+        """Add content to the message, which starts with the first."""
         if content:
             yield from self._begin_message()
             self._text = self.text + content
@@ -171,7 +171,7 @@ class _ResponseEvents:
             yield self.event("response.content_part.added", **self._where, part=_part(""))
 
     def item(self, index: int, item: Record) -> Iterator[bytes]:
-        """The message is whole, or there is a call, which is whole when it is told."""
+        """The message is complete, or there is a call, which always is."""
         yield from self._end_message() if item["type"] == "message" else self._call(index, item)
         yield self.event("response.output_item.done", output_index=index, item=item)
 
@@ -188,21 +188,23 @@ class _ResponseEvents:
         yield self.event("response.function_call_arguments.done", arguments=arguments, name=item["name"], **place)
 
 
-async def _events(stream: TextStream, frame: _Frame, hosted: Hosted, state: State) -> AsyncIterator[bytes]:
-    """The response as it comes to be: its frame, its text in parts, its calls, and then all of it."""
-    telling, said = _ResponseEvents(frame), Said(stream)
-    for event in telling.begin():
+async def _events(
+    stream: TextStream, frame: _ResponseObject, model: PooledModel, state: ServerState
+) -> AsyncIterator[bytes]:
+    """All events of a response: its start, deltas of text, calls, and the whole."""
+    events, reader = _ResponseEvents(frame), ContentReader(stream)
+    for event in events.begin():
         yield event
     async for text in stream.chunks(EVERY_S):
-        for event in telling.more(said.push(text)):
+        for event in events.more(reader.push(text)):
             yield event
-    for event in telling.more(said.finish()):
+    for event in events.more(reader.finish()):
         yield event
-    output = _output(telling.text, said.calls, frame)
+    output = _output(events.text, reader.calls, frame)
     for index, item in enumerate(output):
-        for event in telling.item(index, item):
+        for event in events.item(index, item):
             yield event
-    (stats,) = measured([stream])
-    state.metrics.answered(hosted.name, [stats])
+    (stats,) = finished_stats([stream])
+    state.metrics.answered(model.name, [stats])
     whole = frame.done(output, stats)
-    yield telling.event(f"response.{whole['status']}", response=whole)
+    yield events.event(f"response.{whole['status']}", response=whole)

@@ -13,14 +13,40 @@ from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
 from edgeinfer.app.tui.actions.metering import Metering
-from edgeinfer.app.tui.actions.notes import note_of
-from edgeinfer.app.tui.actions.queueing import Queueing
-from edgeinfer.app.tui.actions.showing import ShowingActions
+from edgeinfer.app.tui.actions.showing import ShowingActions, note_of
 from edgeinfer.app.tui.jobs import AnswerJob
 from edgeinfer.app.tui.messages import Answered, Grown, Notified
-from edgeinfer.app.tui.screens.chat_parts import Prompted, Writing
+from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
+
+
+class Queueing(ChatParts):
+    """Part of the chat screen."""
+
+    def queue(self, prompted: Prompted) -> None:
+        """Let a question wait."""
+        self.prompted.append(prompted)
+        self.show_prompted()
+
+    def show_prompted(self) -> None:
+        """Show what waits, and what sends it."""
+        self.composer.queued([prompted.text for prompted in self.prompted], is_held=self.writing is None)
+
+    def on_composer_take_back(self, event: Composer.TakeBack) -> None:
+        """The last question is wanted back."""
+        event.stop()
+        self.action_unqueue()
+
+    def action_unqueue(self, argument: str = "") -> None:
+        """Put the last question that waits back into the composer."""
+        if not self.prompted:
+            self.tell("no question waits")
+            return
+        prompted = self.prompted.pop()
+        self.show_prompted()
+        self.composer.put(prompted.text, prompted.attachments)
+
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
@@ -85,7 +111,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
 
     def answer_options(self) -> Options:
         """How this answer is to be: with a fixed seed another answer to the same question gets the next seed."""
-        options = self.desk.tuning.answer_options
+        options = self.state.tuning.answer_options
         seed = options.get("seed")
         if seed is not None and (places := self.chat.places):
             options["seed"] = seed + places[-1].index - 1
@@ -107,7 +133,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             return
         writing.pieces.append(text)
         if not writing.is_summary:
-            self.desk.autosave.note(writing.message, writing.text)
+            self.state.autosave.note(writing.message, writing.text)
         if (widget := self.transcript.answer(writing.message)) is not None:
             widget.grow(text)
         self.meter_answer()
@@ -155,11 +181,11 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
 
     def keep_answer(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
         """Write the end of an answer; where that cannot be, the text stays on the screen, and is saved when it can."""
-        self.desk.autosave.forget(number)
+        self.state.autosave.forget(number)
         try:
             return self.chat.finish(number, text, state, figures)
         except EdgeInferError as error:
-            self.desk.autosave.note(number, text)
+            self.state.autosave.note(number, text)
             self.tell(f"this answer is not saved yet: {error}", is_error=True)
             return self.chat.message(number)
 

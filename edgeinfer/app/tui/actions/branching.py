@@ -30,7 +30,7 @@ class Branching(AnsweringActions):
     async def continue_last(self, system: str | None) -> None:
         """Show the kept chat that was changed last."""
         try:
-            chat = last_chat(self.desk.store, system)
+            chat = last_chat(self.state.store, system)
         except EdgeInferError as error:
             self.tell(str(error), is_error=True)
             return
@@ -43,7 +43,7 @@ class Branching(AnsweringActions):
         """Show a kept chat, at a message of it."""
         self.leave_answer()
         try:
-            self.chat = Chat(self.desk.store, self.desk.store.session(number))
+            self.chat = Chat(self.state.store, self.state.store.session(number))
         except EdgeInferError as error:
             self.tell(str(error), is_error=True)
             return
@@ -68,7 +68,7 @@ class Branching(AnsweringActions):
     async def action_new(self, argument: str = "") -> None:
         """Begin a new chat; settings stay, and the system prompt, which the new chat shows."""
         self.leave_answer()
-        self.chat = Chat(self.desk.store, system=self.chat.system)
+        self.chat = Chat(self.state.store, system=self.chat.system)
         self.engine.give(EnterChat(None))
         self.show_figures(None)
         await self.show_branch()
@@ -150,7 +150,7 @@ class Branching(AnsweringActions):
 
     def action_sessions(self, argument: str = "") -> None:
         """Show the kept chats."""
-        self.app.push_screen(SessionsScreen(self.desk.store, self.chat.number, query=argument), self.open_chosen_chat)
+        self.app.push_screen(SessionsScreen(self.state.store, self.chat.number, query=argument), self.open_chosen_chat)
 
     action_search = action_sessions
 

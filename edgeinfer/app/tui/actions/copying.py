@@ -62,7 +62,7 @@ class Copying(Branching):
     @work(thread=True, group="files")
     def write_export(self, number: int, path: Path) -> None:
         try:
-            path = export_chat(self.desk.store, number, path)
+            path = export_chat(self.state.store, number, path)
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return
@@ -79,7 +79,7 @@ class Copying(Branching):
     def read_import(self, path: Path) -> None:
         """Read a file in a thread."""
         try:
-            number = import_chat(self.desk.store, path)
+            number = import_chat(self.state.store, path)
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return

@@ -40,8 +40,8 @@ class Metering(ChatParts):
             )
         )
 
-        if self.desk.model is not None and self.writing is not None and not self.writing.is_summary:
-            self.context_bar.show(live.n_prompt + live.n_generated, 0, self.desk.model.info.n_context)
+        if self.state.model is not None and self.writing is not None and not self.writing.is_summary:
+            self.context_bar.show(live.n_prompt + live.n_generated, 0, self.state.model.info.n_context)
 
     def show_figures(self, figures: Figures | None) -> None:
         """Numbers of an answer that is over; the memory's alone where there are none."""
@@ -59,7 +59,7 @@ class Metering(ChatParts):
 
     def show_meters(self, figures: MeterFigures) -> None:
         """Show numbers, with those of context and memory."""
-        model, readings = self.desk.model, self.engine.readings
+        model, readings = self.state.model, self.engine.readings
         if model is not None:
             figures = replace(figures, n_context=model.info.n_context)
         if readings is not None:

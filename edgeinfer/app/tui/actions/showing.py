@@ -10,15 +10,38 @@ from collections.abc import Sequence
 from textual import work
 
 from edgeinfer.app.chat_commands import COMMANDS
+from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.chat import BranchPlace
-from edgeinfer.app.sessions.records import Attachment, KeptMessage
-from edgeinfer.app.tui.actions.notes import note_of
+from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.answer import AnswerEntry
 from edgeinfer.app.tui.widgets.entry import ChatEntry
 from edgeinfer.app.tui.widgets.question import QuestionEntry
 from edgeinfer.errors import EdgeInferError
+
+
+def note_of(message: KeptMessage) -> str:
+    """The line under an answer: how it ended, and its numbers."""
+    ended = {
+        "stopped": "stopped",
+        "cut": "cut: the context is full",
+        "failed": "failed",
+        "writing": "being written",
+    }.get(message.state, "")
+    return " · ".join(part for part in (ended, *figure_parts(message.figures), message.model or "") if part)
+
+
+def figure_parts(figures: Figures | None) -> tuple[str, ...]:
+    """The numbers of an answer, in words."""
+    if figures is None:
+        return ()
+    rate = "" if figures.decode_tok_s is None else f", {figures.decode_tok_s:.0f} tok/s"
+    reused = f"reused {figures.n_cached:,} of {figures.n_prompt:,} tokens" if figures.n_cached else ""
+    per_step = figures.accepted_per_step
+    drafted = "" if per_step is None or per_step < 1.005 else f"{per_step:.2f} tokens per step"
+    return (f"{counted(figures.n_generated, 'token')}{rate}", reused, drafted)
+
 
 KEYS_SHOWN = {
     "help": "help",
@@ -48,7 +71,7 @@ class ShowingActions(ChatParts):
 
     def answer_entry(self, message: KeptMessage) -> AnswerEntry:
         """An answer as the transcript shows it."""
-        thinking = self.desk.tuning.settings.face.thinking
+        thinking = self.state.tuning.settings.face.thinking
         return AnswerEntry(message.number, message.text, note=note_of(message), thinking=thinking)
 
     def entry_of(self, place: BranchPlace) -> ChatEntry:
@@ -69,8 +92,8 @@ class ShowingActions(ChatParts):
 
     def show_title(self) -> None:
         """The chat's title and the model, or how far opening one is."""
-        model = self.desk.model
-        shown = self.desk.opening_text or ("no model" if model is None else model.info.name)
+        model = self.state.model
+        shown = self.state.opening_text or ("no model" if model is None else model.info.name)
         name = self.prompt_name()
         marker = f"{name}: /{'persona' if name.startswith(PERSONA) else 'system'}" if name else ""
         self.title_bar.show(self.chat.title or "new chat", shown, marker)
@@ -81,7 +104,7 @@ class ShowingActions(ChatParts):
         is_empty = not self.transcript.entries
         if is_empty:
             keys = " · ".join(
-                f"{', '.join(shown_keys(command, self.desk.keys))} {KEYS_SHOWN[command.id]}"
+                f"{', '.join(shown_keys(command, self.state.keys))} {KEYS_SHOWN[command.id]}"
                 for command in COMMANDS
                 if command.id in KEYS_SHOWN
             )
@@ -94,7 +117,7 @@ class ShowingActions(ChatParts):
         if not text:
             return ""
         if self._named_prompt is None or self._named_prompt[0] != text:
-            persona = self.desk.personas.of_text(text)
+            persona = self.state.personas.of_text(text)
             self._named_prompt = text, "system prompt" if persona is None else f"{PERSONA}{persona.name}"
         return self._named_prompt[1]
 
@@ -109,7 +132,7 @@ class ShowingActions(ChatParts):
 
     def model_lines(self) -> Sequence[str]:
         """Which model is open, or how far opening one is, and what can be done meanwhile."""
-        model, step = self.desk.model, self.opening.step
+        model, step = self.state.model, self.opening.step
         if model is not None:
             facts = model.info
             return (f"{facts.name} answers, on {facts.device}, with {facts.n_context:,} tokens of context.",)
@@ -121,7 +144,7 @@ class ShowingActions(ChatParts):
 
     def look_at_context(self) -> None:
         """Count what the context holds, with the draft, unless a request is running."""
-        if self.writing is None and self.desk.model is not None:
+        if self.writing is None and self.state.model is not None:
             draft = self.composer.draft
             self.count_context(draft.text, draft.attachments)
 
@@ -130,13 +153,13 @@ class ShowingActions(ChatParts):
         from edgeinfer.app.context_use import context_use
         from edgeinfer.app.sessions.conversation import with_attachments
 
-        model = self.desk.model
+        model = self.state.model
         if model is None:
             return
         text = with_attachments(draft, attachments) if draft or attachments else ""
         try:
             messages = self.chat.prompt()
-            use = context_use(model, messages, text, self.desk.tuning.settings.generation.max_tokens)
+            use = context_use(model, messages, text, self.state.tuning.settings.generation.max_tokens)
             n_used = model.prompts.n_tokens(messages) if messages else 0
         except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
             return

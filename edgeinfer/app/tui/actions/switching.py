@@ -14,8 +14,8 @@ from edgeinfer.app.tui.actions.metering import Metering
 from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
 from edgeinfer.app.tui.jobs import OpenModelJob
 from edgeinfer.app.tui.messages import ChatRestored, DownloadAsked, ModelChosen, ModelFailed, ModelOpened, ModelOpening
-from edgeinfer.app.tui.screens.download_question import DownloadQuestion
 from edgeinfer.app.tui.screens.help import HelpScreen
+from edgeinfer.app.tui.screens.questions import DownloadQuestion
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class Switching(ShowingActions, Metering):
 
     def open_model(self) -> None:
         """Open the model that the settings name, in place of the one that is open."""
-        self.desk.model = None
+        self.state.model = None
         self.opened = ""
         self.opening("opening the model", 0, 0)
         self.show_opening()
-        self.engine.give(OpenModelJob(self.desk.tuning.settings))
+        self.engine.give(OpenModelJob(self.state.tuning.settings))
 
     def on_model_opening(self, event: ModelOpening) -> None:
         """How far it is."""
@@ -49,7 +49,7 @@ class Switching(ShowingActions, Metering):
 
     def show_opening(self) -> None:
         """Show how far opening is, now and again until it is over: seconds go on while nothing is reported."""
-        self.desk.opening_text = self.opening.title
+        self.state.opening_text = self.opening.title
         self.show_title()
         if self._redrawing is None:
             self._redrawing = self.set_interval(REDRAW_S, self.show_opening)
@@ -57,7 +57,7 @@ class Switching(ShowingActions, Metering):
     def end_opening(self) -> None:
         """It is over."""
         self.opening.clear()
-        self.desk.opening_text = ""
+        self.state.opening_text = ""
         if self._redrawing is not None:
             self._redrawing.stop()
             self._redrawing = None
@@ -80,7 +80,7 @@ class Switching(ShowingActions, Metering):
         """It is there."""
         event.stop()
         self.end_opening()
-        self.desk.model = event.model
+        self.state.model = event.model
         self.composer.recount()
         self.tell_all(event.model.info.notices)
         self.show_figures(None)  # those of the model before
@@ -91,10 +91,10 @@ class Switching(ShowingActions, Metering):
         """It is not; the one before stays, where there was one."""
         event.stop()
         self.end_opening()
-        self.desk.model = event.model
-        if event.model is not None and self.desk.tuning.settings.model.model != event.setting:
+        self.state.model = event.model
+        if event.model is not None and self.state.tuning.settings.model.model != event.setting:
             with suppress(BadSetting):  # a file of settings was broken meanwhile
-                self.desk.tuning.put("model", event.setting)
+                self.state.tuning.put("model", event.setting)
         self.composer.recount()
         self.show_title()
         self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
@@ -112,23 +112,23 @@ class Switching(ShowingActions, Metering):
             return
         from edgeinfer.app.tui.screens.models import ModelsScreen
 
-        model = self.desk.model
-        asked = self.desk.tuning.settings.load.n_context
+        model = self.state.model
+        asked = self.state.tuning.settings.load.n_context
         n_context = asked or (DEFAULT_CONTEXT if model is None else model.info.n_context)
         self.app.push_screen(ModelsScreen(self.catalogue(), self.model_name, n_context), self.take_model)
 
     def catalogue(self) -> Catalogue:
         """The one of this app: pulls go on while no screen shows them."""
-        if self.desk.catalogue is None:
+        if self.state.catalogue is None:
             from edgeinfer.app.catalogue.catalogue import Catalogue
 
-            load = self.desk.tuning.settings.load
-            self.desk.catalogue = Catalogue(kv=load.kv, held_bytes=self.held_bytes, threads=load.threads)
-        return self.desk.catalogue
+            load = self.state.tuning.settings.load
+            self.state.catalogue = Catalogue(kv=load.kv, held_bytes=self.held_bytes, threads=load.threads)
+        return self.state.catalogue
 
     def held_bytes(self) -> int:
         """Memory that comes free when another model takes the place of this one."""
-        return 0 if self.desk.model is None else self.desk.model.info.resident_bytes
+        return 0 if self.state.model is None else self.state.model.info.resident_bytes
 
     def take_model(self, chosen: ChosenModel | None) -> None:
         """Open what was chosen on the models screen."""
@@ -138,7 +138,7 @@ class Switching(ShowingActions, Metering):
     def switch_model(self, name: str) -> None:
         """Open another model; the chat goes on with it."""
         try:
-            self.desk.tuning.put("model", name)
+            self.state.tuning.put("model", name)
         except BadSetting as error:
             self.tell(str(error), is_error=True)
             return
@@ -155,13 +155,13 @@ class Switching(ShowingActions, Metering):
         """Show and change the settings."""
         from edgeinfer.app.tui.screens.settings import SettingsScreen
 
-        self.app.push_screen(SettingsScreen(self.desk.tuning.settings, self.desk.tuning.reread), self.take_settings)
+        self.app.push_screen(SettingsScreen(self.state.tuning.settings, self.state.tuning.reread), self.take_settings)
 
     def take_settings(self, changed: SettingsChanged | None) -> None:
         """Settings were changed: those that count at once do, for others the model is opened again."""
         if changed is None:
             return
-        theme = self.desk.tuning.settings.face.theme
+        theme = self.state.tuning.settings.face.theme
         if "theme" in changed.names and theme in self.app.available_themes:
             self.app.theme = theme
         if changed.needs_reload:
@@ -181,4 +181,4 @@ class Switching(ShowingActions, Metering):
 
     def action_help(self, argument: str = "") -> None:
         """Show keys and commands."""
-        self.app.push_screen(HelpScreen(self.desk.keys))
+        self.app.push_screen(HelpScreen(self.state.keys))

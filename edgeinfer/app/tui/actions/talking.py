@@ -41,10 +41,10 @@ class Talking(Switching, AnsweringActions):
     def action_personas(self, argument: str = "") -> None:
         """Choose a kept system prompt."""
         if argument:
-            persona = self.desk.personas.find(argument)
+            persona = self.state.personas.find(argument)
             self.use_persona(ChosenPersona(persona.name, persona.text))
             return
-        self.app.push_screen(PersonasScreen(self.desk.personas, self.chat.system), self.use_persona)
+        self.app.push_screen(PersonasScreen(self.state.personas, self.chat.system), self.use_persona)
 
     def use_persona(self, chosen: ChosenPersona | None) -> None:
         """Take a persona's text as the system prompt; a persona may have been changed or renamed meanwhile."""
@@ -71,7 +71,7 @@ class Talking(Switching, AnsweringActions):
 
     def set_for_now(self, name: str, text: str) -> str:
         """Set a setting for this run, unless `text` is empty; the line that shows its value."""
-        value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
+        value = self.state.tuning.put(name, text) if text else self.state.tuning.settings.value(name)
         shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
         self.look_at_context()
@@ -80,7 +80,7 @@ class Talking(Switching, AnsweringActions):
     @work(thread=True, exclusive=True, group="prompt")
     def action_prompt(self, argument: str = "") -> None:
         """Show what the model is given, special tokens and all."""
-        model, messages = self.desk.model, self.chat.prompt()
+        model, messages = self.state.model, self.chat.prompt()
         if model is None:
             self.app.call_from_thread(self.tell, "no model is open yet; its template makes the prompt")
             return

@@ -1,6 +1,6 @@
 """The chat screen: transcript, context, composer, meters.
 
-In: a `Desk`. Out: the conversation. What keys and commands do stands in `tui/actions`; this puts it together.
+In: a `AppState`. Out: the conversation. What keys and commands do stands in `tui/actions`; this puts it together.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.first_page import FirstPage
 from edgeinfer.app.tui.widgets.meters import Meters
-from edgeinfer.app.tui.widgets.title_bar import TitleBar
+from edgeinfer.app.tui.widgets.title_bar import TitleBar, UnsavedBanner
 from edgeinfer.app.tui.widgets.transcript import Transcript
-from edgeinfer.app.tui.widgets.unsaved_banner import UnsavedBanner
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 
@@ -42,14 +41,14 @@ class ChatScreen(Talking, Copying):
 
     def compose(self) -> ComposeResult:
         yield TitleBar()
-        if self.desk.unsaved:
-            yield UnsavedBanner(self.desk.unsaved)
+        if self.state.unsaved:
+            yield UnsavedBanner(self.state.unsaved)
         with Container(id="pages"):
             yield Transcript()
             yield FirstPage()
         yield ContextBar()
         yield Composer(
-            history=InputHistory(None if self.desk.unsaved else history_path()),
+            history=InputHistory(None if self.state.unsaved else history_path()),
             commands=[(command.form, command.help) for command in slash_commands()],
             count_tokens=self.count_tokens,
             why_unfit=self.why_unfit,
@@ -66,17 +65,17 @@ class ChatScreen(Talking, Copying):
 
     async def begin(self) -> None:
         """The first screen is drawn: open the model, and do what the command line asks for."""
-        self.desk.autosave.failed = self.tell_unsaved
+        self.state.autosave.failed = self.tell_unsaved
         self.engine.start()
         self.open_model()
         self.prepare_drawing()
-        await self.begin_as(self.desk.beginning)
-        self.composer.type_ahead(self.desk.typed.text)
+        await self.begin_as(self.state.beginning)
+        self.composer.type_ahead(self.state.typed.text)
 
     @work(thread=True, group="preparing")
     def prepare_drawing(self) -> None:
         """Get ready to draw while the model is opened."""
-        from edgeinfer.app.tui.text.preparing import prepare
+        from edgeinfer.app.tui.text.growing_lines import prepare
 
         prepare()
 
@@ -129,7 +128,7 @@ class ChatScreen(Talking, Copying):
 
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a text; None while no model is open. Called from threads."""
-        model = self.desk.model
+        model = self.state.model
         if model is None:
             return None
         return len(model.tokenize(text, add_special=False, parse_special=False))
@@ -139,7 +138,7 @@ class ChatScreen(Talking, Copying):
         from edgeinfer.app.context_use import why_too_long
         from edgeinfer.app.sessions.conversation import with_attachments
 
-        model = self.desk.model
+        model = self.state.model
         if model is None:
             return None
         system = [message for message in self.chat.prompt() if message.role == "system"]

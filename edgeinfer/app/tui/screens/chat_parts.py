@@ -1,6 +1,6 @@
 """What the parts of the chat screen share: its widgets, the open chat, and how things are told.
 
-In: a `Desk`. Out: a base for the parts in `tui/actions`, which make up `ChatScreen`. Does nothing by itself.
+In: a `AppState`. Out: a base for the parts in `tui/actions`, which make up `ChatScreen`. Does nothing by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textual.screen import Screen
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.step_progress import StepClock
-from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.answer import AnswerEntry
@@ -55,11 +55,11 @@ class Prompted:
 class ChatParts(Screen[None]):
     """The widgets and the state of the chat screen."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, state: AppState) -> None:
         super().__init__()
-        self.desk = desk
-        self.engine = EngineThread(self, desk.opening, desk.snapshots)
-        self.chat = Chat(desk.store, system=desk.tuning.settings.generation.system)
+        self.state = state
+        self.engine = EngineThread(self, state.opening, state.snapshots)
+        self.chat = Chat(state.store, system=state.tuning.settings.generation.system)
         self.opening = StepClock()
         """How far opening a model is."""
         self.opened = ""
@@ -100,7 +100,7 @@ class ChatParts(Screen[None]):
     @property
     def model_name(self) -> str | None:
         """Of the open model."""
-        return None if self.desk.model is None else self.desk.model.info.name
+        return None if self.state.model is None else self.state.model.info.name
 
     def new_job(self) -> int:
         """A number that no order had yet."""

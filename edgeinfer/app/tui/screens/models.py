@@ -33,10 +33,9 @@ from edgeinfer.app.tui.screens.model_messages import (
     OffersFound,
     PullCancelled,
 )
-from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.model_work import CatalogueWork
-from edgeinfer.app.tui.widgets.model_detail import ModelDetail
-from edgeinfer.app.tui.widgets.model_hints import ModelHints
+from edgeinfer.app.tui.screens.questions import ModelQuestion
+from edgeinfer.app.tui.widgets.model_hints import ModelDetail, ModelHints
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
 

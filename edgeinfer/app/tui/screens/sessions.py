@@ -24,9 +24,9 @@ from edgeinfer.app.sessions.exporting import export_path
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.screens.session_work import MOST_ROWS, ChatsChanged, ChatsListed, ChatTrouble, SessionWork
 from edgeinfer.app.tui.widgets.entry_line import EntryLine
-from edgeinfer.app.tui.widgets.search_field import SearchField
 from edgeinfer.app.tui.widgets.session_list import SessionList
 from edgeinfer.app.tui.widgets.session_rows import UNTITLED, one_line
+from edgeinfer.app.tui.widgets.text_fields import SearchField
 
 SETTLED_S = 0.15
 """How long typing pauses before a search begins."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks
-from edgeinfer.app.tui.text.drawing import Drawer
+from edgeinfer.app.tui.text.drawing import Drawer, Palette
 from edgeinfer.app.tui.text.fences import FenceStart
 
 BLANK = Strip.blank(0)
@@ -124,3 +124,14 @@ def _rest(drawer: Drawer, tail: Block, rest: str) -> list[Strip]:
 def _apart(before: list[Strip], lines: list[Strip], *, joins: bool = False) -> list[Strip]:
     """Lines with an empty one between them and those before, unless they belong together."""
     return [BLANK, *lines] if before and lines and not joins else lines
+
+
+SOME = "Some **words** of `text`:\n\n- an item\n\n```python\ndef code(x: int) -> int:\n    return x + 1\n```\n"
+
+
+def prepare() -> None:
+    """Import what answers are drawn with, and begin to use it."""
+    lines = GrowingLines()
+    lines.push(SOME)
+    lines.finish()
+    lines.lines(Drawer(40, Palette()))

@@ -1,4 +1,4 @@
-"""What somebody without a model is told on the models screen: what can be looked up, with examples that work.
+"""Hints and details on the models screen: what can be searched for, with examples that work, and the selected model.
 
 In: whether models are here, and what is offered. Out: text. Looks nothing up.
 """
@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.forecast import Forecast
+from edgeinfer.app.catalogue.words import detail_lines
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
 EXAMPLES = (
@@ -45,3 +50,19 @@ def hint_lines(offers: Sequence[str]) -> list[str]:
         lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
     lines.append("Or press / and type what to look up, then Enter:")
     return lines + [f"  {meaning:<{WIDTH}}  {example}" for meaning, example in EXAMPLES]
+
+
+class ModelDetail(VerticalScroll):
+    """What a header and a forecast say of a model."""
+
+    DEFAULT_CSS = """
+    ModelDetail { height: auto; max-height: 50%; padding: 0 1; background: $surface; display: none; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        yield Static(markup=False)
+
+    def show(self, entry: ModelEntry, found: Forecast | None) -> None:
+        """Show a model."""
+        self.query_one(Static).update("\n".join(detail_lines(entry, found)))

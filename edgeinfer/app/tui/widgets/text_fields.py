@@ -1,7 +1,7 @@
-"""Text fields that take every sign of a text that is typed, also those that are invisible by themselves.
+"""Text fields that accept joiners, and the search field of a list.
 
-In: keys. Out: Textual's own messages. Textual leaves out what does not print, and with it the joiners inside an emoji
-of several people, or inside words of Persian and Hindi: the rest would be other signs.
+In: keys. Out: Textual's own messages. Textual drops characters that do not print, and with them the joiners
+inside emoji of several people and words of Persian and Hindi.
 """
 
 from __future__ import annotations
@@ -30,3 +30,18 @@ class Area(TextArea):
             event.stop()
             event.prevent_default()
             self.insert(event.character)
+
+
+class SearchField(Field):
+    """An `Input` of one line without a frame; Delete at the end of the text belongs to the list below."""
+
+    DEFAULT_CSS = """
+    SearchField { height: 1; border: none; padding: 0 1; background: $surface; }
+    SearchField:focus { border: none; }
+    """
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key's action is of use now."""
+        if action == "delete_right" and self.cursor_at_end and self.selection.is_empty:
+            return False
+        return super().check_action(action, parameters)

@@ -1,4 +1,4 @@
-"""The line at the top: the chat's title, what the model is told beside it, and the model that answers.
+"""The lines at the top: the chat's title, its system prompt and model, and a banner if nothing is saved.
 
 In: texts. Out: one line, cut where it is too long. Knows no chat and no model.
 """
@@ -55,3 +55,20 @@ class TitleBar(Static):
         if line != self._shown:
             self._shown = line
             self.update(Content(line))
+
+
+class UnsavedBanner(Static):
+    """As many lines as it needs, three at most."""
+
+    DEFAULT_CSS = """
+    UnsavedBanner {
+        height: auto;
+        max-height: 3;
+        padding: 0 1;
+        background: $warning-muted;
+        color: $text-warning;
+    }
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(neutral(f"Not saved, gone when you leave: {reason}"), markup=False)

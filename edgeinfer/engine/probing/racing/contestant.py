@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.children import command, environment
 from edgeinfer.engine.measure.idle import IdleBeside, is_busy
 from edgeinfer.engine.probing.racing.contest import Contestant, ContestantFailed, TurnSpeeds, Waiting
+from edgeinfer.ipc.command import command, environment
 from edgeinfer.settings import KVKind
 
 MODULE = "edgeinfer.engine.probing.racing.child"

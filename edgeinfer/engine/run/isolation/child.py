@@ -1,19 +1,14 @@
-"""The child process: opens a model on a device and answers calls until its parent is done with it or gone.
+"""The child process: opens a model on a device and answers calls until its parent ends it, or ends itself.
 
-In: standard input with an address and a key, then calls. Out: replies. Standard input that ends means that nobody needs
-this process any more: it ends at once, whatever it computes.
+In: a `RemoteOpening`, then calls. Out: replies.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from multiprocessing.connection import Client, Connection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +19,18 @@ from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.capabilities import ModelProgram
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.engine.run.isolation.messages import (
-    Plain,
     RemoteCall,
+    RemoteFacts,
     RemoteOpening,
+    RemotePass,
     RemoteReply,
+    RemoteVocabulary,
     Shared,
-    receive_call,
-    send_reply,
 )
-from edgeinfer.engine.run.isolation.readings import plain_reading
 from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+from edgeinfer.ipc.channel import Channel
+from edgeinfer.ipc.parent import connect
+from edgeinfer.offload.weights import WeightReads
 
 
 class SharedFlag(StopFlag):
@@ -77,36 +74,36 @@ class Server:
             "encode": self._encode,
         }
 
-    def facts(self) -> dict[str, Plain]:
+    def facts(self) -> RemoteFacts:
         """What the parent should know of the open model."""
         evaluator = self._evaluator
         program = evaluator.capabilities.program
-        return {
-            "device": evaluator.device,
-            "batch_invariant": evaluator.batch_invariant,
-            "n_vocab": self._n_vocab,
-            "row_width": self._inputs.row_width,
-            "axes": self._inputs.axes,
-            "n_context_trained": 0 if program is None else program.n_context_trained,
-            "max_tokens": evaluator.limits.max_tokens,
-            "max_outputs": evaluator.limits.max_outputs,
-            "branches": evaluator.limits.branches,
-            "n_workers": evaluator.n_workers,
-            "affinity": [list(cores) for cores in evaluator.affinity],
-            "resident_bytes": evaluator.resident_bytes,
-            "notices": list(evaluator.notices),
-        }
+        return RemoteFacts(
+            device=evaluator.device,
+            batch_invariant=evaluator.batch_invariant,
+            n_vocab=self._n_vocab,
+            row_width=self._inputs.row_width,
+            axes=self._inputs.axes,
+            n_context_trained=0 if program is None else program.n_context_trained,
+            max_tokens=evaluator.limits.max_tokens,
+            max_outputs=evaluator.limits.max_outputs,
+            branches=evaluator.limits.branches,
+            n_workers=evaluator.n_workers,
+            affinity=tuple(tuple(cores) for cores in evaluator.affinity),
+            resident_bytes=evaluator.resident_bytes,
+            notices=tuple(evaluator.notices),
+        )
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, channel: Channel) -> None:
         """Answer calls until there are no more; one that fails and is not answered ends the process."""
         while True:
             try:
-                call = receive_call(connection)
+                call = channel.receive(RemoteCall)
             except (EOFError, OSError):
                 return
             reply = self._answer(call)
             if call.answered:
-                send_reply(connection, replace(reply, number=call.number))
+                channel.send(replace(reply, number=call.number))
             elif reply.error:
                 print(f"{reply.error}: {reply.message}", file=sys.stderr, flush=True)
                 os._exit(1)  # the parent counts on what was not done: it reads the text again elsewhere
@@ -135,21 +132,21 @@ class Server:
         batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=bool(call.arguments["axes"]))
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
-        there = self._evaluator.n_free_pages, self._evaluator.n_workers
-        return RemoteReply([shapes, *there, self._news(), self._reading()])
+        n_free_pages, n_workers = self._evaluator.n_free_pages, self._evaluator.n_workers
+        return RemoteReply(RemotePass(shapes, n_free_pages, n_workers, self._news(), self._reading()))
 
-    def _reading(self) -> Plain:
-        """What was read of weights so far, None where they are all in memory and nothing is left out."""
-        found = self._evaluator.reading
-        return plain_reading(found) if found.n_passes or found.n_activations else None
+    def _reading(self) -> WeightReads | None:
+        """What was read of weights so far, None if they are all in memory and nothing is left out."""
+        reading = self._evaluator.reading
+        return reading if reading.n_passes or reading.n_activations else None
 
-    def _news(self) -> Plain:
-        """What the parent should know and was not told: notices, the device, whether batches change its results."""
+    def _news(self) -> tuple[tuple[str, ...], str, bool] | None:
+        """Notices, the device and whether batches change its results, if any of it is new to the parent."""
         evaluator = self._evaluator
         eventful = evaluator.capabilities.eventful
         notices = () if eventful is None else eventful.take_notices()
         before, self._known = self._known, (evaluator.device, evaluator.batch_invariant)
-        return [list(notices), *self._known] if notices or before != self._known else None
+        return (notices, *self._known) if notices or before != self._known else None
 
     def _commit(self, call: RemoteCall) -> RemoteReply:
         path = call.arguments["path"]
@@ -176,16 +173,12 @@ class Server:
     def _vocabulary(self, _: RemoteCall) -> RemoteReply:
         text = self._program().text
         vocabulary = text.vocabulary()
-        fields = {
-            name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(vocabulary).items()
-        }
-        pieces: list[Plain] = [base64.b64encode(text.piece(token)).decode() for token in range(vocabulary.n_tokens)]
-        return RemoteReply({"fields": fields, "pieces": pieces})
+        return RemoteReply(RemoteVocabulary(vocabulary, tuple(map(text.piece, range(vocabulary.n_tokens)))))
 
     def _encode(self, call: RemoteCall) -> RemoteReply:
         add_special, parse_special = (bool(call.arguments[key]) for key in ("add_special", "parse_special"))
-        text, wanted = self._program().text, str(call.arguments["text"])
-        return RemoteReply(list(text.encode(wanted, add_special=add_special, parse_special=parse_special)))
+        tokenizer, text = self._program().text, str(call.arguments["text"])
+        return RemoteReply(list(tokenizer.encode(text, add_special=add_special, parse_special=parse_special)))
 
     def _program(self) -> ModelProgram:
         program = self._evaluator.capabilities.program
@@ -202,11 +195,11 @@ def _number(call: RemoteCall, name: str) -> int:
     return int(str(call.arguments[name]))
 
 
-def _open(opening: RemoteOpening, connection: Connection) -> Server:
-    def tell(what: str, done: int, total: int) -> None:
-        send_reply(connection, RemoteReply(progress=(what, done, total)))
+def _open(opening: RemoteOpening, channel: Channel) -> Server:
+    def report(what: str, done: int, total: int) -> None:
+        channel.send(RemoteReply(progress=(what, done, total)))
 
-    load = replace(opening.load, progress=tell)
+    load = replace(opening.load, progress=report)
     subject = open_subject(opening.path, load)
     power_limiter = PowerLimiter.of_machine(load.mode, opening.kinds)
     evaluator = open_evaluator(subject, opening.limits, opening.options, load, power_limiter)
@@ -218,25 +211,16 @@ def _open(opening: RemoteOpening, connection: Connection) -> Server:
     return Server(evaluator, subject.spec.n_vocab, subject.spec.inputs)
 
 
-def _end_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
-        pass
-    os._exit(0)
-
-
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells what to stop
-    address, key = (sys.stdin.buffer.readline().decode().strip() for _ in range(2))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with Client(address, authkey=bytes.fromhex(key)) as connection:
-        opening: RemoteOpening = connection.recv()
+    with connect() as channel:
+        opening = channel.receive(RemoteOpening)
         try:
-            server = _open(opening, connection)
+            server = _open(opening, channel)
         except Exception as reason:
-            send_reply(connection, failure(reason))
+            channel.send(failure(reason))
             return
-        send_reply(connection, RemoteReply(server.facts()))
-        server.serve(connection)
+        channel.send(RemoteReply(server.facts()))
+        server.serve(channel)
 
 
 if __name__ == "__main__":

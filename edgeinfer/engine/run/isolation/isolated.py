@@ -1,8 +1,7 @@
 """An evaluator in a process of its own, as the engine uses it: a crash there costs time and no text.
 
 In: batches of tokens. Out: logits. Knows which tokens each sequence has; where the process dies it starts another one,
-which reads them again, and tries once more what was being done. Twice in a row is a DeviceFailed. Whatever runs in the
-process is not its business.
+which reads them again, and tries once more what was being done. Twice in a row is a DeviceFailed.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
-from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteOpening, inputs_of
-from edgeinfer.engine.run.isolation.process import Child, ChildDied
-from edgeinfer.engine.run.isolation.readings import reading_of
-from edgeinfer.engine.run.isolation.sequences import KnownSequence
-from edgeinfer.engine.run.isolation.words import tokens_of, vocabulary_of
+from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
+from edgeinfer.engine.run.isolation.process import Child, KnownSequence
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.inputs import Inputs
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.ipc.child import ChildDied
+from edgeinfer.ipc.records import Plain, read_as
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
@@ -52,20 +51,20 @@ class Isolated:
         self._pending: Batch | None = None
         self._flag: StopFlag | None = None
         self._notices: list[str] = []
-        self._pieces: list[bytes] = []
+        self._pieces: tuple[bytes, ...] = ()
         self._reading, self._read_before = WeightReads(), WeightReads()  # by this process, and by those before it
         self._closed = False
         self.peaks: Floats | None = None
         self._child: Child | None = Child(opening, progress)
-        facts: Any = self._child.facts
-        self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
-        self._inputs = inputs_of(facts)
-        self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
-        max_tokens, max_outputs, branches = int(facts["max_tokens"]), int(facts["max_outputs"]), bool(facts["branches"])
-        self.limits = replace(opening.limits, max_tokens=max_tokens, max_outputs=max_outputs, branches=branches)
-        self.affinity = tuple(tuple(int(core) for core in cores) for cores in facts["affinity"])
-        self.notices = tuple(str(notice) for notice in facts["notices"])
-        self._n_workers, self._resident_bytes = int(facts["n_workers"]), int(facts["resident_bytes"])
+        facts = self._child.facts
+        self.device, self.batch_invariant = facts.device, facts.batch_invariant
+        self._inputs = Inputs(facts.row_width, facts.axes)
+        self.n_vocab, self.n_context_trained = facts.n_vocab, facts.n_context_trained
+        self.limits = replace(
+            opening.limits, max_tokens=facts.max_tokens, max_outputs=facts.max_outputs, branches=facts.branches
+        )
+        self.affinity, self.notices = facts.affinity, facts.notices
+        self._n_workers, self._resident_bytes = facts.n_workers, facts.resident_bytes
         self.n_free_pages = self.limits.n_pages
 
     @classmethod
@@ -259,13 +258,14 @@ class Isolated:
     def vocabulary(self) -> Vocabulary:
         """The vocabulary as the program in the process reads it. Raises DeviceFailed for no sense."""
 
-        def ask(child: Child) -> tuple[Vocabulary, list[bytes]]:
+        def ask(child: Child) -> RemoteVocabulary:
             reply = child.call(RemoteCall("vocabulary"))
             with child.understood():
-                return vocabulary_of(reply.value, self.n_vocab)
+                return RemoteVocabulary.of(reply.value, self.n_vocab)
 
-        found, self._pieces = self._with_child(ask)
-        return found
+        words = self._with_child(ask)
+        self._pieces = words.pieces
+        return words.fields
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Ids of a text by the tokenizer of the program in the process. Raises as `vocabulary`."""
@@ -274,7 +274,9 @@ class Isolated:
         def ask(child: Child) -> list[int]:
             reply = child.call(call)
             with child.understood():
-                return tokens_of(reply.value, self.n_vocab)
+                tokens: list[int] = read_as(list[int], reply.value)
+                check_ids(tokens, self.n_vocab)
+                return tokens
 
         return self._with_child(ask)
 
@@ -292,17 +294,15 @@ class Isolated:
     def _pass(self, child: Child, batch: Batch) -> tuple[Floats, Floats | None]:
         """Logits and peaks of a batch with the process's numbers of sequences."""
         child.shared.flag[0] = 0
-        reply: Any = child.call(RemoteCall("evaluate", child.shared.put_batch(batch)), self._flag).value
+        reply = child.call(RemoteCall("evaluate", child.shared.put_batch(batch)), self._flag)
         with child.understood():
-            shapes, n_free_pages, n_workers, news, reading = reply
-            self.n_free_pages, self._n_workers = int(n_free_pages), int(n_workers)
-            if reading is not None:
-                self._reading = reading_of(reading)
-            if news is not None:
-                notices, device, batch_invariant = news
-                self._notices += [str(notice) for notice in notices]
-                self.device, self.batch_invariant = str(device), bool(batch_invariant)
-            return child.shared.results(shapes, len(batch.outputs))
+            result: RemotePass = read_as(RemotePass, reply.value)
+            self.n_free_pages, self._n_workers = result.n_free_pages, result.n_workers
+            self._reading = result.reading or self._reading
+            if result.news is not None:
+                notices, self.device, self.batch_invariant = result.news
+                self._notices += notices
+            return child.shared.results(result.shapes, len(batch.outputs))
 
     def _there(self, child: Child, found: KnownSequence) -> int:
         """A sequence's number in the process, which has all of it afterwards."""
@@ -363,7 +363,6 @@ class Isolated:
 
     @property
     def _asked_for(self) -> str:
-        """The device that the process opens, by the name it was given."""
         return self._opening.load.device
 
     def _bury(self, reason: ChildDied) -> None:
@@ -385,8 +384,7 @@ class Isolated:
             raise EngineClosed("the model is closed; load it again")
         if self._child is None:
             self._child = Child(self._opening)
-            facts = self._child.facts
-            self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
+            self.device, self.batch_invariant = self._child.facts.device, self._child.facts.batch_invariant
         return self._child
 
     def _get(self, sequence: int) -> KnownSequence:

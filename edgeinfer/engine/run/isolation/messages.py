@@ -1,32 +1,32 @@
-"""What the two processes say to each other: small JSON messages over a connection, arrays through shared memory.
+"""Messages between an isolated evaluator and its process, and the memory in which they pass arrays.
 
-In: calls and replies. Out: bytes, and back. What comes from the child is only ever read as numbers and text, for the
-child may run a program that a file has made do as it likes. Knows no models.
+In: calls and replies, sent through a `Channel`; batches and logits. Out: the same. Replies are validated, for the child
+may run a program that a hostile file has taken over. Knows no models.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer import errors
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted
-from edgeinfer.errors import DeviceFailed, EdgeInferError
-from edgeinfer.graph.inputs import Inputs
+from edgeinfer.errors import DeviceFailed
 from edgeinfer.graph.step import AXES, Batch, Floats, InputRows
+from edgeinfer.ipc.channel import error_of
+from edgeinfer.ipc.records import Plain, read_as
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.models.text import Vocabulary
+from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import CoreKind
 
-Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+Shapes = tuple[tuple[int, ...], tuple[int, ...] | None]
+"""Of logits and peaks."""
 FLAG_BYTES = 64
 """At the start of the shared memory: the text of a stop flag."""
 BATCH_ROWS = 5 + AXES
@@ -35,7 +35,7 @@ BATCH_ROWS = 5 + AXES
 
 @dataclass(frozen=True, slots=True)
 class RemoteOpening:
-    """What a child is to open, and how: `load.n_context` is the context that the model is run with."""
+    """The model that a child opens, and how. `load.n_context`: the context the model runs with."""
 
     path: Path
     limits: Limits
@@ -46,9 +46,9 @@ class RemoteOpening:
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """One call: its name, its plain arguments, and bytes if it takes any. `answered`: whether a reply is waited for.
+    """One call: its name, its arguments, and bytes if it takes any. `answered`: whether it has a reply.
 
-    The reply has the call's number: whoever is interrupted while waiting finds an old reply before the next one.
+    The reply has the call's number, as a wait that was interrupted leaves an old reply before the next one.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RemoteCall:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReply:
-    """What came of a call: a plain value and bytes, or an error by its class; or only progress, before the reply."""
+    """The result of a call: a value and bytes, or an error by its class; or progress, before the reply."""
 
     value: Plain = None
     body: bytes = b""
@@ -77,55 +77,69 @@ class RemoteReply:
             raise Interrupted
         if self.error == ValueError.__name__:
             raise ValueError(self.message)
-        kind = vars(errors).get(self.error)
-        if isinstance(kind, type) and issubclass(kind, EdgeInferError):
-            raise kind(self.message)
-        raise DeviceFailed(f"the process of the device says {self.error}: {self.message}")
+        raise error_of(self.error, self.message) or DeviceFailed(
+            f"the process of the device says {self.error}: {self.message}"
+        )
 
 
-def send_call(connection: Connection, call: RemoteCall) -> None:
-    """Send a call. Raises OSError where nobody is there."""
-    fields = {"name": call.name, "arguments": dict(call.arguments), "answered": call.answered, "number": call.number}
-    _send(connection, fields, call.body)
+@dataclass(frozen=True, slots=True)
+class RemoteFacts:
+    """What a child tells of the model it has opened."""
+
+    device: str
+    batch_invariant: bool
+    n_vocab: int
+    row_width: int
+    axes: bool
+    n_context_trained: int
+    max_tokens: int
+    max_outputs: int
+    branches: bool
+    n_workers: int
+    affinity: tuple[tuple[int, ...], ...]
+    resident_bytes: int
+    notices: tuple[str, ...]
 
 
-def receive_call(connection: Connection) -> RemoteCall:
-    """The next call. Raises EOFError or OSError at the end."""
-    fields, body = _receive(connection)
-    return RemoteCall(fields["name"], fields["arguments"], body, fields["answered"], fields["number"])
+@dataclass(frozen=True, slots=True)
+class RemotePass:
+    """What a pass came to besides its arrays: `shapes` of logits and peaks, free pages, workers.
+
+    `news`: notices, the device, whether batches change its results; None if nothing has changed. `reading`: what was
+    read of weights so far, None if they are all in memory.
+    """
+
+    shapes: Shapes
+    n_free_pages: int
+    n_workers: int
+    news: tuple[tuple[str, ...], str, bool] | None
+    reading: WeightReads | None
 
 
-def send_reply(connection: Connection, reply: RemoteReply) -> None:
-    """Send a reply. Raises OSError where nobody is there."""
-    fields = {"value": reply.value, "error": reply.error, "message": reply.message, "progress": reply.progress}
-    _send(connection, {**fields, "number": reply.number}, reply.body)
+@dataclass(frozen=True, slots=True)
+class RemoteVocabulary:
+    """The vocabulary of a program in a child, and the bytes of each token."""
+
+    fields: Vocabulary
+    pieces: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, value: Plain, n_vocab: int) -> RemoteVocabulary:
+        """The vocabulary in a reply. Raises ValueError for one that cannot be."""
+        reply: RemoteVocabulary = read_as(cls, value)
+        words = reply.fields
+        check_ids([*words.end_of_generation, *words.strips_right], n_vocab)
+        sizes = len(words.types), len(reply.pieces), len(words.scores) or words.n_tokens
+        if set(sizes) != {words.n_tokens}:
+            raise ValueError(f"{words.n_tokens} tokens, {sizes[0]} types, {sizes[1]} pieces and {sizes[2]} scores")
+        return reply
 
 
-def receive_reply(connection: Connection) -> RemoteReply:
-    """The next reply. Raises EOFError or OSError at the end, ValueError for what is none."""
-    fields, body = _receive(connection)
-    told = fields["progress"]
-    progress = None if told is None else (str(told[0]), int(told[1]), int(told[2]))
-    return RemoteReply(
-        fields["value"], body, str(fields["error"]), str(fields["message"]), progress, int(fields["number"])
-    )
-
-
-def _send(connection: Connection, fields: object, body: bytes) -> None:
-    connection.send_bytes(json.dumps(fields).encode() + b"\n" + body)
-
-
-def _receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
-    head, _, body = connection.recv_bytes().partition(b"\n")
-    fields = json.loads(head)
-    if not isinstance(fields, dict):
-        raise ValueError("no message")
-    return fields, body
-
-
-def inputs_of(facts: Mapping[str, Plain]) -> Inputs:
-    """What the model that a child has opened takes besides token ids."""
-    return Inputs(int(str(facts["row_width"])), bool(facts["axes"]))
+def check_ids(tokens: Sequence[int], n_vocab: int) -> None:
+    """Raises ValueError for ids that the vocabulary does not have."""
+    for token in tokens:
+        if not 0 <= token < n_vocab:
+            raise ValueError(f"token {token} of {n_vocab}")
 
 
 class Shared:
@@ -180,24 +194,22 @@ class Shared:
             self._batch[5:, :n_tokens].T.copy() if axes else None,
         )
 
-    def put_results(self, logits: Floats, peaks: Floats | None) -> Plain:
+    def put_results(self, logits: Floats, peaks: Floats | None) -> Shapes:
         """Write logits and peaks; their shapes. Peaks that are larger than they should be are left out."""
         self._logits[: logits.size] = logits.ravel()
         if peaks is None or peaks.size > self._peaks.size:
-            return [list(logits.shape), None]
+            return logits.shape, None
         self._peaks[: peaks.size] = peaks.ravel()
-        return [list(logits.shape), list(peaks.shape)]
+        return logits.shape, peaks.shape
 
-    def results(self, shapes: Plain, n_outputs: int) -> tuple[Floats, Floats | None]:
+    def results(self, shapes: Shapes, n_outputs: int) -> tuple[Floats, Floats | None]:
         """Logits and peaks of these shapes, as views. Raises ValueError for shapes that cannot be."""
-        if not isinstance(shapes, list) or len(shapes) != 2:
-            raise ValueError("no shapes")
-        logits, peaks = shapes
-        found = _shaped(self._logits, logits, n_outputs, self._widths[0])
-        return found, None if peaks is None else _shaped(self._peaks, peaks, n_outputs, self._widths[1])
+        shape, peaks_shape = shapes
+        logits = _shaped(self._logits, shape, n_outputs, self._widths[0])
+        return logits, None if peaks_shape is None else _shaped(self._peaks, peaks_shape, n_outputs, self._widths[1])
 
 
-def _shaped(numbers: Floats, shape: Plain, n_rows: int, width: int) -> Floats:
-    if shape != [n_rows, width] and (n_rows or not isinstance(shape, list) or shape[:1] != [0]):
+def _shaped(numbers: Floats, shape: tuple[int, ...], n_rows: int, width: int) -> Floats:
+    if shape != (n_rows, width) and (n_rows or shape[:1] != (0,)):
         raise ValueError(f"results of shape {shape}, which must be {n_rows} x {width}")
     return numbers[: n_rows * width].reshape(n_rows, width)

@@ -15,12 +15,9 @@ from edgeinfer.app.bench.messages import (
     BenchReply,
     DraftRun,
     OpTime,
-    decode_job,
-    decode_opening,
-    decode_reply,
-    encode,
 )
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
+from edgeinfer.ipc.records import from_json, to_json
 
 
 def test_every_test_is_run_at_every_depth_and_a_start_warm_and_cold() -> None:
@@ -57,11 +54,11 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
 
 def test_messages_survive_the_wire() -> None:
     opening = BenchOpening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="drafting", spec=4, verify_cost={4: 1.5})
-    assert decode_opening(encode(opening)) == opening
+    assert from_json(BenchOpening, to_json(opening)) == opening
     job = BenchJob(
         "chat", 64, 0, 3, (1, 2), (BenchConversation("a", ("b", "c")),), ((0, 31, 12), (43, 9, 4)), cold=True
     )
-    assert decode_job(encode(job)) == job
+    assert from_json(BenchJob, to_json(job)) == job
     reply = BenchReply(
         {1: 0.5, 8: 0.75},
         1.5,
@@ -76,9 +73,9 @@ def test_messages_survive_the_wire() -> None:
             ),
         ),
     )
-    assert decode_reply(encode(reply)) == reply
-    with pytest.raises(ValueError, match="not a reply"):
-        decode_reply("[]")
+    assert from_json(BenchReply, to_json(reply)) == reply
+    with pytest.raises(ValueError, match="no BenchReply"):
+        from_json(BenchReply, "[]")
 
 
 def test_those_to_compare_with_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from edgeinfer.app.bench.executors import BenchExecutor, Conditions
 from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, BenchReply
-from edgeinfer.app.bench.process import BenchChild, ended
+from edgeinfer.app.bench.process import BenchChild
 from edgeinfer.app.bench.runners import ChildRunner, runner_for, seconds_to_output
 
 CONTEXT = 128
@@ -138,8 +138,3 @@ def test_a_start_ends_with_the_first_byte() -> None:
     assert reply.seconds[1] > 0
     failed = seconds_to_output([sys.executable, "-c", "raise SystemExit('no')"], dict(os.environ))
     assert failed.problem == "ended with exit code 1: no"
-
-
-def test_endings_in_words() -> None:
-    assert ended(-11, "a\nGGML_ASSERT(x) failed\n") == "crashed (signal 11, SIGSEGV): GGML_ASSERT(x) failed"
-    assert ended(3, "") == "ended with exit code 3"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions import database
+from edgeinfer.app.sessions.database import is_alive, this_process
 from edgeinfer.app.sessions.migrations import FIRST, STEPS
 from edgeinfer.app.sessions.records import Attachment, Figures
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.sessions.writer import is_alive, this_process
 from edgeinfer.errors import SessionsFailed
 
 

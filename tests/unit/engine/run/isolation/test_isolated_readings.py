@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.isolation.child import Server
-from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteReply
+from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.run.isolation.process import Child
-from edgeinfer.engine.run.isolation.readings import plain_reading, reading_of
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.ipc.records import Plain, from_json, to_json
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.offload.weights import WeightReads
 from tests.unit.engine.run.isolation.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
@@ -29,15 +30,15 @@ def telling(monkeypatch: pytest.MonkeyPatch, value: Plain) -> None:
     def told(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         reply = call(child, asked, stopped)
         if asked.name == "evaluate":
-            assert isinstance(reply.value, list)
-            reply.value[-1] = value
+            assert isinstance(reply.value, dict)
+            reply.value["reading"] = value
         return reply
 
     monkeypatch.setattr(Child, "call", told)
 
 
 def test_a_reading_stays_what_it_was() -> None:
-    assert reading_of(plain_reading(READ)) == READ
+    assert from_json(WeightReads, to_json(READ)) == READ
 
 
 def test_the_process_tells_what_it_read(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +47,7 @@ def test_the_process_tells_what_it_read(tiny_model: Path, monkeypatch: pytest.Mo
         server = Server(evaluator, 8)
         assert server._reading() is None  # weights are in memory
         monkeypatch.setattr(type(evaluator), "reading", READ, raising=False)
-        assert server._reading() == plain_reading(READ)
+        assert server._reading() == READ
 
 
 def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +55,7 @@ def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.Monk
         sequence = apart.create()
         feed(apart, sequence, [1, 2])
         assert apart.reading == WeightReads()
-        telling(monkeypatch, plain_reading(READ))
+        telling(monkeypatch, json.loads(to_json(READ)))
         feed(apart, sequence, [3])
         assert apart.reading == READ
         crash(apart)
@@ -62,7 +63,7 @@ def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.Monk
         assert apart.reading == READ + READ
 
 
-@pytest.mark.parametrize("nonsense", ["much", [1, 2], [1, 1, 1, [["a", 1]], 1, 1, 1, 1, 1], [1] * 9])
+@pytest.mark.parametrize("nonsense", ["much", [1, 2], {"n_bytes": "1"}, {"sizes": {"a": 1}}, {"n_lost": 1}])
 def test_nonsense_is_a_failure_of_the_device(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, nonsense: Plain
 ) -> None:

@@ -29,9 +29,12 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.engine.run.isolation import process
 from edgeinfer.engine.run.isolation.child import Server
 from edgeinfer.engine.run.isolation.isolated import Isolated
-from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteReply
+from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
+from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Batch
+from edgeinfer.ipc import child as child_process
+from edgeinfer.ipc.child import ChildProcess
 from edgeinfer.load_options import LoadOptions
 from tests.unit.engine.run.test_executor import chain
 
@@ -175,11 +178,11 @@ def test_who_is_interrupted_while_waiting_finds_no_old_reply(apart: Isolated, mo
     expected = feed(apart, sequence, [1, 2])
     apart.truncate(sequence, 0)
 
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(process, "receive_reply", interrupted)
+        patch.setattr(ChildProcess, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             apart.evaluate(chain(sequence, 0, [3, 4, 5]))
     assert feed(apart, sequence, [1, 2]) == pytest.approx(expected, abs=2e-3)
@@ -235,7 +238,7 @@ def test_a_stalled_process_is_ended(
 ) -> None:
     sequence, flag = apart.create(), StopFlag()
     expected = feed(apart, sequence, [1, 2])
-    monkeypatch.setattr(process, "END_S" if is_asked_to_stop else "ANSWER_S", 3.0)
+    monkeypatch.setattr(process, "STOP_S" if is_asked_to_stop else "ANSWER_S", 3.0)
     assert apart.pid is not None
     os.kill(apart.pid, signal.SIGSTOP)
     if is_asked_to_stop:
@@ -253,7 +256,8 @@ def test_a_stalled_process_is_ended(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stalled there")
 def test_closing_ends_a_stalled_process(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "END_S", 0.3)
+    monkeypatch.setattr(process, "STOP_S", 0.3)
+    monkeypatch.setattr(child_process, "END_S", 0.3)
     sequence, pid, failures = apart.create(), apart.pid, []
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -274,16 +278,16 @@ def test_closing_ends_a_stalled_process(apart: Isolated, monkeypatch: pytest.Mon
 
 
 def test_what_happens_to_the_device_in_the_process_is_told(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
-    sequence, call = apart.create(), process.Child.call
+    sequence, call = apart.create(), Child.call
 
-    def rescued(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def rescued(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         reply = call(child, asked, stopped)
         if asked.name == "evaluate":
-            assert isinstance(reply.value, list)
-            return replace(reply, value=[*reply.value[:3], [["it failed"], "cpu", False], None])
+            assert isinstance(reply.value, dict)
+            return replace(reply, value={**reply.value, "news": [["it failed"], "cpu", False]})
         return reply
 
-    monkeypatch.setattr(process.Child, "call", rescued)
+    monkeypatch.setattr(Child, "call", rescued)
     apart.evaluate(chain(sequence, 0, [3]))
     assert (apart.device, apart.batch_invariant, apart.take_notices()) == ("cpu", False, ("it failed",))
 
@@ -291,29 +295,21 @@ def test_what_happens_to_the_device_in_the_process_is_told(apart: Isolated, monk
 def test_the_process_tells_what_is_new(direct: SequenceEvaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "notices", ("from the start",))
     server = Server(direct, 8)
-    assert server.facts()["notices"] == ["from the start"]
+    assert server.facts().notices == ("from the start",)
     assert server._news() is None
     changed = EvaluatorCapabilities(eventful=SimpleNamespace(take_notices=lambda: ("changed",)))
     monkeypatch.setattr(direct, "capabilities", changed)
     monkeypatch.setattr(type(direct), "device", "second")
-    assert server._news() == [["changed"], "second", direct.batch_invariant]
-
-
-def test_a_process_that_never_connects_leaves_no_thread(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "MODULE", "edgeinfer.engine.run.isolation.nothing")
-    before = threading.enumerate()
-    with pytest.raises(DeviceFailed):
-        isolated(tiny_model)
-    assert set(threading.enumerate()) <= set(before)
+    assert server._news() == (("changed",), "second", direct.batch_invariant)
 
 
 def test_a_commit_that_fails_is_made_up_for(
     apart: Isolated, direct: SequenceEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both: tuple[SequenceEvaluator, SequenceEvaluator] = apart, direct
-    call, found = process.Child.call, []
+    call, found = Child.call, []
 
-    def damaged(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def damaged(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         if not asked.answered:
             asked = replace(asked, arguments={**asked.arguments, "path": [99]})
         return call(child, asked, stopped)
@@ -321,7 +317,7 @@ def test_a_commit_that_fails_is_made_up_for(
     for each in both:
         sequence = each.create()
         with monkeypatch.context() as patch:
-            patch.setattr(process.Child, "call", damaged)
+            patch.setattr(Child, "call", damaged)
             feed(each, sequence, [1, 2, 3])
         twin = each.branch(sequence)
         found.append([each.n_cached(sequence), each.n_cached(twin), feed(each, sequence, [4]), feed(each, twin, [5])])
@@ -332,15 +328,18 @@ def test_a_commit_that_fails_is_made_up_for(
 
 
 @pytest.mark.parametrize("shapes", [[[1, -1], None], [[7, 4], None], [[1, 3], None], 5, [None, None], [[1], [2]]])
-def test_results_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pytest.MonkeyPatch, shapes: Plain) -> None:
-    sequence, call = apart.create(), process.Child.call
+def test_results_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pytest.MonkeyPatch, shapes: object) -> None:
+    sequence, call = apart.create(), Child.call
 
-    def hostile(child: process.Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+    def hostile(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
         reply = call(child, asked, stopped)
-        return replace(reply, value=[shapes, 8, 1, None, None]) if asked.name == "evaluate" else reply
+        if asked.name != "evaluate":
+            return reply
+        assert isinstance(reply.value, dict)
+        return replace(reply, value={**reply.value, "shapes": shapes})
 
     with monkeypatch.context() as patch:
-        patch.setattr(process.Child, "call", hostile)
+        patch.setattr(Child, "call", hostile)
         with pytest.raises(DeviceFailed, match="second time in a row"):
             apart.evaluate(chain(sequence, 0, [3]))
     assert feed(apart, sequence, [1, 2])

@@ -7,16 +7,16 @@ import subprocess
 from pathlib import Path
 
 import edgeinfer
-from edgeinfer import children
+from edgeinfer.ipc import command
 
 
 def test_a_child_runs_this_package_and_nothing_of_its_folder(tmp_path: Path) -> None:
     for name in ("types.py", "edgeinfer.py"):
         (tmp_path / name).write_text("raise SystemExit('a file of the folder was run')\n")
     found = subprocess.run(
-        children.command("edgeinfer", "--version"),
+        command.command("edgeinfer", "--version"),
         cwd=tmp_path,
-        env=children.environment({name: value for name, value in os.environ.items() if name != "PYTHONPATH"}),
+        env=command.environment({name: value for name, value in os.environ.items() if name != "PYTHONPATH"}),
         capture_output=True,
         text=True,
         check=False,
@@ -26,11 +26,11 @@ def test_a_child_runs_this_package_and_nothing_of_its_folder(tmp_path: Path) -> 
 
 
 def test_what_was_found_before_is_found_still(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(children, "__file__", str(tmp_path / "edgeinfer" / "children.py"))
-    assert children.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": str(tmp_path)}
-    assert children.environment({"PYTHONPATH": "/x"})["PYTHONPATH"] == f"{tmp_path}{os.pathsep}/x"
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "edgeinfer" / "ipc" / "command.py"))
+    assert command.environment({"A": "b"}) == {"A": "b", "PYTHONPATH": str(tmp_path)}
+    assert command.environment({"PYTHONPATH": "/x"})["PYTHONPATH"] == f"{tmp_path}{os.pathsep}/x"
 
 
 def test_an_installed_package_is_not_found_before_pythons_own_modules(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(children, "__file__", str(tmp_path / "site-packages" / "edgeinfer" / "children.py"))
-    assert children.environment({"A": "b"}) == {"A": "b"}
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "site-packages" / "edgeinfer" / "ipc" / "command.py"))
+    assert command.environment({"A": "b"}) == {"A": "b"}

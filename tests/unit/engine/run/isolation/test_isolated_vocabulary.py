@@ -9,9 +9,10 @@ import pytest
 
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.run.isolation.isolated import Isolated
-from edgeinfer.engine.run.isolation.messages import Plain, RemoteCall, RemoteReply
+from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.ipc.records import Plain
 from tests.unit.engine.run.isolation.test_isolation import isolated
 
 

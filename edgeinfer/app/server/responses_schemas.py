@@ -1,7 +1,7 @@
-"""The bodies of POST /v1/responses: OpenAI's newer form of a question, and how it becomes a chat.
+"""The bodies of POST /v1/responses, and their conversion to a chat request.
 
-In: JSON. Out: checked models of it, and the `ChatRequest` that asks the same. Stateless: nothing is kept between
-requests, so that whatever refers to an earlier one is refused.
+In: JSON. Out: validated models, and the `ChatRequest` that asks the same. The server is stateless, so fields that refer
+to an earlier response are refused.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgeinfer.app.server.asked import (
-    Asked,
-    AskedToolCall,
+from edgeinfer.app.server.errors import APIError
+from edgeinfer.app.server.schemas import (
     ChatMessage,
     ChatRequest,
     Count,
     FunctionCall,
     FunctionDefinition,
     JsonSchema,
+    MessageToolCall,
     NamedFunction,
     NamedTool,
+    RequestBody,
     ResponseFormat,
     Share,
     Temperature,
     Text,
     Tool,
 )
-from edgeinfer.app.server.failures import Refusal
 
 LOGPROBS = "message.output_text.logprobs"
-"""By which `include` asks for probabilities of tokens."""
+"""The value of `include` that asks for log probabilities."""
 
 
-class MessagePart(Asked):
-    """A part of a message: text that came in, or that was put out before."""
+class MessagePart(RequestBody):
+    """A part of a message: input text, or output text of an earlier answer."""
 
     type: str = "input_text"
     text: Text | None = None
 
 
-class Item(Asked):
-    """A message, a call that the model made, or what came of it."""
+class Item(RequestBody):
+    """A message, a function call, or the output of one."""
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -52,8 +52,8 @@ class Item(Asked):
     output: str | list[MessagePart] | None = None
 
 
-class FlatTool(Asked):
-    """A function that may be called."""
+class FlatTool(RequestBody):
+    """A function, with its fields at the top level."""
 
     type: str = "function"
     name: str | None = None
@@ -62,22 +62,22 @@ class FlatTool(Asked):
     strict: bool | None = None
 
 
-class TextFormat(Asked):
+class TextFormat(RequestBody):
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
-class TextOptions(Asked):
+class TextOptions(RequestBody):
     format: TextFormat | None = None
 
 
-class NamedChoice(Asked):
+class NamedChoice(RequestBody):
     type: str = "function"
     name: str | None = None
 
 
-class ResponseRequest(Asked):
+class ResponseRequest(RequestBody):
     """POST /v1/responses."""
 
     input: Text | Annotated[list[Item], Field(min_length=1)]
@@ -98,15 +98,15 @@ class ResponseRequest(Asked):
     include: list[str] | None = None
 
     def as_chat(self) -> ChatRequest:
-        """The chat that asks the same. Raises Refusal."""
+        """The chat that asks the same. Raises APIError."""
         if self.previous_response_id is not None or self.conversation is not None:
-            raise Refusal(
+            raise APIError(
                 400, "this server keeps nothing between requests: send the whole conversation as input", param="input"
             )
         if self.background:
-            raise Refusal(501, "this server answers while the client waits: leave background out", param="background")
+            raise APIError(501, "this server answers while the client waits: leave background out", param="background")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
-            raise Refusal(501, "edgeinfer tells logprobs in /v1/chat/completions only", param="top_logprobs")
+            raise APIError(501, "edgeinfer tells logprobs in /v1/chat/completions only", param="top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))
@@ -131,13 +131,13 @@ def _message(item: Item, number: int) -> ChatMessage:
     if item.type == "message" and item.role is not None:
         return ChatMessage(role=item.role, content=_text(item.content, number))
     if item.type == "function_call" and item.name is not None:
-        call = AskedToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
+        call = MessageToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
         return ChatMessage(role="assistant", tool_calls=[call])
     if item.type == "function_call_output":
         return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
     if item.type == "message":
-        raise Refusal(400, f"input[{number}] needs a role", param="input")
-    raise Refusal(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
+        raise APIError(400, f"input[{number}] needs a role", param="input")
+    raise APIError(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
 
 
 def _text(content: str | list[MessagePart] | None, number: int) -> str:
@@ -145,29 +145,29 @@ def _text(content: str | list[MessagePart] | None, number: int) -> str:
         return content or ""
     for part in content:
         if part.type not in ("input_text", "output_text", "text") or part.text is None:
-            raise Refusal(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
+            raise APIError(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
     return "".join(part.text or "" for part in content)
 
 
 def _tool(tool: FlatTool) -> Tool:
     if tool.type != "function":
-        raise Refusal(501, f"there is no tool of type {tool.type!r}; edgeinfer has functions only", param="tools")
+        raise APIError(501, f"there is no tool of type {tool.type!r}; edgeinfer has functions only", param="tools")
     if not tool.name:
-        raise Refusal(400, "a function needs a name", param="tools")
+        raise APIError(400, "a function needs a name", param="tools")
     return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))
 
 
 def _named(choice: NamedChoice) -> NamedTool:
     if choice.type != "function" or not choice.name:
-        raise Refusal(400, "tool_choice must name a function", param="tool_choice")
+        raise APIError(400, "tool_choice must name a function", param="tool_choice")
     return NamedTool(function=NamedFunction(name=choice.name))
 
 
 def _format(options: TextOptions | None) -> ResponseFormat | None:
-    """What the text must be."""
-    wanted = None if options is None else options.format
-    if wanted is None:
+    """The response format of a chat."""
+    text = None if options is None else options.format
+    if text is None:
         return None
-    if wanted.type != "json_schema":
-        return ResponseFormat(type=wanted.type)
-    return ResponseFormat(type="json_schema", json_schema=JsonSchema(name=wanted.name, schema=wanted.schema_))
+    if text.type != "json_schema":
+        return ResponseFormat(type=text.type)
+    return ResponseFormat(type="json_schema", json_schema=JsonSchema(name=text.name, schema=text.schema_))

@@ -1,6 +1,6 @@
-"""The question whether a model that nobody named is to be fetched: Enter or y for yes, n or Escape for no.
+"""Yes-or-no questions at the bottom of the screen.
 
-In: its text. Out: the answer. Other keys do nothing, for whoever types ahead has not read it. Fetches nothing.
+In: their text. Out: the answer. They know nothing of models and fetch nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,33 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 from textual.widgets import Static
+
+
+class ModelQuestion(ModalScreen[bool]):
+    """One line or a few at the bottom of the screen."""
+
+    DEFAULT_CSS = """
+    ModelQuestion { align: center bottom; background: transparent; }
+    ModelQuestion > Static {
+        width: 100%; height: auto; max-height: 100%; padding: 0 1; background: $surface; color: $text-warning;
+        border-top: solid $warning;
+    }
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """The question."""
+        yield Static(f"{self._text} (y or n)", markup=False)
+
+    def on_key(self, event: events.Key) -> None:
+        """Answer."""
+        event.stop()
+        event.prevent_default()
+        self.dismiss(event.key == "y")
+
 
 ANSWERS = {"enter": True, "y": True, "Y": True, "n": False, "N": False, "escape": False}
 

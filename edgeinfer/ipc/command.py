@@ -1,7 +1,7 @@
-"""Processes of edgeinfer's own: the command that runs one of its modules.
+"""The command that runs a module of edgeinfer in a new process.
 
-In: a module's name. Out: a command. A program that edgeinfer was packed into has no Python to start: it is started
-itself, and what was packed with it (`edgeinfer.app.packing`) sees that a module is meant and runs that instead.
+In: a module's name. Out: a command and its environment. A program that edgeinfer was packed into has no Python to
+start: it starts itself with an option, upon which its start-up hook (`edgeinfer.app.packing`) runs the module instead.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ PACKED_OPTION = "--edgeinfer-module"
 
 
 def is_packed() -> bool:
-    """Whether this program was packed with its Python, so that there is none to start."""
+    """Whether this program was packed with its Python (by PyInstaller)."""
     return bool(getattr(sys, "frozen", False))
 
 
 def command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module as `python -m` does, to be run in `environment`.
 
-    Python would look into the user's folder first (-P: it does not), and a file called types.py there is not ours to
-    run.
+    With -P, Python does not import files of the current folder, such as a user's types.py.
     """
     start = [sys.executable, PACKED_OPTION] if is_packed() else [sys.executable, "-P", "-m"]
     return [*start, module, *arguments]
 
 
 def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """This environment, so that a child runs the same edgeinfer as this process."""
-    here = Path(__file__).resolve().parent.parent
+    """An environment in which a child finds the same edgeinfer as this process."""
+    here = Path(__file__).resolve().parents[2]
     if is_packed() or here.name in ("site-packages", "dist-packages"):
-        return dict(inherited)  # a child finds it there, and first there would be other packages before Python's own
+        return dict(inherited)  # a child finds it there; put first, other packages there would shadow Python's own
     before = inherited.get("PYTHONPATH")
     return {**inherited, "PYTHONPATH": os.pathsep.join([str(here), before] if before else [str(here)])}

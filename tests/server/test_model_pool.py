@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.server import hosting as module
-from edgeinfer.app.server.failures import Refusal
+from edgeinfer.app.server import model_pool as module
+from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.models.store import path_model
@@ -35,7 +35,7 @@ def ask(running: Running, model: str, **options: object) -> str:
 
 
 def names(running: Running) -> list[str]:
-    return [each.name for each in running.hosting.open]
+    return [each.name for each in running.pool.open]
 
 
 def test_models_are_opened_when_they_are_asked_for(models: list[Path]) -> None:
@@ -84,7 +84,7 @@ def test_models_that_nobody_uses_are_closed(models: list[Path], monkeypatch: pyt
     with served(models[0], idle_s=0.05) as running:
         text = ask(running, "one")
         time.sleep(0.1)
-        running.call(running.hosting.close_idle())
+        running.call(running.pool.close_idle())
         assert names(running) == []
         assert running.http().get("/health").status_code == 200  # it is opened again when it is asked for
         assert ask(running, "one") == text
@@ -122,9 +122,9 @@ def test_an_answer_ends_with_the_model_it_began_with(long_model: Path, tmp_path:
         assert len(running.opened) == 2
         assert sum(len(part.choices[0].delta.content or "") for part in parts) > 500
         deadline = time.monotonic() + 10
-        while running.hosting._replaced and time.monotonic() < deadline:
+        while running.pool._replaced and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert running.hosting._replaced == []
+        assert running.pool._replaced == []
 
 
 def test_where_memory_is_short_models_that_nobody_uses_make_room(models: list[Path]) -> None:
@@ -150,17 +150,17 @@ def test_where_memory_is_short_models_that_nobody_uses_make_room(models: list[Pa
             return Small()
 
         others = [path_model(path) for path in models]
-        hosting = module.Hosting(open_model, lambda: others, others[0], most_models=3)  # type: ignore[arg-type]
-        async with hosting.use("one"):
+        pool = module.ModelPool(open_model, lambda: others, others[0], most_models=3)  # type: ignore[arg-type]
+        async with pool.use("one"):
             pass
-        async with hosting.use("two") as two:
+        async with pool.use("two") as two:
             assert (two.name, n_open[0]) == ("two", 1)
             with pytest.raises(DoesNotFit):
-                async with hosting.use("three"):
+                async with pool.use("three"):
                     pass
-        async with hosting.use("three"):
+        async with pool.use("three"):
             pass
-        await hosting.close()
+        await pool.close()
         assert n_open == [0]
 
     asyncio.run(scenario())
@@ -207,14 +207,14 @@ def test_a_model_that_cannot_be_opened_is_said(models: list[Path]) -> None:
         def open_model(path: Path) -> object:
             raise DoesNotFit("it takes 5 GB, and 1 GB is free")
 
-        hosting = module.Hosting(open_model, list, path_model(models[0]))  # type: ignore[arg-type]
+        pool = module.ModelPool(open_model, list, path_model(models[0]))  # type: ignore[arg-type]
         with pytest.raises(DoesNotFit):
-            async with hosting.use(None):
+            async with pool.use(None):
                 pass
-        assert not hosting.is_ready
-        assert "5 GB" in str(hosting.failure)
-        with pytest.raises(Refusal):
-            hosting.find("other")
+        assert not pool.is_ready
+        assert "5 GB" in str(pool.failure)
+        with pytest.raises(APIError):
+            pool.find("other")
 
     asyncio.run(scenario())
 
@@ -241,11 +241,11 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
             return Small()
 
         async def ask(name: str) -> None:
-            async with hosting.use(name):
+            async with pool.use(name):
                 pass
 
         others = [path_model(path) for path in models]
-        hosting = module.Hosting(open_model, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
+        pool = module.ModelPool(open_model, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
         for name in ("one", "two"):  # the second one closes the first
             gate.clear()
             asked = asyncio.create_task(ask(name))
@@ -255,7 +255,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
                 await asked
             gate.set()
             await ask(name)
-            assert ([each.name for each in hosting.open], hosting.n_users) == ([name], 0)
+            assert ([each.name for each in pool.open], pool.n_users) == ([name], 0)
         assert (n_open, n_closed) == ([2], [1])
         gate.clear()
         os.replace(write_tiny_llama(models[1].with_name("new.gguf"), seed=9), models[1])
@@ -263,7 +263,7 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
         await asyncio.sleep(0.05)
         asked.cancel()
         threading.Timer(0.05, gate.set).start()
-        await hosting.close()
+        await pool.close()
         assert n_open == n_closed
 
     asyncio.run(scenario())
@@ -296,15 +296,15 @@ class Gated:
 def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
     async def scenario() -> None:
         made, others = Gated(), [path_model(path) for path in models]
-        hosting = module.Hosting(made.open, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
-        async with hosting.use("one"):
-            with pytest.raises(Refusal, match="one: in use") as refused:
-                async with hosting.use("two"):
+        pool = module.ModelPool(made.open, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
+        async with pool.use("one"):
+            with pytest.raises(APIError, match="one: in use") as refused:
+                async with pool.use("two"):
                     pass
             assert (refused.value.status, refused.value.code, made.n_open) == (503, "models_in_use", 1)
-        async with hosting.use("two") as two:
+        async with pool.use("two") as two:
             assert (two.name, made.n_open) == ("two", 1)
-        await hosting.close()
+        await pool.close()
 
     asyncio.run(scenario())
 
@@ -312,23 +312,23 @@ def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
 def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[Path]) -> None:
     async def scenario() -> None:
         made, others = Gated(), [path_model(path) for path in models]
-        hosting = module.Hosting(made.open, lambda: others, others[0], most_models=2)  # type: ignore[arg-type]
+        pool = module.ModelPool(made.open, lambda: others, others[0], most_models=2)  # type: ignore[arg-type]
 
         async def ask(name: str | None) -> None:
-            async with hosting.use(name):
+            async with pool.use(name):
                 pass
 
         await ask(None)
         made.gate.clear()
         opening = asyncio.create_task(ask("two"))
-        while not hosting.is_busy:
+        while not pool.is_busy:
             await asyncio.sleep(0)
         for name in (None, "default", "one"):
             await asyncio.wait_for(ask(name), 5)
         assert not opening.done()
         made.gate.set()
         await opening
-        await hosting.close()
+        await pool.close()
 
     asyncio.run(scenario())
 
@@ -336,21 +336,21 @@ def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[P
 def test_several_models_that_were_replaced_are_each_closed_once(models: list[Path]) -> None:
     async def scenario() -> None:
         made = Gated()
-        hosting = module.Hosting(made.open, list, path_model(models[0]))  # type: ignore[arg-type]
-        uses = [hosting.use(None) for _ in range(3)]
+        pool = module.ModelPool(made.open, list, path_model(models[0]))  # type: ignore[arg-type]
+        uses = [pool.use(None) for _ in range(3)]
         for number, use in enumerate(uses):
             models[0].write_bytes(b"x" * number)
             await use.__aenter__()
         assert made.n_open == 3
         made.gate.clear()
         first, second = (asyncio.create_task(use.__aexit__(None, None, None)) for use in uses[:2])
-        while hosting._replaced:
+        while pool._replaced:
             await asyncio.sleep(0)
         made.gate.set()
         await asyncio.gather(first, second)
         assert made.n_open == 1
         await uses[2].__aexit__(None, None, None)
-        await hosting.close()
+        await pool.close()
         assert made.n_open == 0
 
     asyncio.run(scenario())

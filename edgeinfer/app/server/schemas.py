@@ -1,7 +1,7 @@
-"""What clients may ask: the bodies of requests, as OpenAI's API has them, with what llama-server adds.
+"""Request bodies that several routes share: OpenAI's fields, with those that llama-server adds.
 
-In: JSON. Out: checked models of it. Fields that nobody knows are ignored, as OpenAI's own server does; fields that
-would change an answer in a way edgeinfer cannot are refused. Knows no engine.
+In: JSON. Out: validated models. Unknown fields are ignored, as OpenAI's own server does; fields that would change an
+answer in a way edgeinfer does not support are refused (`params`). Knows no engine.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ NO_LIMIT = -1
 Limit = Annotated[int, Field(ge=NO_LIMIT, lt=1 << 31), AfterValidator(_not_zero)]
 
 
-class Asked(BaseModel):
-    """A body; further fields are ignored."""
+class RequestBody(BaseModel):
+    """A request body; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class StreamOptions(Asked):
+class StreamOptions(RequestBody):
     include_usage: bool = False
 
 
-class JsonSchema(Asked):
+class JsonSchema(RequestBody):
     name: str | None = None
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
     strict: bool | None = None
 
 
-class ResponseFormat(Asked):
+class ResponseFormat(RequestBody):
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: JsonSchema | None = None
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
-class Sampling(Asked):
-    """How tokens are chosen, of all routes that answer."""
+class Sampling(RequestBody):
+    """Sampling parameters of all routes that generate."""
 
     model: str | None = Field(default=None, max_length=500)
     temperature: Temperature | None = None
@@ -77,48 +77,48 @@ class Sampling(Asked):
     priority: Literal["interactive", "background"] | None = None
 
 
-class ContentPart(Asked):
+class ContentPart(RequestBody):
     type: str = "text"
     text: Text | None = None
 
 
-class FunctionCall(Asked):
+class FunctionCall(RequestBody):
     name: str
     arguments: str | dict[str, Any] = "{}"
 
 
-class AskedToolCall(Asked):
+class MessageToolCall(RequestBody):
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
 
-class ChatMessage(Asked):
+class ChatMessage(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Text | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[AskedToolCall] | None = None
+    tool_calls: list[MessageToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 
 
-class FunctionDefinition(Asked):
+class FunctionDefinition(RequestBody):
     name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.\-]+$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(Asked):
+class Tool(RequestBody):
     type: Literal["function"] = "function"
     function: FunctionDefinition
 
 
-class NamedFunction(Asked):
+class NamedFunction(RequestBody):
     name: str
 
 
-class NamedTool(Asked):
+class NamedTool(RequestBody):
     type: Literal["function"] = "function"
     function: NamedFunction
 
@@ -139,71 +139,3 @@ class ChatRequest(Sampling):
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-
-
-class CompletionRequest(Sampling):
-    """POST /v1/completions."""
-
-    prompt: Text | list[str] | list[int] | list[list[int]]
-    max_tokens: Limit | None = None
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
-    best_of: int | None = None
-
-
-class EmbeddingRequest(Asked):
-    """POST /v1/embeddings."""
-
-    input: Text | list[str] | list[int] | list[list[int]]
-    model: str | None = Field(default=None, max_length=500)
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Count | None = None
-
-
-class Document(Asked):
-    """A document to be ranked."""
-
-    text: Text
-
-
-class RerankRequest(Asked):
-    """POST /v1/rerank."""
-
-    query: Text
-    documents: Annotated[list[Text | Document], Field(min_length=1, max_length=2048)]
-    model: str | None = Field(default=None, max_length=500)
-    top_n: Count | None = None
-    return_documents: bool = False
-
-
-class TokenizeRequest(Asked):
-    """POST /tokenize."""
-
-    content: Text
-    model: str | None = None
-    add_special: bool = False
-    parse_special: bool = True
-    with_pieces: bool = False
-
-
-class DetokenizeRequest(Asked):
-    """POST /detokenize."""
-
-    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20)]
-    model: str | None = None
-
-
-class TemplateRequest(Asked):
-    """POST /apply-template."""
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    model: str | None = None
-    tools: list[Tool] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-
-class ModelRequest(Asked):
-    """POST /models/load and /models/unload."""
-
-    model: str

@@ -1,7 +1,7 @@
-"""Sending answers: whole when they are done, or as server-sent events while they are made.
+"""Responses: server-sent events while answers are generated, or whole answers at the end.
 
-In: streams of the engine, what makes records of their parts. Out: responses. A client that goes away ends its answers
-in both forms. Whatever a token costs here is taken from the model, so parts are sent at most so often.
+In: streams of the engine, events. Out: responses. A client that disconnects ends its answers in both cases. Work done
+here for each token slows the model down, so chunks are sent at intervals.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from edgeinfer.app.server.answers import Record
-from edgeinfer.app.server.failures import Refusal, refusal_of
+from edgeinfer.app.server.errors import APIError, api_error
+from edgeinfer.app.server.objects import Record
 
 if TYPE_CHECKING:
     from edgeinfer.engine.stream import TextStream
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EVERY_S = 0.04
-"""Parts of an answer are sent no more often; a person sees no difference."""
+"""Shortest time between two chunks of an answer; shorter ones look the same to a person."""
 PING_S = 5.0
-"""A comment is sent after so long without anything else, so that nobody takes the connection for dead."""
+"""A comment is sent after this long without an event, so that proxies keep the connection open."""
 LOOK_S = 0.25
-"""How often it is looked whether a client that gets a whole answer is still there."""
+"""Time between two checks whether a client that waits for a whole answer is still connected."""
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
 def event(record: Record) -> bytes:
-    """A record as an event."""
+    """A record as a server-sent event."""
     return b"data: " + json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 async def read_all(streams: Sequence[TextStream], request: Request) -> None:
-    """Make whole answers side by side. Raises what ended them, and Refusal where the client is gone."""
+    """Generate whole answers concurrently. Raises what ended them, and APIError if the client disconnects."""
     try:
         await unless_gone(asyncio.gather(*map(_read, streams)), request, lambda: _stop(streams))
     finally:
-        _stop(streams)  # where one has failed, nobody takes the others
+        _stop(streams)  # if one has failed, the others are not needed
 
 
 async def _read(stream: TextStream) -> None:
@@ -52,25 +52,25 @@ async def _read(stream: TextStream) -> None:
 
 
 async def thread_done(work: Callable[[], T]) -> T:
-    """What some work in a thread gives. A thread cannot be cancelled: what it uses is in use until it is done."""
+    """The result of `work`, run in a thread. Threads cannot be cancelled, so cancellation waits for its end."""
     task = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
-        task.exception()  # asked for, lest it is reported
+        task.exception()  # retrieved, or asyncio would report it
         raise
 
 
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:
-    """What some work gives; where the client goes away meanwhile it is stopped. Raises Refusal then."""
+    """The result of `work`, which is stopped if the client disconnects. Raises APIError then."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             await asyncio.wait({task}, timeout=LOOK_S)
             if not task.done() and await request.is_disconnected():
                 stop()
-                raise Refusal(499, "the client has gone")
+                raise APIError(499, "the client has gone")
         return task.result()
     finally:
         if not task.done():
@@ -86,7 +86,7 @@ def _stop(streams: Sequence[TextStream]) -> None:
 
 
 async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int, str]]:
-    """The texts of several streams as they arrive, each with its stream's number. Raises what ends any of them."""
+    """The texts of several streams as they arrive, each with its stream's index. Raises what ends any of them."""
     if len(streams) == 1:
         async for text in streams[0].chunks(EVERY_S):
             yield 0, text
@@ -119,7 +119,7 @@ async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int
 
 
 def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> Response:
-    """Events as a response; `done` is awaited at its end, however it comes."""
+    """A response of events; `done` is awaited at its end, however it ends."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(_pinged(events, done), media_type="text/event-stream", headers=headers)
 
@@ -129,7 +129,7 @@ async def _next(events: AsyncIterator[bytes]) -> bytes:
 
 
 async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Events, with comments where nothing comes for long; what goes wrong is the last event."""
+    """Events, with a comment after long silences; an exception becomes the last event."""
     waiting: asyncio.Task[bytes] | None = None
     try:
         while True:
@@ -140,11 +140,11 @@ async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[Non
     except StopAsyncIteration:
         pass
     except Exception as reason:
-        yield event(refusal_of(reason).body())
+        yield event(api_error(reason).body())
     finally:
         if waiting is not None:
             waiting.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # also of one that ended just as the client left
+            with suppress(asyncio.CancelledError, Exception):  # also if it ended just as the client disconnected
                 await waiting
         await events.aclose()  # type: ignore[attr-defined]
         await done()

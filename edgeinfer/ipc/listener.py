@@ -1,7 +1,7 @@
-"""Where a process of edgeinfer's is reached by others of the same user: a socket's file, or a named pipe on Windows.
+"""A local listener for processes of the same user: a Unix socket, or a named pipe on Windows.
 
-In: a key. Out: a listener. The file lies in a folder for this user alone, which goes with the listener, and with the
-next start where the process was killed. Does not know what is said.
+In: a key. Out: a listener. The socket lies in a folder that only this user can enter, which is removed with the
+listener, or at the next start if the process was killed. Knows no messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.temporary import temporary_folder
 
 _SHORT_FOLDER = "/tmp"
-"""A path of a socket has 107 characters at most (sys/un.h; 103 on macOS); that of temporary files may be longer."""
+"""Socket paths have at most 107 characters (sys/un.h; 103 on macOS); the temporary folder's may be longer."""
 
 
 class LocalListener(Listener):
-    """Listens until it is closed; `key`: what those who connect must know. Raises BadSetting where no socket can be."""
+    """Listens until it is closed; `key`: of clients. Raises BadSetting if no socket can be made."""
 
     def __init__(self, key: bytes) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -39,7 +39,7 @@ class LocalListener(Listener):
         raise BadSetting(f"no socket can be made ({'; '.join(reasons)}); set TMPDIR to a folder such as /tmp")
 
     def close(self) -> None:
-        """Listen no more; may be called twice."""
+        """Stop listening; may be called twice."""
         super().close()
         self._remove_folder()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Desk:
+class AppState:
     """`model` is None until one is open, and while another one is being opened."""
 
     store: SessionStore

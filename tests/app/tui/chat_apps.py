@@ -1,4 +1,4 @@
-"""Desks for tests: kept chats in a folder of the test, a scripted model, everything closed afterwards."""
+"""App states for tests: kept chats in a folder of the test, a scripted model, everything closed afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgeinfer.app.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.engine import LoadedModel, Opening
 from edgeinfer.app.tui.tuning import Tuning
 from tests.app.tui.scripted import Script, ScriptedModel
@@ -26,7 +26,7 @@ def chat_app(folder: Path) -> Iterator[Callable[..., ChatApp]]:
 
         def make(script: Script, opening: Opening | None = None, **overrides: object) -> ChatApp:
             app = ChatApp(
-                Desk(
+                AppState(
                     store=store,
                     autosave=autosave,
                     tuning=Tuning(overrides),

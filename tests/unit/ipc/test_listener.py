@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import edgeinfer.local_socket as local_socket
 from edgeinfer.errors import BadSetting
-from edgeinfer.local_socket import LocalListener
+from edgeinfer.ipc import listener as listener_module
+from edgeinfer.ipc.listener import LocalListener
 from edgeinfer.temporary import remove_leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes are in no folder")
@@ -65,13 +65,13 @@ def test_a_long_folder_for_temporary_files_is_no_hindrance(tmp_path: Path, monke
 
 def test_where_no_socket_can_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    monkeypatch.setattr(local_socket, "_SHORT_FOLDER", str(tmp_path / ("long" * 25)))
+    monkeypatch.setattr(listener_module, "_SHORT_FOLDER", str(tmp_path / ("long" * 25)))
     with pytest.raises(BadSetting, match=r"no socket can be made .*set TMPDIR"):
         LocalListener(KEY)
 
 
 def test_what_a_killed_process_leaves_is_removed(short_folder: Path) -> None:
-    listening = f"from edgeinfer.local_socket import LocalListener as L; listener = L({KEY!r})"
+    listening = f"from edgeinfer.ipc.listener import LocalListener as L; listener = L({KEY!r})"
     command = [sys.executable, "-c", f"import os; {listening}; os.kill(os.getpid(), 9)"]
     subprocess.run(command, check=False, env={**os.environ, "TMPDIR": str(short_folder)})
     assert len(list(short_folder.iterdir())) == 1

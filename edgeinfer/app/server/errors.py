@@ -1,0 +1,130 @@
+"""Errors of the API: status, OpenAI's error body, and their description in the schema.
+
+In: exceptions. Out: statuses and bodies, which reveal nothing of the inside of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgeinfer.errors import (
+    BadBundle,
+    BadGGUF,
+    BadSetting,
+    BadTemplate,
+    ContextOverflow,
+    DoesNotFit,
+    DownloadFailed,
+    EdgeInferError,
+    EngineClosed,
+    ModelNotFound,
+    UnknownKey,
+    UnsupportedModel,
+)
+
+KINDS: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+"""Error types by status; the type of any other is server_error."""
+
+_STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
+    (ContextOverflow, 400, "context_length_exceeded"),
+    (BadSetting, 400, None),
+    (BadTemplate, 400, None),
+    (ModelNotFound, 404, "model_not_found"),
+    (UnsupportedModel, 400, "model_not_supported"),
+    (UnknownKey, 400, None),
+    (BadGGUF, 503, "model_damaged"),
+    (BadBundle, 503, "model_damaged"),
+    (DoesNotFit, 503, "out_of_memory"),
+    (DownloadFailed, 503, None),
+    (EngineClosed, 503, "model_closed"),
+)
+
+RETRY_S = "1"
+"""Retry-After of a full queue."""
+
+
+@dataclass
+class APIError(Exception):
+    """A request that is refused. `code`: for programs; `param`: the field of the request at fault."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> dict[str, object]:
+        """The JSON body."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": KINDS.get(self.status, "server_error"),
+                "param": self.param,
+                "code": self.status if self.code is None else self.code,
+            }
+        }
+
+
+def api_error(reason: BaseException) -> APIError:
+    """The API error of an exception; unexpected ones are not shown to clients."""
+    if isinstance(reason, APIError):
+        return reason
+    if isinstance(reason, EdgeInferError):
+        matches = ((status, code) for kind, status, code in _STATUSES if isinstance(reason, kind))
+        status, code = next(matches, (500, None))
+        headers = {"Retry-After": "5"} if status == 503 else {}
+        return APIError(status, str(reason), code, headers=headers)
+    return APIError(500, "the server failed; its log says why")
+
+
+_ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "code", "param"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "code": {"type": ["string", "integer"]},
+                "param": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+_MEANINGS = {
+    400: "The request cannot be met as it is.",
+    401: "The key is missing or wrong.",
+    403: "The server is not called so, or the page may not use it.",
+    404: "There is no such model.",
+    413: "The request is too large.",
+    501: "edgeinfer cannot do this.",
+    503: "The queue is full, or the model cannot be opened just now.",
+}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {"application/json": {"schema": _ERROR_SCHEMA}}}
+    for status, meaning in _MEANINGS.items()
+}
+assert set(_MEANINGS) <= set(KINDS)
+ANSWER_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer, whole or as a stream of events.",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+    },
+    **ERROR_RESPONSES,
+}

@@ -1,0 +1,270 @@
+"""The models that a server has open: opened on demand, one at a time, closed when idle.
+
+In: names. Out: open models, which stay open while they are in use. A file that was replaced is opened again; running
+requests end with the model they began with. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgeinfer.app.fit import require_model_file
+from edgeinfer.app.server.errors import RETRY_S, APIError
+from edgeinfer.errors import DoesNotFit, EdgeInferError
+from edgeinfer.models.file_names import model_name, without_quant
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.models.store import LocalModel
+
+LOG = logging.getLogger("edgeinfer.server")
+Identity = tuple[int, int, int]
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class PooledModel:
+    """An open model. `users`: requests that use it."""
+
+    name: str
+    llm: LLM
+    path: Path
+    identity: Identity
+    opened_s: float = field(default_factory=time.time)
+    used_s: float = field(default_factory=time.monotonic)
+    users: int = 0
+
+
+class ModelPool:
+    """Opens and closes models. Everything but `open_model` runs in the server's event loop."""
+
+    def __init__(
+        self,
+        open_model: Callable[[Path], LLM],
+        listed: Callable[[], Sequence[LocalModel]],
+        default: LocalModel,
+        *,
+        most_models: int = 1,
+        idle_s: float | None = None,
+    ) -> None:
+        self._open_model, self._listed = open_model, listed
+        self.default = default
+        self._most_models, self._idle_s = most_models, idle_s
+        self._open: dict[Path, PooledModel] = {}
+        self._replaced: list[PooledModel] = []
+        self._opening = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self.used_s = time.monotonic()
+        """Time of the last request."""
+        self.failure: EdgeInferError | None = None
+        """Why the default model could not be opened, at the last attempt."""
+
+    @property
+    def open(self) -> tuple[PooledModel, ...]:
+        """The open models."""
+        return tuple(self._open.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a model is open, or was and will be opened again on demand."""
+        return self.failure is None and not (self._opening.locked() and not self._open)
+
+    @property
+    def n_users(self) -> int:
+        """Requests that use a model."""
+        return sum(pooled.users for pooled in (*self._open.values(), *self._replaced))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model is in use, or being opened or closed."""
+        return bool(self.n_users) or self._opening.locked()
+
+    def models(self) -> list[LocalModel]:
+        """The models that requests may name: the default one, then the store's."""
+        others = [model for model in self._listed() if model.path != self.default.path]
+        return [self.default, *others]
+
+    def find(self, name: str | None) -> LocalModel:
+        """The model of a name. Raises APIError."""
+        if self._is_default(name):
+            return self.default
+        assert name is not None
+        models, names = self.models(), (model_name(name).casefold(), name.casefold())
+        for key in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
+            for model in models:
+                if key(model).casefold() in names:
+                    return model
+        known = ", ".join(model.name for model in models[:10])
+        raise APIError(404, f"there is no model {name!r}; there are: {known}", "model_not_found", "model")
+
+    def _is_default(self, name: str | None) -> bool:
+        return name is None or name in ("", "default", self.default.name, self.default.path.name)
+
+    @asynccontextmanager
+    async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
+        """A model, opened if necessary, that stays open for the block. Raises what opening raises."""
+        model = self.default if self._is_default(name) else await asyncio.to_thread(self.find, name)
+        pooled = self._acquire_open(model) or await self._acquire(model)
+        try:
+            yield pooled
+        finally:
+            self._count_out(pooled)
+            await self._whole(self._close_replaced())
+
+    def _acquire_open(self, model: LocalModel) -> PooledModel | None:
+        """A model that is open, with one more user; None if it has to be opened."""
+        pooled = self._open.get(model.path)
+        if pooled is None or pooled.identity != _identity(model.path):
+            return None
+        pooled.users += 1
+        return pooled
+
+    async def _acquire(self, model: LocalModel) -> PooledModel:
+        """A model with one more user, whose request may be cancelled while it opens."""
+        opening = self._begin(self._opened(model))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._count_out_late)
+            raise
+
+    def _count_out(self, pooled: PooledModel) -> None:
+        pooled.users -= 1
+        pooled.used_s = self.used_s = time.monotonic()
+
+    def _count_out_late(self, opening: asyncio.Future[PooledModel]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._count_out(opening.result())
+
+    async def _whole(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """Await `work` to its end, even if the request is cancelled."""
+        return await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _opened(self, model: LocalModel) -> PooledModel:
+        """Open a model, for one user. Only one is opened at a time."""
+        async with self._opening:
+            pooled = self._acquire_open(model)
+            if pooled is not None:
+                return pooled
+            if model.path in self._open:
+                LOG.info("%s was replaced; it is opened again", model.path.name)
+                self._replaced.append(self._open.pop(model.path))
+                await self._close_replaced()
+            await self._make_room(model)
+            try:
+                opened = await self._open_one(model)
+            except EdgeInferError as reason:
+                if model.path == self.default.path:
+                    self.failure = reason
+                raise
+            self.failure = None
+            self._open[model.path] = opened
+            opened.users += 1
+            return opened
+
+    async def _make_room(self, model: LocalModel) -> None:
+        """Close idle models until there is room for one more, once its file is known to be a model.
+
+        Raises APIError if all are in use, BadGGUF.
+        """
+        if len(self._open) >= self._most_models:
+            await asyncio.to_thread(require_model_file, model.path)
+        while len(self._open) >= self._most_models:
+            if not await self._close_idlest():
+                names = ", ".join(pooled.name for pooled in self.open)
+                raise APIError(
+                    503,
+                    f"{names}: in use, and no more may be open (`edgeinfer serve --most-models`); try again later",
+                    "models_in_use",
+                    "model",
+                    {"Retry-After": RETRY_S},
+                )
+
+    async def _open_one(self, model: LocalModel) -> PooledModel:
+        """Open a model; if memory is short, close idle ones and retry."""
+        while True:
+            identity = _identity(model.path)
+            try:
+                llm = await asyncio.to_thread(self._open_model, model.path)
+            except DoesNotFit:
+                if not await self._close_idlest():
+                    raise
+                continue
+            finally:
+                self.used_s = time.monotonic()
+            for notice in llm.info.notices:
+                LOG.info("%s: %s", model.name, notice)
+            return PooledModel(model.name, llm, model.path, identity)
+
+    async def _close_idlest(self) -> bool:
+        """Close the model that has been idle for longest; whether there was one."""
+        idle = [pooled for pooled in self._open.values() if not pooled.users]
+        if not idle:
+            return False
+        await self._close(min(idle, key=lambda pooled: pooled.used_s))
+        return True
+
+    async def unload(self, name: str) -> bool:
+        """Close an idle model; whether it was open. Raises APIError while it is in use."""
+        model = await asyncio.to_thread(self.find, name)
+        async with self._opening:
+            pooled = self._open.get(model.path)
+            if pooled is None:
+                return False
+            if pooled.users:
+                raise APIError(409, f"{pooled.name} is being used by {pooled.users} requests", "model_in_use", "model")
+            await self._close(pooled)
+            return True
+
+    async def close_idle(self) -> None:
+        """Close models that have been idle for `idle_s`."""
+        if self._idle_s is None or self._opening.locked():
+            return
+        async with self._opening:
+            now_s = time.monotonic()
+            for pooled in self.open:
+                if not pooled.users and now_s - pooled.used_s >= self._idle_s:
+                    LOG.info("%s was idle for %.0f s; it is closed", pooled.name, now_s - pooled.used_s)
+                    await self._close(pooled)
+
+    async def _close_replaced(self) -> None:
+        """Close replaced models without users; each leaves the list first, as several requests may end meanwhile."""
+        while unused := next((pooled for pooled in self._replaced if not pooled.users), None):
+            self._replaced.remove(unused)
+            await asyncio.to_thread(unused.llm.close)
+
+    async def _close(self, pooled: PooledModel) -> None:
+        del self._open[pooled.path]
+        await self._whole(asyncio.to_thread(pooled.llm.close))
+
+    async def close(self) -> None:
+        """Stop all answers and close all models."""
+        for pooled in (*self._open.values(), *self._replaced):
+            pooled.llm.stop()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        for pooled in (*self._open.values(), *self._replaced):
+            await asyncio.to_thread(pooled.llm.close)
+        self._open.clear()
+        self._replaced.clear()
+
+
+def _identity(path: Path) -> Identity:
+    """Tells a file from another one at the same path."""
+    try:
+        status = path.stat()
+    except OSError as reason:
+        raise APIError(503, f"{path.name} cannot be read: {reason.strerror or reason}", "model_missing") from None
+    return status.st_ino, status.st_size, status.st_mtime_ns

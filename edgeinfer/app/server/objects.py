@@ -1,0 +1,134 @@
+"""OpenAI's response objects: envelope, tool calls, usage, timings, log probabilities.
+
+In: streams of the engine and their stats. Out: plain records that become JSON. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
+    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.models.text.tools import ToolCall
+
+Record = dict[str, Any]
+Kind = Literal["chat.completion", "text_completion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The fields that all chunks of a response share."""
+
+    kind: Kind
+    model: str
+    fingerprint: str
+    identity: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def record(self, choices: Sequence[Record], *, is_chunk: bool = False, **more: object) -> Record:
+        """A response, or a chunk of one that is streamed."""
+        is_chat = self.kind == "chat.completion"
+        return {
+            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{self.identity}",
+            "object": f"{self.kind}.chunk" if is_chunk and is_chat else self.kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": list(choices),
+            **more,
+        }
+
+
+def finished_stats(streams: Sequence[TextStream]) -> list[Stats]:
+    """The stats of streams that have ended."""
+    stats = [stream.stats for stream in streams if stream.stats is not None]
+    assert len(stats) == len(streams)
+    return stats
+
+
+def finish_reason(stats: Stats, n_calls: int = 0) -> str:
+    """OpenAI's finish reason. A cancelled answer counts as stopped."""
+    return "length" if stats.finish_reason == "length" else "tool_calls" if n_calls else "stop"
+
+
+def tool_call_records(calls: Sequence[ToolCall], first: int = 0, *, is_chunk: bool = False) -> list[Record]:
+    """Tool calls as messages have them; in chunks each has its index too."""
+    return [
+        {
+            **({"index": number} if is_chunk else {}),
+            "id": f"call_{secrets.token_hex(12)}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for number, call in enumerate(calls, first)
+    ]
+
+
+def usage_record(stats: Sequence[Stats]) -> Record:
+    """The usage of a request: its prompt once, and all its choices."""
+    n_prompt, n_generated = stats[0].n_prompt, sum(choice.n_generated for choice in stats)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": {"cached_tokens": stats[0].n_cached},
+    }
+
+
+def timings_record(stats: Stats) -> Record:
+    """llama-server's timings of an answer; null where nothing was measured."""
+    n_read = stats.n_prompt - stats.n_cached
+    rate = stats.decode_tok_s
+    drafted = () if stats.draft is None else stats.draft.sources.values()
+    return {
+        "cache_n": stats.n_cached,
+        "prompt_n": n_read,
+        "prompt_ms": None if stats.ttft_s is None else 1e3 * stats.ttft_s,
+        "prompt_per_second": stats.prefill_tok_s,
+        "predicted_n": stats.n_generated,
+        "predicted_ms": None if rate is None else 1e3 * stats.n_generated / rate,
+        "predicted_per_second": rate,
+        "draft_n": sum(source.proposed for source in drafted),
+        "draft_n_accepted": sum(source.accepted for source in drafted),
+    }
+
+
+def chat_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> Record:
+    """Log probabilities in the form of chat completions."""
+
+    def one(token: int, logprob: float) -> Record:
+        piece = tokenizer.piece(token)
+        return {"token": piece.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(piece)}
+
+    content = [
+        {**one(chosen.token, chosen.logprob), "top_logprobs": [one(token, value) for token, value in chosen.top]}
+        for chosen in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def text_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, offset: int) -> Record:
+    """Log probabilities in the form of completions; `offset`: characters of the text before."""
+    pieces = tokenizer.pieces(chosen.token for chosen in logprobs)
+    offsets = []
+    for piece in pieces:
+        offsets.append(offset)
+        offset += len(piece)
+    return {
+        "tokens": pieces,
+        "token_logprobs": [chosen.logprob for chosen in logprobs],
+        "top_logprobs": [
+            dict(
+                zip(tokenizer.pieces(token for token, _ in chosen.top), (value for _, value in chosen.top), strict=True)
+            )
+            for chosen in logprobs
+        ],
+        "text_offset": offsets,
+    }

@@ -1,0 +1,73 @@
+"""Tokenizing, detokenizing, and rendering conversations."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from edgeinfer.app.server.errors import ERROR_RESPONSES
+from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.params import messages_of
+from edgeinfer.app.server.schemas import ChatMessage, RequestBody, Text, Tool
+from edgeinfer.app.server.state import server_state
+
+ROUTER = APIRouter(tags=["texts"])
+
+
+class TokenizeRequest(RequestBody):
+    """POST /tokenize."""
+
+    content: Text
+    model: str | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(RequestBody):
+    """POST /detokenize."""
+
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20)]
+    model: str | None = None
+
+
+class TemplateRequest(RequestBody):
+    """POST /apply-template."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    model: str | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+@ROUTER.post("/tokenize", responses=ERROR_RESPONSES)
+async def tokenize(body: TokenizeRequest, request: Request) -> Record:
+    """The tokens of a text."""
+    async with server_state(request).model(body.model) as model:
+        llm = model.llm
+        options = {"add_special": body.add_special, "parse_special": body.parse_special}
+        tokens = await asyncio.to_thread(lambda: llm.tokenize(body.content, **options))
+        if not body.with_pieces:
+            return {"tokens": tokens}
+        pieces = llm.prompts.tokenizer.pieces(tokens)
+        return {"tokens": [{"id": token, "piece": piece} for token, piece in zip(tokens, pieces, strict=True)]}
+
+
+@ROUTER.post("/detokenize", responses=ERROR_RESPONSES)
+async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
+    """The text of tokens."""
+    async with server_state(request).model(body.model) as model:
+        return {"content": await asyncio.to_thread(model.llm.detokenize, body.tokens)}
+
+
+@ROUTER.post("/apply-template", responses=ERROR_RESPONSES)
+async def apply_template(body: TemplateRequest, request: Request) -> Record:
+    """The prompt that the chat template makes of a conversation."""
+    async with server_state(request).model(body.model) as model:
+        prompts, messages = model.llm.prompts, messages_of(body.messages)
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+        variables = body.chat_template_kwargs or {}
+        return {"prompt": await asyncio.to_thread(prompts.render, messages, tools, variables)}

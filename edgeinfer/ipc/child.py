@@ -1,0 +1,201 @@
+"""A child process: a module started in a process of its own, with a channel to it.
+
+In: a module that calls `ipc.parent.connect`. Out: a channel; `ChildDied` says what the process died of. The child ends
+when its standard input does, so also when this process is killed. Nothing is forked, and the child proves by a key that
+it is the one that was started.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
+from typing import IO, Any, TypeVar
+
+from edgeinfer.ipc.channel import Channel
+from edgeinfer.ipc.command import command, environment
+from edgeinfer.ipc.listener import LocalListener
+
+LOOK_S = 0.02
+"""Time between two checks while waiting."""
+START_S, END_S = 60.0, 5.0
+"""Time that a child may take to connect, and to end."""
+MESSAGE_CHARACTERS = 300
+BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError)
+"""What sending and receiving raise if the other side is dead or sends nonsense."""
+T = TypeVar("T")
+
+
+class ChildDied(Exception):
+    """The child process is gone; the message says why."""
+
+
+class ChildProcess:
+    """A running child. Close it."""
+
+    def __init__(self, module: str, *, stuck_s: float | None = None) -> None:
+        """`stuck_s`: a message that stays half sent for this long is an error. Raises ChildDied."""
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        self._channel: Channel | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._connect(module)
+        except BaseException:
+            self.close()
+            raise
+        if stuck_s is not None and sys.platform != "win32":
+            assert self._channel is not None
+            with socket.socket(fileno=os.dup(self._channel.fileno())) as same:
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(stuck_s), 0))
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs and is connected."""
+        return self._channel is not None and self._process is not None and self._process.poll() is None
+
+    def send(self, record: Any) -> None:
+        """Send a record. Raises ChildDied."""
+        channel = self._open_channel()
+        try:
+            channel.send(record)
+        except BROKEN as reason:
+            raise ChildDied(self.end(reason)) from None
+
+    def receive(self, kind: type[T], limit_s: float, look: Callable[[], float] | None = None) -> T:
+        """The next record. Raises ChildDied, also if it takes longer than `limit_s`.
+
+        `look` is called while waiting and returns the seconds that may still pass.
+        """
+        channel = self._open_channel()
+        try:
+            self._wait_for_message(channel, limit_s, look)
+            return channel.receive(kind)
+        except BROKEN as reason:
+            raise ChildDied(self.end(reason)) from None
+
+    def end(self, reason: Exception | None) -> str:
+        """End the process if it has not ended; what it died of."""
+        self._close_channel()
+        is_stalled = isinstance(reason, (TimeoutError, BlockingIOError))
+        if is_stalled and self._process is not None:
+            self._process.kill()
+        code = self._wait()
+        if is_stalled:
+            return f"stalled and was ended ({reason})"
+        self._output.seek(0)
+        output = self._output.read().decode(errors="replace")
+        return ending(code, output) if code else f"stopped talking ({reason or 'no answer'}){_last_line(output)}"
+
+    def close(self, *, patience_s: float = 0.0) -> None:
+        """End the process; may be called twice. `patience_s`: for it to end by itself, now that its channel has."""
+        self._close_channel()
+        if self._process is not None:
+            if patience_s:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(patience_s)
+            self._wait()
+        self._output.close()
+
+    def _connect(self, module: str) -> None:
+        key = secrets.token_bytes(32)
+        with LocalListener(key) as listener:
+            self._process = subprocess.Popen(
+                command(module),
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=self._output,
+                env=environment(os.environ),
+            )
+            assert self._process.stdin is not None
+            with suppress(OSError):  # it has died already
+                self._process.stdin.write(f"{listener.address}\n{key.hex()}\n".encode())
+                self._process.stdin.flush()
+            self._channel = Channel(self._accepted(listener))
+
+    def _accepted(self, listener: LocalListener) -> Connection:
+        """The child's connection. Does not wait for a child that has died."""
+        connections: list[Connection] = []
+
+        def accept() -> None:
+            with suppress(OSError, EOFError, AuthenticationError):
+                connections.append(listener.accept())
+
+        waiting = threading.Thread(target=accept, name="child connects", daemon=True)
+        waiting.start()
+        assert self._process is not None
+        left_s = START_S
+        while waiting.is_alive() and left_s > 0 and self._process.poll() is None:
+            waiting.join(LOOK_S)
+            left_s -= LOOK_S
+        if connections:
+            return connections[0]
+        died_of = self.end(None)
+        if waiting.is_alive():  # end its wait by a connection without the key
+            with suppress(OSError):
+                Client(listener.address).close()
+            waiting.join(END_S)
+        raise ChildDied(died_of)
+
+    def _wait_for_message(self, channel: Channel, limit_s: float, look: Callable[[], float] | None) -> None:
+        """Raises TimeoutError."""
+        began = time.monotonic()
+        until = began + limit_s
+        while True:
+            if look is not None:
+                until = min(until, time.monotonic() + look())
+            if channel.poll(limit_s if look is None else LOOK_S):
+                return
+            if time.monotonic() >= until:
+                raise TimeoutError(f"no answer within {time.monotonic() - began:.0f} s")
+
+    def _open_channel(self) -> Channel:
+        if self._channel is None:
+            raise ChildDied("was closed")
+        return self._channel
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _wait(self) -> int:
+        """The exit code; a process that does not end when its standard input does is killed."""
+        assert self._process is not None
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def ending(code: int, output: str) -> str:
+    """What a process died of, by its exit code and the last line of its output."""
+    if code < 0:
+        name = {number.value: number.name for number in signal.Signals}.get(-code)
+        return f"crashed (signal {-code}{f', {name}' if name else ''}){_last_line(output)}"
+    return f"ended with exit code {code}{_last_line(output)}"
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return f": {lines[-1][:MESSAGE_CHARACTERS]}" if lines else ""

@@ -1,0 +1,156 @@
+"""Channels and child processes: records arrive, and what a child dies of is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Pipe
+from pathlib import Path
+
+import psutil
+import pytest
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.ipc import child
+from edgeinfer.ipc.channel import Channel, error_of
+from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    n_bytes: int
+
+
+PROGRAM = """
+import os, sys, time
+from dataclasses import dataclass
+from edgeinfer.ipc.parent import connect
+
+@dataclass
+class Question:
+    text: str
+    body: bytes = b""
+
+@dataclass
+class Reply:
+    n_bytes: int
+
+with connect() as channel:
+    while True:
+        question = channel.receive(Question)
+        if question.text == "crash":
+            print("out of luck", flush=True)
+            os._exit(3)
+        if question.text == "sleep":
+            time.sleep(600)
+        channel.send(Question("?") if question.text == "nonsense" else Reply(len(question.body)))
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "ipc_program.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    return "ipc_program"
+
+
+def test_a_channel_carries_records_and_raw_bodies() -> None:
+    ours, theirs = map(Channel, Pipe())
+    with ours, theirs:
+        ours.send(Question("a\nb", b"\x00\n\xff"))
+        assert theirs.poll(1.0)
+        assert theirs.receive(Reply, Question) == Question("a\nb", b"\x00\n\xff")
+        ours.send(Question("a"))
+        with pytest.raises(ValueError, match="'Question' where Reply was expected"):
+            theirs.receive(Reply)
+        ours.close()
+        with pytest.raises(EOFError):
+            theirs.receive(Reply)
+
+
+@pytest.mark.parametrize("message", [b"", b"{}", b"[1]", b'["Reply", 1]', b'["Reply", {"n_bytes": "1"}]', b"\xff"])
+def test_what_is_no_message_is_refused(message: bytes) -> None:
+    ours, theirs = Pipe()
+    with ours, Channel(theirs) as channel:
+        ours.send_bytes(message)
+        with pytest.raises(ValueError):
+            channel.receive(Reply)
+
+
+def test_errors_of_ours_come_back_as_what_they_are() -> None:
+    error = error_of("BadSetting", "no")
+    assert isinstance(error, BadSetting)
+    assert str(error) == "no"
+    assert error_of("SystemExit", "no") is None
+    assert error_of("Path", "no") is None
+
+
+def test_a_child_answers_until_it_is_closed(module: str) -> None:
+    with closing(ChildProcess(module)) as process:
+        for n_bytes in (0, 1 << 20):
+            process.send(Question("count", bytes(n_bytes)))
+            assert process.receive(Reply, 60) == Reply(n_bytes)
+        pid = process.pid
+        assert process.is_alive
+    process.close()
+    assert not psutil.pid_exists(pid)
+    assert not process.is_alive
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("crash", r"ended with exit code 3: out of luck"), ("nonsense", "stopped talking|ended with")]
+)
+def test_what_a_child_dies_of_is_said(module: str, text: str, reason: str) -> None:
+    with closing(ChildProcess(module)) as process:
+        process.send(Question(text))
+        with pytest.raises(ChildDied, match=reason):
+            process.receive(Reply, 60)
+        with pytest.raises(ChildDied, match="was closed"):
+            process.send(Question(text))
+
+
+def test_a_child_that_does_not_answer_is_ended(module: str) -> None:
+    with closing(ChildProcess(module)) as process:
+        process.send(Question("sleep"))
+        with pytest.raises(ChildDied, match="no answer within"):
+            process.receive(Reply, 0.1)
+    with closing(ChildProcess(module)) as process:
+        process.send(Question("sleep"))
+        with pytest.raises(ChildDied, match="no answer within"):
+            process.receive(Reply, 60, lambda: 0.1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_child_that_is_killed_is_noticed(module: str) -> None:
+    with closing(ChildProcess(module)) as process:
+        threading.Timer(0.2, os.kill, (process.pid, signal.SIGKILL)).start()
+        began = time.monotonic()
+        with pytest.raises(ChildDied, match=r"crashed \(signal 9, SIGKILL\)"):
+            process.receive(Reply, 60)
+        assert time.monotonic() - began < 30
+
+
+def test_a_module_that_cannot_start_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "END_S", 5.0)
+    before = threading.enumerate()
+    with pytest.raises(ChildDied, match="No module named"):
+        ChildProcess("edgeinfer.ipc.nothing")
+    assert set(threading.enumerate()) <= set(before)
+
+
+def test_endings_in_words() -> None:
+    assert ending(-11, "a\nGGML_ASSERT(x) failed\n") == "crashed (signal 11, SIGSEGV): GGML_ASSERT(x) failed"
+    assert ending(3, "") == "ended with exit code 3"
+    assert ending(3, "a\nb\n\n") == "ended with exit code 3: b"
+    assert ending(-1000, "") == "crashed (signal 1000)"
