@@ -24,6 +24,6 @@ def connect() -> Channel:
 
 
 def _end_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
+    while os.read(sys.stdin.fileno(), 1):  # without the lock of `sys.stdin`, which Python takes when it exits
         pass
     os._exit(0)
