@@ -41,7 +41,7 @@ def load_for(opening: BenchOpening) -> LLM:
         kv=opening.kv,
         mode="max",
         spec=opening.spec,
-        verify_cost=opening.verify_cost,
+        verify_cost=opening.verify_cost or None,
         ram_bytes=opening.ram_bytes,
         approx=opening.approx,
     )
