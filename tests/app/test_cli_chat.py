@@ -164,7 +164,7 @@ def test_the_commands_change_what_they_name(dialogue: Dialogue) -> None:
     assert LineCommands(dialogue).run("/temp 0.25").text == "temp: 0.25"
     assert dialogue.options["temperature"] == 0.25
     assert LineCommands(dialogue).run("/seed 7").text == "seed: 7"
-    assert LineCommands(dialogue).run("/seed none").text == "seed: a new one for each answer"
+    assert LineCommands(dialogue).run("/seed none").text == "seed: random"
     assert LineCommands(dialogue).run("/system be kind to hens").text == "system prompt: be kind to hens"
     assert LineCommands(dialogue).run("/system none").text == "system prompt: none"
     assert LineCommands(dialogue).run("/regen").text == "there is no answer yet"

@@ -123,7 +123,7 @@ def test_what_is_not_set_is_shown_with_what_counts(home: Path, capsys: pytest.Ca
     assert "(unset)" not in out
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["seed"].endswith("  default")
-    assert "a new one for each answer  " in lines["seed"]
+    assert "random  " in lines["seed"]
     assert "1.1, off at temperature 0  " in lines["repeat_penalty"]
     assert lines["model"].split() == ["model", long, str(home / "config.toml")]  # a long value leaves its place alone
     assert lines["device"].split() == ["device", "auto", "default"]
