@@ -102,7 +102,7 @@ class LineChat:
             dialogue.keep(question, stream)
         if interrupted and not self._terminal:
             raise KeyboardInterrupt
-        print_notices((*stats.notices, *(("stopped; what there is of the answer is kept",) if interrupted else ())))
+        print_notices((*stats.notices, *(("stopped; the partial answer is saved",) if interrupted else ())))
         self._tell_unsaved()
         record_speed(self._llm, stats)
         if self._terminal:
@@ -157,7 +157,7 @@ def _store(beginning: Beginning) -> SessionStore | None:
     except SessionsFailed as reason:
         if beginning.continues and not isinstance(reason, SessionsUnwritable):
             raise
-        print_notices((f"this chat is not kept: {reason}",))
+        print_notices((f"this chat is not saved: {reason}",))
         return None
 
 

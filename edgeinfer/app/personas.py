@@ -71,9 +71,7 @@ class Personas:
         """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
         name = name.strip()
         if not _NAME.fullmatch(name):
-            raise BadSetting(
-                f"a persona cannot be called {name!r}: letters, digits, spaces and .+-_ are wanted, 60 at most"
-            )
+            raise BadSetting(f"a persona cannot be called {name!r}: use letters, digits, spaces and .+-_, at most 60")
         from edgeinfer.models.manifest import write_text
 
         try:

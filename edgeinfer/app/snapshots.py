@@ -61,7 +61,7 @@ class Snapshots:
         except EngineClosed:
             return None
         except (EdgeInferError, OSError) as reason:
-            return f"what the chat has read is not kept on disk: {reason}"
+            return f"the KV cache of this chat is not saved: {reason}"
 
     def restore(self, session: SnapshotSession, chat: int, fingerprint: str) -> int | None:
         """Let a session go on from what was kept of a chat: how many tokens it need not read; None without any."""
@@ -109,7 +109,7 @@ class Snapshots:
         self._sweep()
         disk = shutil.disk_usage(self.folder)
         if disk.free - n_bytes < disk.total * FREE_SHARE_MIN:
-            return "what the chat has read is not kept on disk, which is nearly full; opening it reads it again"
+            return "the KV cache of this chat is not saved: the disk is nearly full; opening the chat reads it again"
         session.save(path)
         self._newest = path, session.tokens
         self._forget_others(chat, fingerprint)

@@ -53,5 +53,5 @@ def safe_file_name(name: str, where: str) -> str:
     """The last part of `name` as a file name. Raises DownloadFailed when it is not one a model should have."""
     last = re.split(r"[/\\]", name)[-1]
     if not SAFE_NAME.fullmatch(last):
-        raise DownloadFailed(f"{where}: {name!r} is not the name of a model file; a name such as model.gguf is wanted")
+        raise DownloadFailed(f"{where}: {name!r} is not the name of a model file; use a name such as model.gguf")
     return last

@@ -42,9 +42,7 @@ def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
 def check_threshold(threshold: float) -> None:
     """Raise BadSetting unless it is a finite number above zero, which a float32 can hold."""
     if not (math.isfinite(threshold) and SMALLEST <= threshold <= LARGEST):
-        raise BadSetting(
-            f"approx cannot be {threshold!r}: a finite number above 0 (1e-30 at least) is wanted, such as 0.05"
-        )
+        raise BadSetting(f"approx cannot be {threshold!r}: use a finite number above 0 (at least 1e-30), such as 0.05")
 
 
 def has_threshold(spec: ModelSpec) -> bool:

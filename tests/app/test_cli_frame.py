@@ -193,7 +193,7 @@ def test_an_interrupted_pull_exits_130_and_goes_on_later(home: Path, tmp_path: P
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "the same command goes on from there" in errors
+        assert "the same command resumes there" in errors
         assert "Traceback" not in errors
         go_on.set()
         done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False)

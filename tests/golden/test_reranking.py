@@ -123,7 +123,7 @@ def test_what_cannot_rank_says_so(tmp_path: Path) -> None:
             "bert-f32",
             "cls.output.weight",
             (1, 64),
-            "apart by kinds of text, and its file lacks the layer before its head",
+            "token types to separate query and document, and its file lacks the layer before its head",
         ),
         ("reranker-f32", "cls.more.weight", (1, 64), "does not use"),
     ],

@@ -87,7 +87,7 @@ def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
         typer.echo(json.dumps(_record(profile, kept)))
     else:
         typer.echo(profile_text(profile), nl=False)
-        typer.echo("not kept: it cannot be written" if kept is None else f"kept in {kept}", err=True)
+        typer.echo("not saved: it cannot be written" if kept is None else f"kept in {kept}", err=True)
 
 
 def _write(profile: Profile, out: Path | None) -> None:

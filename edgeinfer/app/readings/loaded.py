@@ -186,7 +186,7 @@ class Loaded:
     def _note(self) -> str:
         telemetry = self.llm.telemetry
         if self.work is None:
-            return f"{telemetry.device} runs this model by itself and tells of no layers"
+            return f"{telemetry.device} runs this model itself and does not report layers"
         if telemetry.shared is not None:
             return "each device's times come with the first answer"
         return HOW_TO_MEASURE if telemetry.last_step is not None else f"{telemetry.device} does not time its ops"

@@ -106,7 +106,7 @@ class ResponseRequest(RequestBody):
         if self.background:
             raise APIError(501, "this server answers while the client waits: leave background out", param="background")
         if self.top_logprobs or LOGPROBS in (self.include or ()):
-            raise APIError(501, "edgeinfer tells logprobs in /v1/chat/completions only", param="top_logprobs")
+            raise APIError(501, "logprobs are supported in /v1/chat/completions only", param="top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))

@@ -121,7 +121,7 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
     code = _code(error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return (
-            f"this is no file of kept chats, or a damaged one ({error}); move it away to begin a new one: "
+            f"not a file of saved chats, or damaged ({error}); move it away to begin a new one: "
             f"mv {path} {path}.damaged"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

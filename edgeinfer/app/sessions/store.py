@@ -213,7 +213,7 @@ class SessionStore:
     def _session(self, connection: sqlite3.Connection, number: int) -> KeptSession:
         row = connection.execute(f"{SESSION} WHERE number = ?", (number,)).fetchone()
         if row is None:
-            raise SessionsFailed(f"there is no kept chat {number}; it was removed for good")
+            raise SessionsFailed(f"no saved chat {number}; it was removed for good")
         return session_of(row)
 
     def _write(self, statement: str, *values: object) -> None:

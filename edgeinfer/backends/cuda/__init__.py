@@ -29,7 +29,7 @@ def _entrants() -> tuple[str, ...]:
 
 DEVICE = DeviceKind(
     "cuda",
-    "NVIDIA GPUs: Numba CUDA kernels, weights kept quantised",
+    "NVIDIA GPUs: Numba CUDA kernels, quantised weights",
     _open,
     _footprint,
     host_targets=frozenset(),

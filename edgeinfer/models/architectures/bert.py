@@ -28,7 +28,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     if has_head and TYPES in hp.tensors and hp.columns_of(TYPES, sizes.width).n_rows > 1:
         pooled = "" if "cls.weight" in hp.tensors else ", and its file lacks the layer before its head (the pooler)"
         raise UnsupportedModel(
-            f"this reranker tells a query and a document apart by kinds of text{pooled}; edgeinfer has those that do "
+            f"this reranker uses token types to separate query and document{pooled}; edgeinfer has those that do "
             "not, as XLM-RoBERTa's (bge-reranker-v2-m3, jina-reranker-v2)"
         )
     if hp.n_context > sizes.n_context_trained:

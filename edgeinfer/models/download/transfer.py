@@ -69,9 +69,7 @@ def receive(
         found_sha256 = part.complete()
     except KeyboardInterrupt as stop:
         if part.nbytes:
-            stop.add_note(
-                f"{size_text(part.nbytes)} of {shown(remote.url)} are kept; the same command goes on from there"
-            )
+            stop.add_note(f"{size_text(part.nbytes)} of {shown(remote.url)} are saved; the same command resumes there")
         raise
     if expected_sha256 is not None and found_sha256 != expected_sha256.lower():
         part.discard()
@@ -185,9 +183,9 @@ class Transfer:
 
     def _given_up(self, cut: ConnectionCutError) -> DownloadFailed:
         kept = (
-            f"{size_text(self._part.nbytes)} are kept, the same command goes on from there"
+            f"{size_text(self._part.nbytes)} are saved, the same command resumes there"
             if self._part.nbytes and self._remote.ranged
-            else "nothing is kept, try again later"
+            else "nothing was saved, try again later"
         )
         if not self._remote.ranged:
             self._part.discard()

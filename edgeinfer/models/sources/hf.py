@@ -213,9 +213,7 @@ def _repository(text: str) -> str | None:
 def _parse(text: str) -> HubSource:
     matched = REPO.fullmatch(_repository(text) or "")
     if matched is None or ".." in text:
-        raise ModelNotFound(
-            f"{text!r} is not a repository; a form such as hf:user/repo or hf:user/repo:Q4_K_M is wanted"
-        )
+        raise ModelNotFound(f"{text!r} is not a repository; use a form such as hf:user/repo or hf:user/repo:Q4_K_M")
     return HubSource(matched["repo"], matched["quant"])
 
 

@@ -113,7 +113,7 @@ def _what_there_is() -> str:
 def _parse(text: str) -> OllamaSource:
     rest = text[len(PREFIX) :]
     if not NAME.fullmatch(rest) or ".." in rest:
-        raise ModelNotFound(f"{text!r} is not a model of Ollama; a form such as ollama:llama3.2:1b is wanted")
+        raise ModelNotFound(f"{text!r} is not a model of Ollama; use a form such as ollama:llama3.2:1b")
     name, _, tag = rest.partition(":")
     return OllamaSource(name, tag or "latest")
 

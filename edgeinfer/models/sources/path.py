@@ -28,7 +28,7 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
     if path.is_dir():
         found = sorted(entry.name for entry in path.glob("*.gguf"))
         there = f"it holds {', '.join(found[:5])}" if found else "it holds no .gguf file and no ONNX decoder"
-        raise ModelNotFound(f"{path} is a folder, the path of a .gguf file is wanted; {there}")
+        raise ModelNotFound(f"{path} is a folder; give the path of a .gguf file; {there}")
     paths = tuple(path.with_name(name) for name in shard_names(path.name))
     missing = [str(part) for part in paths if not part.is_file()]
     if missing:

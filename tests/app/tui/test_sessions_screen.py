@@ -202,7 +202,7 @@ async def test_without_chats_it_says_so(tmp_path: Path) -> None:
     with SessionStore(tmp_path / "empty.db") as store:
         app = Bare(SessionsScreen(store, None))
         async with app.run_test(size=(40, 12)) as pilot:
-            await wait_until(pilot, lambda: "no chats are kept yet" in app.notice)
+            await wait_until(pilot, lambda: "no saved chats yet" in app.notice)
             await pilot.press("delete", "f2", "f5", "enter", "down", "pagedown")
             assert not app.sessions.query_one(EntryLine).is_open
             assert app.answers == []

@@ -157,7 +157,7 @@ def test_trouble_with_the_disk_is_a_notice(
     blocked = folder / "file"
     blocked.write_text("")
     notice = Snapshots(blocked, ROOMY).keep(read, 1, model)
-    assert notice.startswith("what the chat has read is not kept on disk")
+    assert notice.startswith("the KV cache of this chat is not saved")
     assert Snapshots(blocked, ROOMY).restore(read, 1, model) is None
     assert Snapshots(blocked, ROOMY).clear() == 0
 

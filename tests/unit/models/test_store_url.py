@@ -120,7 +120,7 @@ def test_a_server_that_keeps_cutting_is_given_up_and_the_part_kept(
         if done >= 300_000:
             served.statuses = [503] * 50
 
-    with pytest.raises(DownloadFailed, match="are kept"):
+    with pytest.raises(DownloadFailed, match="are saved"):
         store.pull(server.url("/tiny.gguf"), progress=fail_after_first)
     part = part_path(store.root, "tiny.gguf", server.url("/tiny.gguf"))
     assert part.read_bytes() == original[: part.stat().st_size]
@@ -191,7 +191,7 @@ def test_an_interrupt_keeps_the_part_and_says_so(server: FileServer, store: Mode
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         store.pull(server.url("/tiny.gguf"), progress=stop)
-    assert any("are kept" in note for note in stopped.value.__notes__)
+    assert any("are saved" in note for note in stopped.value.__notes__)
     assert any(name.endswith(".part") for name in left_behind(store))
     assert store.pull(server.url("/tiny.gguf")).path.read_bytes() == data
 

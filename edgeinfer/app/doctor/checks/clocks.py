@@ -86,10 +86,10 @@ def _governor(facts: Clocks) -> Iterator[Finding]:
 def _preference(facts: Clocks) -> Iterator[Finding]:
     preferences = {policy.preference for policy in facts.policies}
     if "power" in preferences:
-        message = "the processor is told to prefer saving power to speed (energy preference: power)"
+        message = "the processor prefers saving power to speed (energy preference: power)"
         yield Finding("energy-preference", "slow", message, PERFORMANCE)
     elif "balance_power" in preferences:
-        message = "the processor is told to lean towards saving power (energy preference: balance_power)"
+        message = "the processor leans towards saving power (energy preference: balance_power)"
         yield Finding("energy-preference", "note", message, f"powerprofilesctl set balanced, or {PERFORMANCE}")
 
 

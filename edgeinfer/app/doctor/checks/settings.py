@@ -65,7 +65,7 @@ def _features(settings: Settings) -> Iterator[Finding]:
         message = f"mode is {load.mode}: about half the cores compute ({settings.origins['mode']})"
         yield Finding("setting-mode", "note", message, _reset(settings, "mode"))
     if not load.history:
-        message = f"nothing is kept of texts, so that drafting begins anew each time ({settings.origins['history']})"
+        message = f"draft history is off, so drafting starts from nothing each time ({settings.origins['history']})"
         yield Finding("setting-history", "note", message, _reset(settings, "history"))
 
 

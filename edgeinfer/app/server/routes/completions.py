@@ -82,7 +82,7 @@ def _check(body: CompletionRequest, n: int) -> None:
     if body.best_of is not None and body.best_of != n:
         raise APIError(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
     if body.echo and body.logprobs is not None:
-        raise APIError(501, "edgeinfer tells no logprobs of prompts: leave echo or logprobs out", param="echo")
+        raise APIError(501, "logprobs of prompts are not supported: leave out echo or logprobs", param="echo")
 
 
 def _prompts(body: CompletionRequest) -> list[Prompt]:

@@ -126,7 +126,7 @@ class Talking(Switching, AnsweringActions):
             try:
                 self.chat.compacted(event.text.strip(), event.n_summarised, self.model_name)
             except EdgeInferError as error:
-                self.tell(f"the summary cannot be kept: {error}", is_error=True)
+                self.tell(f"the summary cannot be saved: {error}", is_error=True)
                 return
             self.tell(f"the {event.n_summarised} oldest messages are summed up; /tree shows them all")
         else:

@@ -82,7 +82,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
 
     def compose(self) -> ComposeResult:
         """Search, list, and lines that show when there is something to say or to ask."""
-        yield SearchField(self._first_query, placeholder="search the kept chats", id="sessions-search", compact=True)
+        yield SearchField(self._first_query, placeholder="search saved chats", id="sessions-search", compact=True)
         yield SessionList(self._open_session, self._clock, id="sessions-list")
         yield Static(id="sessions-notice", markup=False)
         yield EntryLine(id="sessions-entry")
@@ -144,7 +144,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
     def _nothing(self, query: str) -> str:
         if query.strip():
             return f"nothing has all of these words: {query}"
-        return "no chats are kept yet; i (F6 here) imports one"
+        return "no saved chats yet; i (F6 here) imports one"
 
     # Going about
 

@@ -42,7 +42,7 @@ def _together(cores: Cores) -> str:
     if cores.n_workers is None:
         return f"{counted(len(cores.cores), 'core')}, no model is loaded yet"
     if cores.n_working is None:
-        return f"{counted(cores.n_workers, 'worker')}, nothing told of steps"
+        return f"{counted(cores.n_workers, 'worker')}, no step times"
     return f"{cores.n_working} of {counted(cores.n_workers, 'worker')}, last step {seconds(cores.step_s)}"
 
 

@@ -79,7 +79,7 @@ class CpuStates:
         open_tokens = rows[:, 1] - rows[:, 3]
         rows[:, 4] = np.cumsum(open_tokens) - open_tokens
         if open_tokens.sum() > self._max_kept:
-            raise ValueError(f"a pass takes {self._max_kept} tokens that may not be kept")
+            raise ValueError(f"a pass takes {self._max_kept} drafted tokens")
         saves = states.saves.copy()
         saves[:, 1] = states.firsts[states.saves[:, 0]] + states.saves[:, 1] - 1
         self._rows, self._saves = rows, np.ascontiguousarray(saves)

@@ -261,7 +261,7 @@ def chosen(n_workers: int = 4, **values: object) -> ChosenSettings:
         ({"spec": "off"}, "slow", "drafting is off"),
         ({"device": "reference"}, "slow", "reference"),
         ({"mode": "quiet"}, "note", "mode is quiet"),
-        ({"history": False}, "note", "nothing is kept"),
+        ({"history": False}, "note", "draft history is off"),
     ],
 )
 def test_settings_that_cost_speed(facts: dict[str, object], status: str, words: str, home: Path) -> None:

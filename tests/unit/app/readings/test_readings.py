@@ -256,7 +256,7 @@ def test_a_program_that_runs_models_by_itself_is_known_less_of(
         monkeypatch.setattr(llm, "telemetry", _Alone(llm.telemetry))
         readings = Readings(llm, profile=lambda: PROFILE)
         answered(llm, readings)
-        assert readings.plan().note == "reference runs this model by itself and tells of no layers"
+        assert readings.plan().note == "reference runs this model itself and does not report layers"
         assert readings.plan().stretches == ()
         assert readings.plan().pass_s is not None
         assert readings.roofline().note == "what a pass of this model computes only reference knows"
