@@ -1,7 +1,8 @@
 """Rooms and names that the import contracts do not check: no circle of imports, and class names that are unique.
 
-Run from the repository root: `python scripts/check_rooms.py`. Imports within functions count, those for type checkers
-alone do not. Prints one line per finding; exits 1 if there are any.
+Run from the repository root: `python scripts/check_rooms.py`. Neither modules nor the folders of a package import each
+other in a circle. Imports within functions count, those for type checkers alone do not. Prints one line per finding;
+exits 1 if there are any.
 """
 
 from __future__ import annotations
@@ -9,21 +10,40 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import grimp
 
 PACKAGE = "edgeinfer"
+WITH_FOLDERS = ("app", "backends.cpu", "engine", "models", "scheduling")
+"""Packages whose folders and modules are looked at as wholes too."""
+
+Imports = Mapping[str, set[str]]
 
 
-def circles(graph: grimp.ImportGraph) -> Iterator[list[str]]:
-    """Groups of modules that import each other, over whatever way: Tarjan's strongly connected components."""
+def imports_of(graph: grimp.ImportGraph) -> Imports:
+    """What each module imports."""
+    return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+
+
+def between_folders(imports: Imports, package: str) -> Imports:
+    """What the folders and modules directly in a package import of each other."""
+    depth = package.count(".") + 2
+    inside = {module: ".".join(module.split(".")[:depth]) for module in imports if module.startswith(f"{package}.")}
+    folders: dict[str, set[str]] = {folder: set() for folder in inside.values()}
+    for module, folder in inside.items():
+        folders[folder] |= {inside[other] for other in imports[module] if other in inside} - {folder}
+    return folders
+
+
+def circles(imports: Imports) -> Iterator[list[str]]:
+    """Groups that import each other, directly or not: Tarjan's strongly connected components."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
-    for start in sorted(graph.modules):
-        work = [(start, iter(sorted(graph.find_modules_directly_imported_by(start))))] if start not in index else []
+    for start in sorted(imports):
+        work = [(start, iter(sorted(imports[start])))] if start not in index else []
         for module, _ in work:
             index[module] = lowest[module] = len(index)
             stack.append(module)
@@ -33,7 +53,7 @@ def circles(graph: grimp.ImportGraph) -> Iterator[list[str]]:
                 if other not in index:
                     index[other] = lowest[other] = len(index)
                     stack.append(other)
-                    work.append((other, iter(sorted(graph.find_modules_directly_imported_by(other)))))
+                    work.append((other, iter(sorted(imports[other]))))
                     break
                 if other in stack:
                     lowest[module] = min(lowest[module], index[other])
@@ -62,9 +82,11 @@ def main() -> int:
     root = Path(__file__).resolve().parent.parent
     sys.path.insert(0, str(root))
     graph = grimp.build_graph(PACKAGE, cache_dir=None, exclude_type_checking_imports=True)
-    findings = [f"a circle of imports: {', '.join(group)}" for group in circles(graph)]
+    imports = imports_of(graph)
+    graphs = [imports, *(between_folders(imports, f"{PACKAGE}.{name}") for name in WITH_FOLDERS)]
+    findings = [f"a circle of imports: {', '.join(group)}" for each in graphs for group in circles(each)]
     findings += [f"class {name} is defined in {', '.join(found)}" for name, found in homonyms(root).items()]
-    print("\n".join(findings) if findings else f"rooms: {len(graph.modules)} modules in order")
+    print("\n".join(findings) if findings else f"rooms: {len(imports)} modules in order")
     return 1 if findings else 0
 
 

@@ -29,8 +29,8 @@ from edgeinfer.backends.base import DeviceOptions, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import Model, open_model
 

@@ -32,9 +32,9 @@ from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.neuron_watch import watch_firing
 from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of

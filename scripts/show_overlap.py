@@ -17,12 +17,12 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.multi import AUTO
 from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
 from edgeinfer.engine.multi.overlap.opening import accelerator_of, open_overlap
-from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.run.capabilities import Tally
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import open_model

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.multi.timeline import StepTimeline
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.shared_lane.timeline import StepTimeline
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model

@@ -57,8 +57,8 @@ def _check_schedule(settings: Settings) -> None:
 def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
     """The cores of each replica; () for one model that is loaded as any other."""
     from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.engine.kv.limits import context_of
     from edgeinfer.engine.replicas import even_worker_pools, planned_worker_pools
-    from edgeinfer.engine.run.limits import context_of
     from edgeinfer.models.load import open_model
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -113,8 +113,8 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
 
 def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
+    from edgeinfer.engine.kv.limits import context_of, limits_for, weights_bytes
     from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
-    from edgeinfer.engine.run.limits import context_of, limits_for, weights_bytes
     from edgeinfer.models.load import open_model
 
     load, n_context = settings.load, settings.load.n_context

@@ -33,8 +33,8 @@ def plan_for(
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
+    from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.engine.run.executor import AUTO_DEVICE
-    from edgeinfer.engine.run.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.machine import topology
     from edgeinfer.scheduling.predict import plan
@@ -110,9 +110,9 @@ def require_room_beside(path: Path, settings: Settings) -> None:
 
 def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
     """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
+    from edgeinfer.engine.kv.limits import limits_for, memory_for_model
     from edgeinfer.engine.offload.bundle_room import require_room_after_download
     from edgeinfer.engine.offload.weight_placement import WeightBudget, known_disk, planned_weights, streaming_text
-    from edgeinfer.engine.run.limits import limits_for, memory_for_model
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None

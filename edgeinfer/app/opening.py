@@ -18,7 +18,7 @@ from edgeinfer.settings import Settings, repeat_penalty_of
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.probing.racing.afterwards import Compared
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
 
@@ -114,8 +114,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
 
 def _note_device(llm: LLM, stats: Stats) -> None:
     """Compare a short answer with what another device was found to do; a choice that looks wrong is made again."""
-    from edgeinfer.engine.probing.racing.child import N_CONTEXT
-    from edgeinfer.engine.probing.racing.choosing import note_speed
+    from edgeinfer.engine.racing.child import N_CONTEXT
+    from edgeinfer.engine.racing.choosing import note_speed
     from edgeinfer.scheduling.machine.topology import read_topology
 
     facts, decode_tok_s = llm.info, stats.plain_tok_s

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool:
     """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
+    from edgeinfer.engine.kv.limits import context_of, limits_for
     from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
-    from edgeinfer.engine.run.limits import context_of, limits_for
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.load import spec_of
 
@@ -46,8 +46,8 @@ def held_here(
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
+    from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, firing_seen, known_disk, planned_weights
-    from edgeinfer.engine.run.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
@@ -75,8 +75,8 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
     Raises DoesNotFit, UnknownKey.
     """
     from edgeinfer.app.planning import plan_model, plan_streamed
+    from edgeinfer.engine.kv.limits import limits_for
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
-    from edgeinfer.engine.run.limits import limits_for
     from edgeinfer.models.fingerprint import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)

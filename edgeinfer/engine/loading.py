@@ -16,15 +16,24 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.engine.kv.limits import (
+    context_of,
+    limits_for,
+    limits_on,
+    limits_with_states,
+    memory_for_model,
+    pass_limits,
+    weights_bytes,
+)
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
 from edgeinfer.engine.opening import approximate_on, open_evaluator
-from edgeinfer.engine.probing.racing.afterwards import Comparison
-from edgeinfer.engine.probing.racing.choices import Choices
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice, chosen_device
+from edgeinfer.engine.racing.afterwards import Comparison
+from edgeinfer.engine.racing.choices import Choices
+from edgeinfer.engine.racing.choosing import ChosenDevice, chosen_device
 from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
@@ -35,15 +44,6 @@ from edgeinfer.engine.run.evaluators import (
     other_device,
 )
 from edgeinfer.engine.run.executor import AUTO_DEVICE
-from edgeinfer.engine.run.limits import (
-    context_of,
-    limits_for,
-    limits_on,
-    limits_with_states,
-    memory_for_model,
-    pass_limits,
-    weights_bytes,
-)
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
@@ -306,7 +306,7 @@ def _start(
         with ThreadPoolExecutor(1) as beside:
             texts = _texts_beside(subject, beside) if is_own(options.device) else None
             if options.isolate:
-                from edgeinfer.engine.run.isolation.isolated import Isolated
+                from edgeinfer.engine.isolation.isolated import Isolated
 
                 executor = Isolated.open(subject.file, limits, workers, options, kinds, power_limiter)
             else:

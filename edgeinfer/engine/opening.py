@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
+from edgeinfer.engine.kv.limits import memory_need
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.multi.opening import open_model
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject, is_own
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.run.foreign import ForeignExecutor
-from edgeinfer.engine.run.limits import memory_need
 from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec

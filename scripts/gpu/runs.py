@@ -20,9 +20,9 @@ from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, cublas
 from edgeinfer.backends.cuda.lane import CudaFragmentLane, CudaLane
 from edgeinfer.engine.multi.opening import Together
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.probing.combination import combined_profile
 from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch, Floats
 from edgeinfer.models.load import Model

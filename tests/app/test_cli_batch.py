@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
+from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load, load_with
 from edgeinfer.engine.offload import weight_placement
 from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
-from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.load import open_model

@@ -19,8 +19,8 @@ from tiny_models import write_model, write_wheel
 from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
-from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.ipc.command import command
 from edgeinfer.models.file_types import FILE_TYPES

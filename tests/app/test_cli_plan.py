@@ -13,11 +13,11 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing import combination
-from edgeinfer.engine.probing.racing import choosing
-from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.racing import choosing
+from edgeinfer.engine.racing.choices import Choices, DeviceChoice
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
+from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload import weight_placement
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
-from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE

@@ -100,7 +100,7 @@ def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
 
 
 def test_a_share_of_memory_says_of_what_and_how_much_that_is(tiny_model: Path) -> None:
-    with patch("edgeinfer.engine.run.limits.available_bytes", return_value=10 * 10**9):
+    with patch("edgeinfer.engine.kv.limits.available_bytes", return_value=10 * 10**9):
         found = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "40%", "--max-tokens", "1")
         exact = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "4GB", "--max-tokens", "1")
     assert "note: weights may take 40% of available memory = 4.00 GB" in found.stderr

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features

@@ -15,8 +15,8 @@ from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.neuron_watch import watch_firing
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.neuron_order import order_of
 from edgeinfer.models.fingerprint import fingerprint

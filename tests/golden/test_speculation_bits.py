@@ -9,11 +9,11 @@ from typing import get_args
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library

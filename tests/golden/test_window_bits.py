@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.kv import limits
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.run import limits
 from edgeinfer.engine.session import Session
 from edgeinfer.errors import EdgeInferError
 from tests.golden.goldens import DATA

@@ -16,9 +16,9 @@ from edgeinfer.app.planning import PlanRequest
 from edgeinfer.app.streamed_plans import planned_there
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
 from edgeinfer.engine.opening import open_executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import Model, open_model

@@ -17,7 +17,7 @@ from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.run.tree import Draft, Walk
+from edgeinfer.engine.requests.tree import Draft, Walk
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.graph.step import Floats, Int32s

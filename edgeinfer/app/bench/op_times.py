@@ -16,7 +16,7 @@ from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
 from edgeinfer.backends.base import DeviceOptions, Lane, open_device
 from edgeinfer.backends.capabilities import KernelTime
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.machine.topology import usable_cores

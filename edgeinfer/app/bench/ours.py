@@ -16,11 +16,11 @@ from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.op_times import OpProfile
 from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens, answered
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch
 from edgeinfer.load_options import LoadOptions

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.backends.base import Footprint, Limits, kind_of
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.work import pass_work, unread_bytes

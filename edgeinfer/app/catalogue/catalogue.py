@@ -115,7 +115,7 @@ class Catalogue:
         Raises BadGGUF for a model here that cannot be read.
         """
         from edgeinfer.app.machine_profile import kept_profile
-        from edgeinfer.engine.run.limits import memory_for_model
+        from edgeinfer.engine.kv.limits import memory_for_model
 
         available, profile = memory_for_model() + self._held_bytes(), kept_profile()
         if entry.path is not None:

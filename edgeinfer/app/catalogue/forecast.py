@@ -123,7 +123,7 @@ def forecast_of(
 ) -> Forecast:
     """The forecast for a model on the CPU. `fingerprint`: of a model that is here, whose earlier runs count."""
     from edgeinfer.app.fit import plan_for
-    from edgeinfer.engine.run.limits import memory_for_model
+    from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.settings import CTX_CAP
 
     available = memory_for_model() if available_bytes is None else available_bytes
@@ -167,8 +167,8 @@ def _predicted(
 ) -> Forecast:
     """With what stays in memory, and rates where the machine is known. Raises DoesNotFit."""
     from edgeinfer.app.planning import PlanRequest, plan_model, plan_streamed
+    from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
-    from edgeinfer.engine.run.limits import limits_for, memory_need
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.offload.firing import Firing
     from edgeinfer.scheduling.offload.weight_placement import USUAL

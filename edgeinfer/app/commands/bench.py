@@ -115,7 +115,7 @@ def _conditions(
     from edgeinfer.app.bench.record import BenchModel
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.engine.run.limits import weights_bytes
+    from edgeinfer.engine.kv.limits import weights_bytes
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_types import quant_name
     from edgeinfer.models.gguf import GGUFFile

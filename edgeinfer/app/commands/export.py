@@ -31,7 +31,7 @@ def export(
     if it is a byte-level one. The folder must be new or empty.
     """
     from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.engine.run.limits import context_of
+    from edgeinfer.engine.kv.limits import context_of
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
 

@@ -190,7 +190,7 @@ def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, a
     """Plan for this machine or another one."""
     from edgeinfer.app.sizes import Fit
     from edgeinfer.app.streamed_plans import fit_there, held_here, planned_there
-    from edgeinfer.engine.run.limits import memory_for_model
+    from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
 
     facts, here = _facts(file, settings)
@@ -244,7 +244,7 @@ def _machine(name: str, asked: PlanRequest) -> Profile:
 def _device_found(file: GGUFFile, settings: Settings) -> str:
     """The device that "auto" means for this model, as far as that was found out."""
     from edgeinfer.backends.base import DeviceOptions
-    from edgeinfer.engine.probing.racing.choosing import chosen_device
+    from edgeinfer.engine.racing.choosing import chosen_device
     from edgeinfer.engine.run.evaluators import Subject
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import spec_of

@@ -19,7 +19,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.probing.racing.afterwards import Compared
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.offload.weights import WeightReads

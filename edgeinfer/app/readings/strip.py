@@ -17,9 +17,9 @@ from edgeinfer.scheduling.placement.step_time import step_time
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.multi.timeline import StepTimeline
     from edgeinfer.engine.offload.weight_placement import StageBytes
     from edgeinfer.engine.run.observed import StageSeconds
+    from edgeinfer.engine.shared_lane.timeline import StepTimeline
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile

@@ -51,7 +51,7 @@ def _packing(model: Model, path: Path, n_workers: int, by_neurons: bool) -> Bund
 
 
 def _watch_firing(model: Model, limits: Limits, tokens: Int32s, progress: Progress) -> list[NDArray[np.bool_]]:
-    from edgeinfer.backends.cpu.streaming.neuron_watch import watch_firing  # loads Numba
+    from edgeinfer.backends.cpu.neuron_watch import watch_firing  # loads Numba
 
     return watch_firing(model, contents_of(model.spec, model.file.tensors).layers, limits, tokens, progress)
 

@@ -1,4 +1,4 @@
-"""A model on several devices at once: what each runs, in which order, and the lane that does it."""
+"""Several devices for one model: which of them, and many sequences on an accelerator and the CPU."""
 
 AUTO = "auto"
 """The schedule that is predicted to be fastest."""

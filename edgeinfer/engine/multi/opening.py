@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, open_device
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.multi import AUTO
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.run.opening import compiled
 from edgeinfer.engine.run.staffing import shared_cores
+from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile

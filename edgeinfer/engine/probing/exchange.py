@@ -14,11 +14,11 @@ import numpy as np
 
 from edgeinfer.backends.base import Device, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.engine.multi.shared import SharedLane
-from edgeinfer.engine.multi.timeline import StepTimeline
 from edgeinfer.engine.probing.separation import nonnegative
 from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.engine.probing.whole_passes import WholePasses
+from edgeinfer.engine.shared_lane.lane import SharedLane
+from edgeinfer.engine.shared_lane.timeline import StepTimeline
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.cost.seconds import ACTIVATION_BYTES

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.buffers import Buffer, Rows
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import Stage

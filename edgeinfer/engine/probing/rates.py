@@ -17,10 +17,10 @@ import numpy as np
 
 from edgeinfer.backends.base import WHOLE, DeviceOptions, WorkSplit, open_device
 from edgeinfer.backends.capabilities import Workers
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.gguf.ggml_types import GGML_TYPES

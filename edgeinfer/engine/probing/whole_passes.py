@@ -12,11 +12,11 @@ from contextlib import ExitStack
 import numpy as np
 
 from edgeinfer.backends.base import Device
-from edgeinfer.engine.multi.timeline import StepTimeline
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.separation import TimedPass
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import limits_for
+from edgeinfer.engine.shared_lane.timeline import StepTimeline
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import work_of

@@ -15,8 +15,8 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
+from edgeinfer.engine.requests.tree import Draft
 from edgeinfer.engine.run.fair_lock import FairLock
-from edgeinfer.engine.run.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.offload.weights import WeightReads

@@ -17,8 +17,8 @@ from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.scheduling.batch.schedules import Schedule
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.multi.shared import SharedLane
     from edgeinfer.engine.run.observed import LastStep
+    from edgeinfer.engine.shared_lane.lane import SharedLane
 
 
 class Interruptible(Protocol):

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from edgeinfer.backends.base import DEVICES, DeviceKind, Limits, device_kinds, kind_of
 from edgeinfer.backends.evaluator import EvaluatorKind
+from edgeinfer.engine.kv.limits import memory_need, unknown_need
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
-from edgeinfer.engine.run.limits import memory_need, unknown_need
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s

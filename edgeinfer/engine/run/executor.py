@@ -16,13 +16,13 @@ from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.offload.firing import keep_seen
 from edgeinfer.engine.offload.pressure import Pressure
 from edgeinfer.engine.run.adaptation import Adaptation
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.observed import Observed
 from edgeinfer.engine.run.opening import compiled
+from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.inputs import IDS_ONLY, Inputs

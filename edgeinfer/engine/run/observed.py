@@ -18,8 +18,8 @@ from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kv_records import PlacedStep
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.offload.pressure import Pressure
+from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct

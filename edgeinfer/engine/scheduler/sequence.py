@@ -17,8 +17,8 @@ import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.requests.request import Request
+from edgeinfer.engine.requests.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.run.cached import CachedSequence
-from edgeinfer.engine.run.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import SequenceLogits
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import limits_for, limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
-from edgeinfer.engine.run.limits import limits_for, limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.engine.run.tree import Draft, Walk
+from edgeinfer.engine.requests.tree import Draft, Walk
 from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter

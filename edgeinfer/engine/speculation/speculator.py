@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgeinfer.engine.run.tree import Draft, Walk
+from edgeinfer.engine.requests.tree import Draft, Walk
 from edgeinfer.graph.step import Floats, Int32s
 
 

@@ -199,12 +199,12 @@ async def test_a_cancelled_pull_is_gone(catalogue: Catalogue, server: FileServer
 async def test_what_does_not_fit_is_asked_about(
     catalogue: Catalogue, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeinfer.engine.run.limits.available_bytes", lambda: 1)
+    monkeypatch.setattr("edgeinfer.engine.kv.limits.available_bytes", lambda: 1)
     server.files["/huge.gguf"] = Served(write_model(tmp_path / "huge.gguf", kib=4096))
     app = Bare(ModelsScreen(catalogue))
     async with app.run_test(size=(100, 30)) as pilot:
         await listed(pilot, app)
-        monkeypatch.setattr("edgeinfer.engine.run.limits.memory_for_model", lambda: 1_000_000)
+        monkeypatch.setattr("edgeinfer.engine.kv.limits.memory_for_model", lambda: 1_000_000)
         await look_up(pilot, app, server.url("/huge.gguf"))
         await wait_until(pilot, lambda: any(row["fits"] == "no" for row in rows(app)))
         await pilot.press("enter")

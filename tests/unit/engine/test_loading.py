@@ -10,8 +10,8 @@ from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.multi import opening
-from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice
+from edgeinfer.engine.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.racing.choosing import ChosenDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 
 REASONS = [

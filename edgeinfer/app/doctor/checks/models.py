@@ -95,8 +95,8 @@ def _in_part(
     name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: ExaminedMachine
 ) -> ModelNeed:
     """What the cpu takes in smaller passes, and what it reads in every pass if that does not help."""
+    from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, planned_weights, streaming_text
-    from edgeinfer.engine.run.limits import limits_for, memory_need
 
     disk, limits = (
         None if machine.profile is None else machine.profile.disk,

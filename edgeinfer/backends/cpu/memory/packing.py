@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
 from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.backends.cpu.layout.records import PACKING_JOB
-from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.backends.cpu.memory.repacking import Job, MatrixPacking
 from edgeinfer.backends.cpu.workers.pinning import pin
 from edgeinfer.graph.weights import Weight
@@ -30,6 +29,9 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
 from edgeinfer.offload.bundle import Key
 from edgeinfer.steps import Progress
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 
 BATCH_BYTES = 16 << 20
 """So much of the file is read before its pages are given back."""

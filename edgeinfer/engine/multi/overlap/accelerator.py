@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.multi.fragments import compiled_fragments
 from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch, MicroBatch, MicroBatches
 from edgeinfer.engine.multi.overlap.parts import ModelParts
 from edgeinfer.engine.multi.overlap.rows import RowStore
-from edgeinfer.engine.multi.timeline import DeviceSpan
+from edgeinfer.engine.shared_lane.fragments import compiled_fragments
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile

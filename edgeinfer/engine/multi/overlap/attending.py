@@ -20,7 +20,7 @@ from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.host import HostLane
 from edgeinfer.engine.multi.overlap.micro_batches import MicroBatch
 from edgeinfer.engine.multi.overlap.parts import HOST, Exchange
-from edgeinfer.engine.multi.timeline import DeviceSpan
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.step import Floats, Int32s, Step
 

@@ -22,10 +22,10 @@ from edgeinfer.engine.multi.overlap.kv_partitions import KVPartition, KVPartitio
 from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch
 from edgeinfer.engine.multi.overlap.pair import Pair
 from edgeinfer.engine.multi.overlap.sequence_tracker import BatchPiece, SequenceTracker, cut, whole
-from edgeinfer.engine.multi.timeline import StepTimeline
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
 from edgeinfer.engine.run.executor import MAGIC, Executor
 from edgeinfer.engine.run.opening import compiled
+from edgeinfer.engine.shared_lane.timeline import StepTimeline
 from edgeinfer.errors import EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s

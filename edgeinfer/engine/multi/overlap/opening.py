@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Limits, kind_of, open_device
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.kv.limits import SPARE_PAGES
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.multi import AUTO
 from edgeinfer.engine.multi.opening import FORMATS, open_model, own_memory
@@ -19,7 +20,6 @@ from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
 from edgeinfer.engine.multi.overlap.expectation import Expectation, expected
 from edgeinfer.engine.multi.overlap.pair import Pair, paired
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.limits import SPARE_PAGES
 from edgeinfer.errors import BadSetting, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE

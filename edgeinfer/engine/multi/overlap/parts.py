@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeinfer.engine.multi.fragments import HostPart, fragment_of, host_part
-from edgeinfer.engine.multi.partition import BufferTransfer, LaneTask, partition
+from edgeinfer.engine.shared_lane.fragments import HostPart, fragment_of, host_part
+from edgeinfer.engine.shared_lane.partition import BufferTransfer, LaneTask, partition
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec

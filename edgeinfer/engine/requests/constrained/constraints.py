@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.run.tree import Draft
+from edgeinfer.engine.requests.tree import Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import edgeinfer
 from edgeinfer.app.readings import DraftCount, Readings
 from edgeinfer.app.readings.cores import CoreWatch
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.run.observed import LastStep
 from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.scheduling.cost.work import ModelWork

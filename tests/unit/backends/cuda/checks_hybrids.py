@@ -21,12 +21,12 @@ from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
 from edgeinfer.backends.cuda.placing import GpuWeights, stage_weights
 from edgeinfer.backends.cuda.step import LaunchShape
-from edgeinfer.engine.multi.fragments import fragment_of
-from edgeinfer.engine.multi.partition import partition
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.opening import open_evaluator, open_executor
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
+from edgeinfer.engine.shared_lane.fragments import fragment_of
+from edgeinfer.engine.shared_lane.lane import SharedLane
+from edgeinfer.engine.shared_lane.partition import partition
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
@@ -36,9 +36,9 @@ from edgeinfer.scheduling.placement.placement import Placement, RowRange
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.cuda import quick_blocks
-from tests.unit.engine.multi.placements import alike, at_random
-from tests.unit.engine.multi.test_shared_lanes import Together, spec_of
 from tests.unit.engine.run.test_executor import chain
+from tests.unit.engine.shared_lane.placements import alike, at_random
+from tests.unit.engine.shared_lane.test_shared_lanes import Together, spec_of
 from tests.unit.scheduling.profiles import device, machine
 
 TWO = ["cpu", "cuda"]

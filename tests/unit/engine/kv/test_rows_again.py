@@ -9,10 +9,10 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.engine.run.isolation.isolated import Isolated
 from edgeinfer.engine.run.rescue import Rescued
 from edgeinfer.errors import DeviceFailed, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
@@ -20,7 +20,7 @@ from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from tests.golden.goldens import distance
 from tests.golden.row_goldens import LIMITS, NAMES, RowGolden, executor, feed
-from tests.unit.engine.run.isolation.test_isolation import crash
+from tests.unit.engine.isolation.test_isolation import crash
 
 CLOSE = 1e-5
 """The reference device sums in an order that depends on the pass."""

@@ -10,8 +10,8 @@ from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.multi import opening
 from edgeinfer.engine.multi.opening import open_model
-from edgeinfer.engine.multi.shared import SharedLane
 from edgeinfer.engine.probing import combination
+from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import BadSetting
 from edgeinfer.models import load
 from edgeinfer.scheduling.machine.profile import Link, Profile

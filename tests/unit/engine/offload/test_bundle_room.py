@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.fit import check_fits
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.bundle_room import require_room_after_download, require_room_for_bundles
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DoesNotFit, PackFailed
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile

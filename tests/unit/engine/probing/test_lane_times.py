@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from edgeinfer.backends.base import OpSeconds
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane, placed_step
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct

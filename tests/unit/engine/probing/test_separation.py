@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgeinfer.engine.multi import shared
 from edgeinfer.engine.probing import whole_passes
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe
 from edgeinfer.engine.probing.exchange import measured_exchange
 from edgeinfer.engine.probing.separation import nonnegative
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
+from edgeinfer.engine.shared_lane import lane as shared
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Joining, Link, ProductRates

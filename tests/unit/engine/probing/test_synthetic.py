@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.quants import FORMATS
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
-from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.engine.speculation import second_model
 from edgeinfer.engine.speculation.second_model import draft_bytes
 from edgeinfer.models.load import open_model

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.run.tree import ROOT, Draft, Walk
+from edgeinfer.engine.requests.tree import ROOT, Draft, Walk
 from edgeinfer.engine.speculation.speculator import ALONE, OtherWork, Speculator
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s

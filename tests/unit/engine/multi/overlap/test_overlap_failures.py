@@ -13,7 +13,7 @@ from edgeinfer.backends.host import HostLane
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceFragment
 from edgeinfer.engine.multi.overlap.attending import AttentionJob, HostAttention
 from edgeinfer.engine.multi.overlap.pair import paired
-from edgeinfer.engine.multi.timeline import DeviceSpan
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec

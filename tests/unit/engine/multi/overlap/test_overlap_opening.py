@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.engine.kv.limits import SPARE_PAGES
 from edgeinfer.engine.multi.overlap.opening import open_overlap
-from edgeinfer.engine.run.limits import SPARE_PAGES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import Model, open_model

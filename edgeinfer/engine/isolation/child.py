@@ -14,11 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.opening import open_evaluator
-from edgeinfer.engine.run.capabilities import ModelProgram
-from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
-from edgeinfer.engine.run.isolation.messages import (
+from edgeinfer.engine.isolation.messages import (
     RemoteCall,
     RemoteFacts,
     RemoteOpening,
@@ -27,6 +23,10 @@ from edgeinfer.engine.run.isolation.messages import (
     RemoteVocabulary,
     Shared,
 )
+from edgeinfer.engine.measure.power_limiter import PowerLimiter
+from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.run.capabilities import ModelProgram
+from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.graph.inputs import IDS_ONLY, Inputs
 from edgeinfer.ipc.channel import Channel
 from edgeinfer.ipc.parent import connect

@@ -13,15 +13,15 @@ import psutil
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening import open_executor
-from edgeinfer.engine.probing.racing import child, contestant
-from edgeinfer.engine.probing.racing.child import first_layers, pass_s
-from edgeinfer.engine.probing.racing.choosing import entrant_kinds
-from edgeinfer.engine.probing.racing.contest import ContestantFailed, compare
-from edgeinfer.engine.probing.racing.contestant import ChildContestant, RacedModel
+from edgeinfer.engine.racing import child, contestant
+from edgeinfer.engine.racing.child import first_layers, pass_s
+from edgeinfer.engine.racing.choosing import entrant_kinds
+from edgeinfer.engine.racing.contest import ContestantFailed, compare
+from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.load_options import LoadOptions
 from tests.golden.goldens import Golden
 
@@ -120,7 +120,7 @@ def test_kernels_that_are_compiled_meanwhile_are_told_of() -> None:
 def test_a_process_ends_with_its_parent() -> None:
     code = (
         "import sys, time; from pathlib import Path; from edgeinfer.backends.base import DeviceOptions;"
-        "from edgeinfer.engine.probing.racing.contestant import ChildContestant, RacedModel;"
+        "from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel;"
         f"model = RacedModel(Path({str(GOLDEN.model)!r}), DeviceOptions(n_workers=1), 'f16', 1);"
         "each = ChildContestant('reference', model); each.open(lambda told: None);"
         "print(each.pid, flush=True); time.sleep(600)"
@@ -137,7 +137,7 @@ def test_no_runtime_stays_in_this_process_where_the_cpu_wins(home: Path) -> None
     """A whole start with the race, in a fresh Python: afterwards no other device's runtime is imported."""
     code = (
         "import sys, edgeinfer\n"
-        "from edgeinfer.engine.probing.racing import choosing, finish\n"
+        "from edgeinfer.engine.racing import choosing, finish\n"
         "choosing.LEAST_BYTES, finish.WORTH = 0, 1e9\n"  # the cpu wins
         "from edgeinfer.engine.loading import load\n"
         f"llm = load({str(GOLDEN.model)!r}, race='first', n_context=128, spec='off')\n"

@@ -21,16 +21,16 @@ import pytest
 import edgeinfer
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.engine.isolation import process
+from edgeinfer.engine.isolation.child import Server
+from edgeinfer.engine.isolation.isolated import Isolated
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
+from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
-from edgeinfer.engine.run.isolation import process
-from edgeinfer.engine.run.isolation.child import Server
-from edgeinfer.engine.run.isolation.isolated import Isolated
-from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
-from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.ipc import child as child_process
@@ -226,7 +226,7 @@ def test_what_cannot_be_opened_there_is_said_here(tiny_model: Path) -> None:
 
 
 def test_a_process_that_dies_at_once_is_a_failure_in_words(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "MODULE", "edgeinfer.engine.run.isolation.nothing")
+    monkeypatch.setattr(process, "MODULE", "edgeinfer.engine.isolation.nothing")
     with pytest.raises(DeviceFailed, match=r"its process ended with exit code 1: .*No module named"):
         isolated(tiny_model)
 

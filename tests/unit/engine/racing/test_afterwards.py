@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.probing.racing import choosing
-from edgeinfer.engine.probing.racing.afterwards import Comparison
-from edgeinfer.engine.probing.racing.choices import Choices
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice, chosen_device
-from edgeinfer.engine.probing.racing.finish import Finish
+from edgeinfer.engine.racing import choosing
+from edgeinfer.engine.racing.afterwards import Comparison
+from edgeinfer.engine.racing.choices import Choices
+from edgeinfer.engine.racing.choosing import ChosenDevice, chosen_device
+from edgeinfer.engine.racing.finish import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import DeviceUnavailable
@@ -21,7 +21,7 @@ from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress
 from tests.golden.goldens import Golden
-from tests.unit.engine.probing.racing.test_choosing import OPTIONS
+from tests.unit.engine.racing.test_choosing import OPTIONS
 
 GOLDEN = Golden.read("llama-q8_0")
 FASTER = (Finish("cpu", 900, 130), Finish("onnx", 1800, 260))

@@ -9,10 +9,10 @@ import pytest
 from edgeinfer.app.fit import plan_for
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine import loading
+from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.offload import weight_placement
 from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, planned_weights
-from edgeinfer.engine.run.limits import limits_for, memory_need
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.cost.memory import RESERVE_SHARE, MemoryNeed, missing_bytes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgeinfer.engine.probing.racing.finish import Finish
+from edgeinfer.engine.racing.finish import Finish
 from edgeinfer.steps import Progress
 
 ROUNDS, MOST_ROUNDS = 2, 4

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import Device, FragmentLane, Limits
-from edgeinfer.engine.multi.partition import LaneTask
+from edgeinfer.engine.shared_lane.partition import LaneTask
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.fragment import Fragment

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgeinfer.engine.multi.partition import LaneTask
+from edgeinfer.engine.shared_lane.partition import LaneTask
 
 
 @dataclass(frozen=True, slots=True)

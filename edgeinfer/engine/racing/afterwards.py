@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice
+from edgeinfer.engine.racing.choosing import ChosenDevice
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.steps import Progress, no_progress
 

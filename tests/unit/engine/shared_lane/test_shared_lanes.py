@@ -11,11 +11,11 @@ import pytest
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.multi.order import turns_of
-from edgeinfer.engine.multi.partition import partition
-from edgeinfer.engine.multi.shared import SharedLane
-from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
 from edgeinfer.engine.run.executor import Executor
+from edgeinfer.engine.shared_lane.lane import SharedLane
+from edgeinfer.engine.shared_lane.order import turns_of
+from edgeinfer.engine.shared_lane.partition import partition
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.errors import DeviceUnavailable, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
@@ -23,8 +23,8 @@ from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.placement.placement import Placement
 from edgeinfer.steps import Progress, no_progress
 from tests.golden.goldens import Golden, Player, distance
-from tests.unit.engine.multi.placements import alike, at_random
 from tests.unit.engine.run.test_executor import chain
+from tests.unit.engine.shared_lane.placements import alike, at_random
 
 FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16", "mistral-window-q8_0", "llama-q8_0")
 TWO = ["cpu", "reference"]

@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.probing.racing import choosing
-from edgeinfer.engine.probing.racing.choices import SLOW_ANSWERS, Choices, DeviceChoice
-from edgeinfer.engine.probing.racing.choosing import ChosenDevice, choice_key, chosen_device, entrant_kinds, note_speed
-from edgeinfer.engine.probing.racing.finish import Finish
+from edgeinfer.engine.racing import choosing
+from edgeinfer.engine.racing.choices import SLOW_ANSWERS, Choices, DeviceChoice
+from edgeinfer.engine.racing.choosing import ChosenDevice, choice_key, chosen_device, entrant_kinds, note_speed
+from edgeinfer.engine.racing.finish import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.load_options import LoadOptions
@@ -57,7 +57,7 @@ def starts(subject: Subject, path: Path, idle: float = 1.0) -> Callable[[], Chos
 
 def test_the_cpu_is_always_there_and_what_takes_part_is_not_imported() -> None:
     code = (
-        "import sys; from edgeinfer.engine.probing.racing.choosing import entrant_kinds; print(entrant_kinds());"
+        "import sys; from edgeinfer.engine.racing.choosing import entrant_kinds; print(entrant_kinds());"
         "assert not {'openvino', 'onnxruntime', 'onnx', 'llama_cpp', 'numba_cuda'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.engine.run.tree import ROOT, Draft, root_only, trimmed, walk
+from edgeinfer.engine.requests.tree import ROOT, Draft, root_only, trimmed, walk
 
 
 def draft(*nodes: tuple[int, int]) -> Draft:

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteFacts, RemoteOpening, RemoteReply, Shared
 from edgeinfer.engine.kv.read_text import ReadText
-from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteFacts, RemoteOpening, RemoteReply, Shared
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.ipc.child import ChildDied, ChildProcess
 from edgeinfer.ipc.records import read_as
 from edgeinfer.steps import Progress, no_progress
 from edgeinfer.temporary import temporary_folder
 
-MODULE = "edgeinfer.engine.run.isolation.child"
+MODULE = "edgeinfer.engine.isolation.child"
 STOP_S = 5.0
 """Time for a child to break off a pass."""
 OPEN_S, ANSWER_S = 3600.0, 2 * PATIENCE_S

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.isolation.child import Server
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
+from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
-from edgeinfer.engine.run.isolation.child import Server
-from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
-from edgeinfer.engine.run.isolation.process import Child
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.ipc.records import Plain, from_json, to_json
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.offload.weights import WeightReads
-from tests.unit.engine.run.isolation.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
+from tests.unit.engine.isolation.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
 
 READ = WeightReads(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5, 4, 900, 300, 200, 150)
 

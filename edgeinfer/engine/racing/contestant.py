@@ -19,11 +19,11 @@ from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.measure.idle import IdleBeside, is_busy
-from edgeinfer.engine.probing.racing.contest import Contestant, ContestantFailed, TurnSpeeds, Waiting
+from edgeinfer.engine.racing.contest import Contestant, ContestantFailed, TurnSpeeds, Waiting
 from edgeinfer.ipc.command import command, environment
 from edgeinfer.settings import KVKind
 
-MODULE = "edgeinfer.engine.probing.racing.child"
+MODULE = "edgeinfer.engine.racing.child"
 LOOK_S = 0.25
 """Between two looks, at each of which waiting is told."""
 OPEN_S, TURN_LIMIT_S = 180.0, 60.0

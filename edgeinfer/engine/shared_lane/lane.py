@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.host import HostLane
-from edgeinfer.engine.multi.fragments import compiled_fragments, fragment_of, host_part
-from edgeinfer.engine.multi.order import turns_of
-from edgeinfer.engine.multi.partition import LaneTask, partition
-from edgeinfer.engine.multi.timeline import DeviceSpan, StepTimeline
+from edgeinfer.engine.shared_lane.fragments import compiled_fragments, fragment_of, host_part
+from edgeinfer.engine.shared_lane.order import turns_of
+from edgeinfer.engine.shared_lane.partition import LaneTask, partition
+from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.errors import DeviceUnavailable, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.store_kv import StoreKV

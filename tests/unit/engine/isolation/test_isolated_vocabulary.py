@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.run.isolation.isolated import Isolated
-from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteReply
-from edgeinfer.engine.run.isolation.process import Child
+from edgeinfer.engine.isolation.isolated import Isolated
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
+from edgeinfer.engine.isolation.process import Child
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.ipc.records import Plain
-from tests.unit.engine.run.isolation.test_isolation import isolated
+from tests.unit.engine.isolation.test_isolation import isolated
 
 
 @pytest.fixture(scope="module")

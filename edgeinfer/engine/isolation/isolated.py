@@ -15,12 +15,12 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.engine.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
+from edgeinfer.engine.isolation.process import Child, KnownSequence
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
-from edgeinfer.engine.run.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
-from edgeinfer.engine.run.isolation.process import Child, KnownSequence
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.inputs import Inputs

@@ -15,10 +15,10 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, device_kinds
 from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.engine.measure.profiles import fingerprint_of
-from edgeinfer.engine.probing.racing.choices import Choices, DeviceChoice, now_s
-from edgeinfer.engine.probing.racing.contest import Contestant, compare
-from edgeinfer.engine.probing.racing.contestant import ChildContestant, RacedModel
-from edgeinfer.engine.probing.racing.finish import Finish, is_certain, notice_of, runner_up_of, winner_of
+from edgeinfer.engine.racing.choices import Choices, DeviceChoice, now_s
+from edgeinfer.engine.racing.contest import Contestant, compare
+from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel
+from edgeinfer.engine.racing.finish import Finish, is_certain, notice_of, runner_up_of, winner_of
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.staffing import shared_cores

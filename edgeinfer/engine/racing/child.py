@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of
+from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening import open_executor
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
-from edgeinfer.engine.run.limits import limits_for
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch

@@ -1,0 +1,1 @@
+"""A model on several devices as one lane: fragments, their order, and the timeline of a step."""
