@@ -345,7 +345,7 @@ def test_a_share_of_memory_is_not_one_of_the_model(tiny, monkeypatch):
     assert "may take 50% of the memory of xeon-2node = 256.0 GB" in there
     for command, words in (
         ("plan", "60% of available memory (not of the model)"),
-        ("run", "a share of the available memory such as 60%"),
+        ("run", "such as 3GB or 60% of available memory"),
     ):
         shown = CliRunner().invoke(build_app(), [command, "--help"]).stdout
         assert words in " ".join(shown.split())
