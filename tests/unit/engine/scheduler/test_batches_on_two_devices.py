@@ -46,7 +46,7 @@ SIZES = [(5, 20), (90, 9), (130, 30), (2, 1), (40, 40), (70, 25)]
 
 
 @pytest.fixture(autouse=True)
-def _own_kv_partition(kv_partition: Path) -> None:
+def _own_home(home: Path) -> None:
     """No test sees the user's models or settings."""
 
 
