@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -39,10 +38,11 @@ from edgeinfer.models.quants import FloatFormat
 FORMAT = FloatFormat(name="{key.upper()}", ggml_type={ggml_type}, block_size=1, block_bytes=4, decode=lambda raw: raw)
 """
     (tmp_path / f"outside_{key}.py").write_text(source)
+    package = tmp_path / f"outside_{key}-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: outside_{key}\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[edgeinfer.models.quants]\n{key} = outside_{key}:FORMAT\n")
     monkeypatch.syspath_prepend(tmp_path)
-    point = importlib.metadata.EntryPoint(key, f"outside_{key}:FORMAT", "edgeinfer.models.quants")
-    points = importlib.metadata.EntryPoints([point])
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **selection: points.select(**selection))
     assert format_of(ggml_type).name == key.upper()
 
 
