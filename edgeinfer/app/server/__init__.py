@@ -1,1 +1,1 @@
-"""The local server: an OpenAI-compatible face over HTTP. Knows nothing of the terminal app."""
+"""The local HTTP server with an OpenAI-compatible API. Does not depend on the terminal app."""

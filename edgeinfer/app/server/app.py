@@ -1,6 +1,6 @@
-"""The application: routes behind a guard, errors in OpenAI's form.
+"""The ASGI application: routes behind the access guard, errors in OpenAI's format.
 
-In: options, models. Out: an ASGI application. Opens no socket.
+In: server options, models. Out: an ASGI application. Opens no socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG = logging.getLogger("edgeinfer.server")
 
 
 def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> FastAPI:
-    """The server's application. `defaults`: options of answers where a request has none. Raises BadSetting."""
+    """Build the server's application. `defaults`: options for fields that a request leaves out. Raises BadSetting."""
     options.check()
     app = FastAPI(
         title="edgeinfer",
@@ -57,14 +57,14 @@ def create_app(options: ServerOptions, pool: ModelPool, defaults: Options) -> Fa
 
 
 def _describe(app: FastAPI) -> None:
-    """Remove 422 from the OpenAPI description: invalid bodies get 400."""
+    """Remove 422 from the OpenAPI description: invalid bodies are answered with 400."""
     for path in app.openapi()["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
 
 
 async def _failed(request: Request, reason: Exception) -> Response:
-    """The response to an exception that a route raised."""
+    """Return the response for an exception raised by a route."""
     error = api_error(reason)
     if error.status == 500:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=reason)
@@ -72,7 +72,7 @@ async def _failed(request: Request, reason: Exception) -> Response:
 
 
 async def _invalid(request: Request, reason: Exception) -> Response:
-    """The response to a body that does not validate."""
+    """Return the response for a body that fails validation."""
     assert isinstance(reason, RequestValidationError)
     first: dict[str, Any] = next(iter(reason.errors()), {})
     place = [str(part) for part in first.get("loc", ()) if part != "body"]
@@ -86,7 +86,7 @@ async def _invalid(request: Request, reason: Exception) -> Response:
 
 
 async def _http(request: Request, reason: Exception) -> Response:
-    """The response to an unknown route or method."""
+    """Return the response for an unknown route or method."""
     assert isinstance(reason, HTTPException)
     message = f"there is no {request.method} {request.url.path}" if reason.status_code == 404 else str(reason.detail)
     error = APIError(reason.status_code, message)

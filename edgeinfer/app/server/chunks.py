@@ -1,6 +1,6 @@
-"""Answers in chunks: the content and tool calls of text as it arrives, and the chunk objects that carry them.
+"""Streaming answers: splits text into content and tool calls as it arrives, and writes the chunk objects.
 
-In: text of the engine. Out: content, tool calls, server-sent events. Sends nothing.
+In: text from the engine. Out: content, tool calls, server-sent events. Sends nothing itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class ContentReader:
-    """Splits the text of an answer into content and tool calls, as it arrives.
+    """Splits the text of an answer into content and tool calls as it arrives.
 
-    White space followed by nothing but calls is dropped.
+    White space is dropped if only tool calls follow it.
     """
 
     def __init__(self, stream: TextStream) -> None:
@@ -31,15 +31,15 @@ class ContentReader:
 
     @property
     def calls(self) -> Sequence[ToolCall]:
-        """The calls that are complete so far."""
+        """The tool calls that are complete so far."""
         return () if self._reader is None else self._reader.calls
 
     def push(self, text: str) -> str:
-        """Add text; the content that is certain by now."""
+        """Add text and return the content that is certain by now."""
         return text if self._reader is None else self._content(self._reader.push(text))
 
     def finish(self) -> str:
-        """End the text; the content that was held back."""
+        """End the text and return the content that was held back."""
         return "" if self._reader is None else self._content(self._reader.finish(), is_last=True)
 
     def _content(self, more: str, *, is_last: bool = False) -> str:
@@ -50,7 +50,7 @@ class ContentReader:
 
 
 class ChunkWriter:
-    """Writes the chunks of one response as events. `delta`: the fields of a choice that are new."""
+    """Writes the chunks of one response as events. `delta`: the new fields of a choice."""
 
     def __init__(self, body: Sampling, envelope: Envelope) -> None:
         self._envelope = envelope
@@ -58,7 +58,7 @@ class ChunkWriter:
         self._more = {"usage": None} if self._include_usage else {}
 
     def chunk(self, number: int, delta: Record, logprobs: Record | None = None) -> bytes:
-        """A chunk of choice `number`."""
+        """A chunk of the choice with index `number`."""
         return self._event({"index": number, **delta, "logprobs": logprobs, "finish_reason": None})
 
     def last(self, number: int, delta: Record, logprobs: Record | None, stats: Stats, n_calls: int = 0) -> bytes:
@@ -68,7 +68,7 @@ class ChunkWriter:
         return self._event(choice, timings=timings_record(stats))
 
     def end(self, usage: Record) -> bytes:
-        """The usage, if it was asked for, and the end of the stream."""
+        """The usage, if the request asked for it, and the end of the stream."""
         if not self._include_usage:
             return DONE
         return event(self._envelope.record([], is_chunk=True, usage=usage)) + DONE

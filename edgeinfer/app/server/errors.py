@@ -1,6 +1,6 @@
-"""Errors of the API: status, OpenAI's error body, and their description in the schema.
+"""API errors: statuses, OpenAI's error body, and their description in the OpenAPI schema.
 
-In: exceptions. Out: statuses and bodies, which reveal nothing of the inside of the program.
+In: exceptions. Out: statuses and bodies that reveal no internals of the program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: Mapping[int, str] = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
-"""Error types by status; the type of any other is server_error."""
+"""Error types by status; all other statuses have the type server_error."""
 
 _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (ContextOverflow, 400, "context_length_exceeded"),
@@ -51,12 +51,12 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
 )
 
 RETRY_S = "1"
-"""Retry-After of a full queue."""
+"""The Retry-After header value when the queue is full."""
 
 
 @dataclass
 class APIError(Exception):
-    """A request that is refused. `code`: for programs; `param`: the field of the request at fault."""
+    """A request that the server refuses. `code`: an error code for programs; `param`: the request field at fault."""
 
     status: int
     message: str
@@ -68,7 +68,7 @@ class APIError(Exception):
         return self.message
 
     def body(self) -> dict[str, object]:
-        """The JSON body."""
+        """The error as a JSON body."""
         return {
             "error": {
                 "message": self.message,
@@ -80,7 +80,7 @@ class APIError(Exception):
 
 
 def api_error(reason: BaseException) -> APIError:
-    """The API error of an exception; unexpected ones are not shown to clients."""
+    """Convert an exception to an API error; details of unexpected exceptions are not shown to clients."""
     if isinstance(reason, APIError):
         return reason
     if isinstance(reason, EdgeInferError):

@@ -1,8 +1,8 @@
-"""Access control: host names, origins, the API key and the size of bodies.
+"""Access control: host names, origins, the API key and body sizes.
 
-In: HTTP requests, before their bodies are read. Out: the same, or an error response. Web pages in the user's browser
-can send requests to this computer, so besides the key `Origin` is checked, and `Host` against DNS rebinding. Plain
-ASGI, so that streams pass untouched.
+In: HTTP requests whose bodies have not been read yet. Out: the same requests, or an error response. Web pages in the
+user's browser can send requests to this computer, so besides the key the guard checks `Origin`, and `Host` against DNS
+rebinding. It is plain ASGI, so streams pass through unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: the health check alone."""
+"""Paths that need no API key: only the health check."""
 
 
 class Guard:
-    """Middleware that passes on allowed requests."""
+    """Middleware that lets only allowed requests through."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app, self._options = app, options
@@ -40,7 +40,7 @@ class Guard:
             await _refuse(error, self._readers(headers.get("origin")), send)
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
-        """Raises APIError."""
+        """Raises APIError if the request is not allowed."""
         options = self._options
         host = headers.get("host", "")
         if not options.knows_host(name_of(host)):
@@ -63,7 +63,7 @@ class Guard:
             raise self._too_large()
 
     def _readers(self, origin: str | None) -> dict[str, str]:
-        """CORS headers, with which allowed pages can read why a request was refused."""
+        """CORS headers, so that allowed pages can read why a request was refused."""
         if origin is None or origin not in self._options.origins:
             return {}
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
@@ -72,7 +72,7 @@ class Guard:
         return APIError(413, f"a request may have {self._options.most_body_bytes} bytes (`edgeinfer serve --max-body`)")
 
     def _limited(self, receive: Receive) -> Receive:
-        """`receive` with a limit for bodies sent without a length."""
+        """Wrap `receive` to limit the size of bodies sent without a length."""
         n_bytes = 0
 
         async def counted() -> Message:
@@ -80,7 +80,7 @@ class Guard:
             message = await receive()
             n_bytes += len(message.get("body", b""))
             if n_bytes > self._options.most_body_bytes:
-                raise HTTPException(413, self._too_large().message)  # body parsers pass on no other exception
+                raise HTTPException(413, self._too_large().message)  # body parsers let only this exception through
             return message
 
         return counted

@@ -1,6 +1,7 @@
-"""Metrics for Prometheus: counters of requests and tokens, gauges of models.
+"""Prometheus metrics: counters of requests and tokens, gauges of models.
 
-In: stats of finished answers, open models. Out: text in Prometheus' format. One registry per server, none global.
+In: stats of finished answers, open models. Out: text in Prometheus format. Each server has its own registry; none is
+global.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Metrics:
                 self._rate.labels(model).observe(answer.decode_tok_s)
 
     def text(self, models: Iterable[PooledModel]) -> bytes:
-        """All metrics, in Prometheus' format."""
+        """All metrics in Prometheus format."""
         for gauge in self._gauges():
             gauge.clear()
         for pooled in models:

@@ -1,7 +1,7 @@
-"""The models that a server has open: opened on demand, one at a time, closed when idle.
+"""The server's open models: opened on demand, one at a time, and closed when idle.
 
-In: names. Out: open models, which stay open while they are in use. A file that was replaced is opened again; running
-requests end with the model they began with. Knows no HTTP.
+In: model names. Out: open models, which stay open while they are in use. If a model's file has been replaced, the new
+file is opened; running requests finish with the model they started with. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True)
 class PooledModel:
-    """An open model. `users`: requests that use it."""
+    """An open model. `users`: number of requests that use it."""
 
     name: str
     llm: LLM
@@ -43,7 +43,7 @@ class PooledModel:
 
 
 class ModelPool:
-    """Opens and closes models. Everything but `open_model` runs in the server's event loop."""
+    """Opens and closes models. All methods run in the server's event loop, except `open_model`."""
 
     def __init__(
         self,
@@ -64,35 +64,35 @@ class ModelPool:
         self.used_s = time.monotonic()
         """Time of the last request."""
         self.failure: EdgeInferError | None = None
-        """Why the default model could not be opened, at the last attempt."""
+        """Why the last attempt to open the default model failed; None if it did not."""
 
     @property
     def open(self) -> tuple[PooledModel, ...]:
-        """The open models."""
+        """The models that are open now."""
         return tuple(self._open.values())
 
     @property
     def is_ready(self) -> bool:
-        """Whether a model is open, or was and will be opened again on demand."""
+        """Whether a model is open, or was open before and will be reopened on demand."""
         return self.failure is None and not (self._opening.locked() and not self._open)
 
     @property
     def n_users(self) -> int:
-        """Requests that use a model."""
+        """The number of requests that use a model."""
         return sum(pooled.users for pooled in (*self._open.values(), *self._replaced))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a model is in use, or being opened or closed."""
+        """Whether a model is in use, being opened or being closed."""
         return bool(self.n_users) or self._opening.locked()
 
     def models(self) -> list[LocalModel]:
-        """The models that requests may name: the default one, then the store's."""
+        """The models that requests may name: the default model first, then those in the store."""
         others = [model for model in self._listed() if model.path != self.default.path]
         return [self.default, *others]
 
     def find(self, name: str | None) -> LocalModel:
-        """The model of a name. Raises APIError."""
+        """Look up a model by name. Raises APIError."""
         if self._is_default(name):
             return self.default
         assert name is not None
@@ -109,7 +109,7 @@ class ModelPool:
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[PooledModel]:
-        """A model, opened if necessary, that stays open for the block. Raises what opening raises."""
+        """Keep a model open for the block, opening it if necessary. Raises what opening raises."""
         model = self.default if self._is_default(name) else await asyncio.to_thread(self.find, name)
         pooled = self._acquire_open(model) or await self._acquire(model)
         try:
@@ -119,7 +119,7 @@ class ModelPool:
             await self._whole(self._close_replaced())
 
     def _acquire_open(self, model: LocalModel) -> PooledModel | None:
-        """A model that is open, with one more user; None if it has to be opened."""
+        """Add a user to an open model and return it; None if the model has to be opened first."""
         pooled = self._open.get(model.path)
         if pooled is None or pooled.identity != _identity(model.path):
             return None
@@ -127,7 +127,7 @@ class ModelPool:
         return pooled
 
     async def _acquire(self, model: LocalModel) -> PooledModel:
-        """A model with one more user, whose request may be cancelled while it opens."""
+        """Return a model with one more user; the request may be cancelled while the model opens."""
         opening = self._begin(self._opened(model))
         try:
             return await asyncio.shield(opening)
@@ -154,7 +154,7 @@ class ModelPool:
         return task
 
     async def _opened(self, model: LocalModel) -> PooledModel:
-        """Open a model, for one user. Only one is opened at a time."""
+        """Open a model for one user. Only one model opens at a time."""
         async with self._opening:
             pooled = self._acquire_open(model)
             if pooled is not None:
@@ -176,9 +176,9 @@ class ModelPool:
             return opened
 
     async def _make_room(self, model: LocalModel) -> None:
-        """Close idle models until there is room for one more, once its file is known to be a model.
+        """Close idle models until one more may be open, after checking that its file is a model.
 
-        Raises APIError if all are in use, BadGGUF.
+        Raises APIError if all open models are in use, BadGGUF if the file is no model.
         """
         if len(self._open) >= self._most_models:
             await asyncio.to_thread(require_model_file, model.path)
@@ -194,7 +194,7 @@ class ModelPool:
                 )
 
     async def _open_one(self, model: LocalModel) -> PooledModel:
-        """Open a model; if memory is short, close idle ones and retry."""
+        """Open a model; if memory is short, close idle models and retry."""
         while True:
             identity = _identity(model.path)
             try:
@@ -210,7 +210,7 @@ class ModelPool:
             return PooledModel(model.name, llm, model.path, identity)
 
     async def _close_idlest(self) -> bool:
-        """Close the model that has been idle for longest; whether there was one."""
+        """Close the model that has been idle the longest; returns False if there was none."""
         idle = [pooled for pooled in self._open.values() if not pooled.users]
         if not idle:
             return False
@@ -218,7 +218,7 @@ class ModelPool:
         return True
 
     async def unload(self, name: str) -> bool:
-        """Close an idle model; whether it was open. Raises APIError while it is in use."""
+        """Close an idle model; returns whether it was open. Raises APIError if it is in use."""
         model = await asyncio.to_thread(self.find, name)
         async with self._opening:
             pooled = self._open.get(model.path)
@@ -241,7 +241,10 @@ class ModelPool:
                     await self._close(pooled)
 
     async def _close_replaced(self) -> None:
-        """Close replaced models without users; each leaves the list first, as several requests may end meanwhile."""
+        """Close replaced models without users.
+
+        Each is removed from the list before it is closed, as several requests may end meanwhile.
+        """
         while unused := next((pooled for pooled in self._replaced if not pooled.users), None):
             self._replaced.remove(unused)
             await asyncio.to_thread(unused.llm.close)
@@ -262,7 +265,7 @@ class ModelPool:
 
 
 def _identity(path: Path) -> Identity:
-    """Tells a file from another one at the same path."""
+    """Identify a file, to notice when another file replaces it at the same path."""
     try:
         status = path.stat()
     except OSError as reason:

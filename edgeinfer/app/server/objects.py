@@ -1,6 +1,6 @@
 """OpenAI's response objects: envelope, tool calls, usage, timings, log probabilities.
 
-In: streams of the engine and their stats. Out: plain records that become JSON. Knows no HTTP.
+In: streams of the engine and their stats. Out: plain records to be sent as JSON. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Envelope:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def record(self, choices: Sequence[Record], *, is_chunk: bool = False, **more: object) -> Record:
-        """A response, or a chunk of one that is streamed."""
+        """A response, or one chunk of a streamed response."""
         is_chat = self.kind == "chat.completion"
         return {
             "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{self.identity}",
@@ -59,7 +59,7 @@ def finish_reason(stats: Stats, n_calls: int = 0) -> str:
 
 
 def tool_call_records(calls: Sequence[ToolCall], first: int = 0, *, is_chunk: bool = False) -> list[Record]:
-    """Tool calls as messages have them; in chunks each has its index too."""
+    """Tool calls in the form of messages; in chunks each also has its index."""
     return [
         {
             **({"index": number} if is_chunk else {}),
@@ -72,7 +72,7 @@ def tool_call_records(calls: Sequence[ToolCall], first: int = 0, *, is_chunk: bo
 
 
 def usage_record(stats: Sequence[Stats]) -> Record:
-    """The usage of a request: its prompt once, and all its choices."""
+    """The usage of a request: its prompt counted once, plus all its choices."""
     n_prompt, n_generated = stats[0].n_prompt, sum(choice.n_generated for choice in stats)
     return {
         "prompt_tokens": n_prompt,
@@ -101,7 +101,7 @@ def timings_record(stats: Stats) -> Record:
 
 
 def chat_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> Record:
-    """Log probabilities in the form of chat completions."""
+    """Log probabilities in the chat completions format."""
 
     def one(token: int, logprob: float) -> Record:
         piece = tokenizer.piece(token)
@@ -115,7 +115,7 @@ def chat_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> Re
 
 
 def text_logprobs(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer, offset: int) -> Record:
-    """Log probabilities in the form of completions; `offset`: characters of the text before."""
+    """Log probabilities in the completions format; `offset`: number of characters before this text."""
     pieces = tokenizer.pieces(chosen.token for chosen in logprobs)
     offsets = []
     for piece in pieces:

@@ -1,6 +1,6 @@
-"""Options of a server: address, access, concurrency.
+"""Server options: address, access, concurrency.
 
-In: plain values. Out: one frozen `ServerOptions`, which knows whether it is safe. Opens nothing.
+In: plain values. Out: a frozen `ServerOptions` that can check whether it is safe. Opens nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from edgeinfer.errors import BadSetting
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """`key`: the API key, if any. `hosts`: further names the server may be addressed by.
+    """`key`: the API key, if any. `hosts`: additional host names that requests may use.
 
-    `origins`: allowed web pages; none by default. `parallel` requests run at a time, `queue` more may wait. A model
-    idle for `idle_unload_s` is closed (None: never); `most_models` may be open at a time.
+    `origins`: web pages that may use the server; none by default. `parallel` requests run at a time and `queue` more
+    may wait. A model that is idle for `idle_unload_s` is closed (None: never); at most `most_models` are open at a
+    time.
     """
 
     host: str = "127.0.0.1"
@@ -32,7 +33,7 @@ class ServerOptions:
     most_body_bytes: int = 16 << 20
 
     def check(self) -> None:
-        """Raises BadSetting for a server that others on the network could use without a key."""
+        """Raises BadSetting if others on the network could use the server without a key."""
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
         if self.key is not None and self.key != self.key.strip():
@@ -44,5 +45,5 @@ class ServerOptions:
             )
 
     def knows_host(self, name: str) -> bool:
-        """Whether requests may be addressed to this host name, given without its port."""
+        """Whether requests may be addressed to this host name (without port)."""
         return may_be_called(name, self.host, self.hosts)

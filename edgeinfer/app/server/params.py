@@ -1,4 +1,4 @@
-"""Request fields as messages and options of the engine.
+"""Converts request fields to messages and engine options.
 
 In: validated bodies. Out: messages, sampling options. Raises APIError for what edgeinfer does not support: no field
 that would change an answer is ignored.
@@ -22,11 +22,11 @@ SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty
 
 
 def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Options:
-    """The engine's options of a request."""
+    """The engine options of a request."""
     same = cast("Options", body.model_dump(include=set(SAME), exclude_none=True))
     options: Options = {**defaults, **same, "keeps_all": True}
     if body.top_p is not None:
-        options["top_p"] = body.top_p or 1e-6  # 0 asks for the likeliest token alone
+        options["top_p"] = body.top_p or 1e-6  # 0 asks for the most likely token only
     if body.top_k is not None:
         options["top_k"] = max(0, body.top_k)
     if body.seed is not None and body.seed >= 0:
@@ -45,7 +45,7 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
 
 
 def seeded(options: Options, n: int) -> list[Options]:
-    """The options of each of `n` choices; with one seed all would be the same."""
+    """The options of each of `n` choices; seeds differ, since with the same seed all choices would be equal."""
     seed = options.get("seed")
     return [options if seed is None else {**options, "seed": seed + number} for number in range(n)]
 
@@ -58,7 +58,7 @@ def _token(key: str) -> int:
 
 
 def chat_options(body: ChatRequest, defaults: Options) -> Options:
-    """The engine's options of a chat. Raises APIError."""
+    """The engine options of a chat request. Raises APIError."""
     if body.modalities and body.modalities != ["text"]:
         raise APIError(501, "edgeinfer answers with text only", param="modalities")
     if body.functions is not None or body.function_call is not None:
@@ -89,7 +89,7 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:
-    """The JSON schema of an answer; True: any JSON. Raises APIError."""
+    """The JSON schema that an answer must follow; True: any JSON. Raises APIError."""
     if response_format.type == "json_object":
         return True if response_format.schema_ is None else response_format.schema_
     wrapped = response_format.json_schema
@@ -102,7 +102,7 @@ def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, 
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages in the form that chat templates take. Raises APIError for parts other than text."""
+    """Convert messages to the form that chat templates take. Raises APIError for parts other than text."""
     records = []
     for number, message in enumerate(messages):
         record = message.model_dump(exclude_none=True)

@@ -1,7 +1,7 @@
-"""The bodies of POST /v1/responses, and their conversion to a chat request.
+"""Request bodies of POST /v1/responses, and their conversion to chat requests.
 
-In: JSON. Out: validated models, and the `ChatRequest` that asks the same. The server is stateless, so fields that refer
-to an earlier response are refused.
+In: JSON. Out: validated models, and the equivalent `ChatRequest`. The server is stateless, so it refuses fields that
+refer to an earlier response.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MessagePart(RequestBody):
 
 
 class Item(RequestBody):
-    """A message, a function call, or the output of one."""
+    """A message, a function call, or the output of a function call."""
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -53,7 +53,7 @@ class Item(RequestBody):
 
 
 class FlatTool(RequestBody):
-    """A function, with its fields at the top level."""
+    """A function tool, with its fields at the top level."""
 
     type: str = "function"
     name: str | None = None
@@ -98,7 +98,7 @@ class ResponseRequest(RequestBody):
     include: list[str] | None = None
 
     def as_chat(self) -> ChatRequest:
-        """The chat that asks the same. Raises APIError."""
+        """Convert to the equivalent chat request. Raises APIError."""
         if self.previous_response_id is not None or self.conversation is not None:
             raise APIError(
                 400, "this server keeps nothing between requests: send the whole conversation as input", param="input"
@@ -127,7 +127,7 @@ class ResponseRequest(RequestBody):
 
 
 def _message(item: Item, number: int) -> ChatMessage:
-    """An item of the input as a message."""
+    """Convert an input item to a message."""
     if item.type == "message" and item.role is not None:
         return ChatMessage(role=item.role, content=_text(item.content, number))
     if item.type == "function_call" and item.name is not None:
@@ -164,7 +164,7 @@ def _named(choice: NamedChoice) -> NamedTool:
 
 
 def _format(options: TextOptions | None) -> ResponseFormat | None:
-    """The response format of a chat."""
+    """The response format of the equivalent chat request."""
     text = None if options is None else options.format
     if text is None:
         return None

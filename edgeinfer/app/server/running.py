@@ -1,7 +1,7 @@
-"""Running a server: its socket, the ready line, and its end.
+"""Runs a server: its socket, the ready line, and its shutdown.
 
-In: options, a function that opens models. Out: an exit code. As a sidecar of another program it prints its address in
-one line of JSON and ends with that program, however that ends. Signal handlers are uvicorn's.
+In: options, a function that opens models. Out: an exit code. As a sidecar of another program, the server prints its
+address as one line of JSON and ends with that program, however that program ends. uvicorn handles signals.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
-"""Time between two checks of the parent process, of idleness and of idle models."""
+"""Seconds between two checks of the parent process, the server's idle time and idle models."""
 LAST_S = 3.0
-"""For running requests to end when the server does."""
+"""Seconds for running requests to finish when the server shuts down."""
 SWITCH_S = 0.0005
-"""The interpreter's switch interval: requests must not delay the engine's thread."""
+"""The interpreter's switch interval in seconds: requests must not delay the engine's thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
     """Options of a server that belongs to another program.
 
-    `prints_ready`: one line of JSON on standard output. `parent`: the process it ends with. `idle_timeout_s`: it ends
-    after this long without a request.
+    `prints_ready`: print one line of JSON on standard output when ready. `parent`: the server ends with this process.
+    `idle_timeout_s`: the server ends after this many seconds without a request.
     """
 
     prints_ready: bool = False
@@ -64,7 +64,7 @@ def run_server(
     listed: Callable[[], Sequence[LocalModel]],
     defaults: Options,
 ) -> int:
-    """Serve until stopped; the exit code. Raises BadSetting for a port in use."""
+    """Serve until stopped and return the exit code. Raises BadSetting if the port is in use."""
     options.check()
     listener = listen(options.host, options.port)
     sys.setswitchinterval(SWITCH_S)
@@ -101,7 +101,7 @@ def run_server(
 
 
 async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, listener: socket.socket) -> int:
-    """Open the default model and report that the server is ready; end if either fails."""
+    """Open the default model and report that the server is ready; shut down if either fails."""
     try:
         async with pool.use(None) as model:
             _print_ready(model, sidecar, listener)
@@ -113,7 +113,7 @@ async def _begin(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar, list
 
 
 def _print_ready(model: PooledModel, sidecar: Sidecar, listener: socket.socket) -> None:
-    """Raises OSError if standard output is closed."""
+    """Print the ready line. Raises OSError if standard output is closed."""
     url, (host, port) = url_of(listener), listener.getsockname()[:2]
     if sidecar.prints_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": model.name}
@@ -128,7 +128,7 @@ async def _code(begin: asyncio.Task[int]) -> int:
 
 
 async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar) -> None:
-    """End the server with its parent or when it is idle, and close idle models."""
+    """Shut the server down with its parent or when it is idle, and close idle models."""
     while True:
         await asyncio.sleep(LOOK_S)
         if sidecar.parent is not None and sidecar.parent.has_ended:

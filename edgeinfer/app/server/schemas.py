@@ -1,7 +1,7 @@
-"""Request bodies that several routes share: OpenAI's fields, with those that llama-server adds.
+"""Request bodies that several routes share: OpenAI's fields and llama-server's additions.
 
-In: JSON. Out: validated models. Unknown fields are ignored, as OpenAI's own server does; fields that would change an
-answer in a way edgeinfer does not support are refused (`params`). Knows no engine.
+In: JSON. Out: validated models. Unknown fields are ignored, as in OpenAI's own server; fields that would change an
+answer in a way that edgeinfer does not support are refused (`params`). Does not depend on the engine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ResponseFormat(RequestBody):
 
 
 class Sampling(RequestBody):
-    """Sampling parameters of all routes that generate."""
+    """Sampling parameters shared by all routes that generate."""
 
     model: str | None = Field(default=None, max_length=500)
     temperature: Temperature | None = None

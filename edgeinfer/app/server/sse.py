@@ -1,6 +1,6 @@
-"""Responses: server-sent events while answers are generated, or whole answers at the end.
+"""Responses: server-sent events during generation, or complete answers at the end.
 
-In: streams of the engine, events. Out: responses. A client that disconnects ends its answers in both cases. Work done
+In: streams of the engine, events. Out: responses. In both cases the answers stop if the client disconnects. Work done
 here for each token slows the model down, so chunks are sent at intervals.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EVERY_S = 0.04
-"""Shortest time between two chunks of an answer; shorter ones look the same to a person."""
+"""Minimum seconds between two chunks of an answer; a person sees no difference below this."""
 PING_S = 5.0
-"""A comment is sent after this long without an event, so that proxies keep the connection open."""
+"""After this many seconds without an event a comment is sent, so that proxies keep the connection open."""
 LOOK_S = 0.25
-"""Time between two checks whether a client that waits for a whole answer is still connected."""
+"""Seconds between two checks whether a client waiting for a complete answer is still connected."""
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
@@ -39,11 +39,11 @@ def event(record: Record) -> bytes:
 
 
 async def read_all(streams: Sequence[TextStream], request: Request) -> None:
-    """Generate whole answers concurrently. Raises what ended them, and APIError if the client disconnects."""
+    """Generate complete answers concurrently. Raises what ended them, and APIError if the client disconnects."""
     try:
         await unless_gone(asyncio.gather(*map(_read, streams)), request, lambda: _stop(streams))
     finally:
-        _stop(streams)  # if one has failed, the others are not needed
+        _stop(streams)  # if one fails, the others are not needed
 
 
 async def _read(stream: TextStream) -> None:
@@ -52,18 +52,18 @@ async def _read(stream: TextStream) -> None:
 
 
 async def thread_done(work: Callable[[], T]) -> T:
-    """The result of `work`, run in a thread. Threads cannot be cancelled, so cancellation waits for its end."""
+    """Run `work` in a thread and return its result. Threads cannot be cancelled, so cancellation waits for its end."""
     task = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
-        task.exception()  # retrieved, or asyncio would report it
+        task.exception()  # retrieve the exception, or asyncio would log it
         raise
 
 
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:
-    """The result of `work`, which is stopped if the client disconnects. Raises APIError then."""
+    """Await `work` and return its result; if the client disconnects, stop it and raise APIError."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -86,7 +86,7 @@ def _stop(streams: Sequence[TextStream]) -> None:
 
 
 async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int, str]]:
-    """The texts of several streams as they arrive, each with its stream's index. Raises what ends any of them."""
+    """Yield the text of several streams as it arrives, with the stream's index. Raises what ends any of them."""
     if len(streams) == 1:
         async for text in streams[0].chunks(EVERY_S):
             yield 0, text
@@ -119,7 +119,7 @@ async def side_by_side(streams: Sequence[TextStream]) -> AsyncIterator[tuple[int
 
 
 def streaming(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> Response:
-    """A response of events; `done` is awaited at its end, however it ends."""
+    """A response of events; `done` is awaited when it ends, for whatever reason."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(_pinged(events, done), media_type="text/event-stream", headers=headers)
 
@@ -129,7 +129,7 @@ async def _next(events: AsyncIterator[bytes]) -> bytes:
 
 
 async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """Events, with a comment after long silences; an exception becomes the last event."""
+    """Yield events, with a comment after long silences; an exception becomes the last event."""
     waiting: asyncio.Task[bytes] | None = None
     try:
         while True:

@@ -1,6 +1,6 @@
-"""The state that the routes of a server share: models, options, counters, the queue.
+"""The state shared by a server's routes: models, options, counters, the queue.
 
-In: nothing. Out: one object that a route gets from its request. Knows no routes.
+In: nothing. Out: one object, which routes get from the request. Does not depend on routes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ServerState:
-    """`defaults`: options of answers where a request has none. `n_answers`: running and queued.
+    """`defaults`: options for fields that a request leaves out. `n_answers`: running and queued answers.
 
-    `embedding`: held by the one request that embeds; others wait, so that threads stay free for answers.
+    `embedding`: lock held by the one request that computes embeddings; others wait, so that threads stay free for
+    answers.
     """
 
     options: ServerOptions
@@ -38,14 +39,16 @@ class ServerState:
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[PooledModel]:
-        """A model for a request of `n_answers`. Raises APIError if the queue is full."""
+        """Reserve a model for a request of `n_answers` answers. Raises APIError if the queue is full."""
         with self._counted(n_answers):
             async with self.pool.use(name) as model:
                 yield model
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:
-        """Count answers until they end; before anything is awaited, so that a burst sees them counted."""
+        """Count answers until they end. Counting happens before anything is awaited, so that a burst sees itself
+        counted.
+        """
         most = self.options.parallel + self.options.queue
         if n > most:
             raise APIError(400, f"this asks for {n} answers; {most} are the most that this server makes and lets wait")
@@ -65,6 +68,6 @@ class ServerState:
 
 
 def server_state(request: HTTPConnection) -> ServerState:
-    """The state of the server that a request came to."""
+    """The state of the server that received a request."""
     state: ServerState = request.app.state.server
     return state

@@ -1,4 +1,4 @@
-"""The terminal app in a browser: one engine, and a process for each tab that uses it."""
+"""The terminal app in a browser: one engine, and one process per tab that uses it."""
 
 VARIABLE = "EDGEINFER_WEB_ENGINE"
-"""The environment variable that tells a tab's process where the engine is, and with which key."""
+"""Environment variable with the engine's address and key, read by the tab processes."""

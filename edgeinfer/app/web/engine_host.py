@@ -1,7 +1,7 @@
-"""The engine that tabs share: accepts connections and serves each in a thread of its own.
+"""The engine that tabs share: accepts connections and serves each in its own thread.
 
-In: a listener, models. Out: replies to tabs. A connection that ends releases what it held: the model it opened, the
-answer it listened to. Knows no screens and no browsers.
+In: a listener, models. Out: replies to tabs. When a connection ends, what it held is released: the model it opened or
+the answer it was receiving. Does not depend on screens or browsers.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.01
 LAST_S = 5.0
-"""Time for the other side to receive the last message."""
+"""Seconds for the other side to receive the last message."""
 LIVE_S = 0.2
-"""Time between two updates of an answer's numbers."""
+"""Seconds between two updates of an answer's statistics."""
 OF_PROMPTS = frozenset({"render", "fitted", "n_tokens"})
 OF_READINGS = frozenset({"plan", "roofline", "cores", "memory", "drafting", "energy", "taken", "time_stages"})
 TOLD_BY_READINGS = frozenset({"can_time_stages"})
@@ -58,7 +58,7 @@ class EngineHost:
     """Serves tabs until it is closed."""
 
     def __init__(self, listener: Listener, models: SharedModels, options: Mapping[str, object]) -> None:
-        """`options`: of a tab's app, by name."""
+        """`options`: options of a tab's app by name."""
         self._listener, self._models, self._options = listener, models, dict(options)
         self._closed = False
         self._session_numbers = itertools.count(1)
@@ -68,7 +68,7 @@ class EngineHost:
         """Stop accepting connections and close all models, which ends their answers."""
         self._closed = True
         with suppress(OSError, EOFError):
-            Client(self._listener.address).close()  # `_accept` waits for a connection
+            Client(self._listener.address).close()  # wakes `_accept`, which waits for a connection
         self._listener.close()
         self._models.close()
 
@@ -76,13 +76,13 @@ class EngineHost:
         while not self._closed:
             try:
                 connection = self._listener.accept()
-            except Exception:  # a client without the key, or one that has gone
+            except Exception:  # a client without the key, or one that disconnected
                 time.sleep(PAUSE_S)
                 continue
             threading.Thread(target=self._serve, args=(Channel(connection),), name="edgeinfer-tab", daemon=True).start()
 
     def _serve(self, channel: Channel) -> None:
-        """Serve a connection, by its first message."""
+        """Serve a connection according to its first message."""
         with channel, suppress(EOFError, OSError, ValueError):
             match channel.receive(WantOptions, WantModel, WantSession, WantAnswer, Called):
                 case WantOptions():
@@ -100,7 +100,7 @@ class EngineHost:
                         called = channel.receive(Called)
 
     def _lend(self, channel: Channel, request: WantModel) -> None:
-        """Open a model for a tab, until the connection ends."""
+        """Open a model for a tab and keep it until the connection ends."""
         face = WatchedFace(
             lambda *progress: channel.send(Loading(*progress)),
             lambda *progress: channel.send(DownloadProgress(*progress)),
@@ -124,7 +124,7 @@ class EngineHost:
             self._models.release(shared)
 
     def _call(self, called: Called) -> object:
-        """The result of a call of a model. Raises EdgeInferError."""
+        """Call a model and return the result. Raises EdgeInferError."""
         shared, name = self._models.find(called.model), called.name
         if name in OF_PROMPTS:
             return getattr(shared.llm.prompts, name)(*called.arguments)
@@ -138,7 +138,7 @@ class EngineHost:
         raise EdgeInferError(f"models are not asked for {name!r}")
 
     def _keep_session(self, channel: Channel, request: WantSession) -> None:
-        """Open a session for a tab, and serve calls of it until the connection ends."""
+        """Open a session for a tab and serve its calls until the connection ends."""
         try:
             shared = self._models.find(request.model)
             session = shared.llm.session()
@@ -164,7 +164,7 @@ class EngineHost:
             session.close()
 
     def _answer(self, channel: Channel, request: WantAnswer) -> None:
-        """Answer a conversation, piece by piece, until it ends or the tab stops it or goes."""
+        """Answer a conversation piece by piece until it ends, the tab stops it or the tab disconnects."""
         relay = AnswerRelay(channel)
         options: Any = {**request.options, "progress": relay.read}
         try:
@@ -197,8 +197,8 @@ class AnswerRelay:
         self._sent_s = -LIVE_S
 
     def read(self, what: str, done: int, total: int) -> None:
-        """Prompt tokens were read. A tab that has gone has stopped the answer by that."""
-        with suppress(OSError):  # which would end the pass that others' answers are part of
+        """Report that prompt tokens were read. A tab that disconnects stops its answer, so errors are ignored here."""
+        with suppress(OSError):  # an error would end a pass that serves other answers too
             self._channel.send(PromptTokensRead(what, done, total))
 
     def piece(self, text: str, live: RequestProgress) -> None:
@@ -218,11 +218,11 @@ def _outcome(call: Callable[[Called], object], called: Called) -> Returned | Fai
 
 
 def _when_stopped(channel: Channel, do: Callable[[], None]) -> threading.Event:
-    """Call `do` when the other side sends a message or goes; an event that is set then."""
+    """Call `do` when the other side sends a message or disconnects; returns an event that is set after that."""
     over = threading.Event()
 
     def wait() -> None:
-        with suppress(EOFError, OSError, ValueError, TypeError):  # TypeError: it was closed here meanwhile
+        with suppress(EOFError, OSError, ValueError, TypeError):  # TypeError: the channel was closed here
             channel.receive(Stop)
         do()
         over.set()

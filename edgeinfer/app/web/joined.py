@@ -1,6 +1,6 @@
-"""A model that runs in the engine's process, as the app of a tab uses it: the other side of `engine_host`.
+"""A tab's view of a model that runs in the engine's process: the counterpart of `engine_host`.
 
-In: the engine's address, settings. Out: what `tui.engine` calls a Model. Computes nothing.
+In: the engine's address, settings. Out: an implementation of `tui.engine`'s Model. Computes nothing itself.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 
 LOOK_S = 0.1
-"""Time between two checks whether opening was cancelled."""
+"""Seconds between two checks whether opening was cancelled."""
 T = TypeVar("T")
 
 
 class AskEngine(Protocol):
-    """Calls the model in the engine's process; the result as a type."""
+    """Calls the model in the engine's process and returns the result as the given type."""
 
     def __call__(self, kind: type[T], name: str, *arguments: object) -> T: ...
 
 
 class CallConnections:
-    """Connections for calls, one for each thread that calls at the same time."""
+    """A pool of connections for calls, one for each thread that is calling."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -64,7 +64,7 @@ class CallConnections:
         self._closed = False
 
     def ask(self, called: Called) -> object:
-        """The result of a call. Raises EdgeInferError."""
+        """Make a call and return its result. Raises EdgeInferError."""
         with self._lock:
             connection = self._resting.pop() if self._resting else None
         connection = connection or self.address.connect()
@@ -77,7 +77,7 @@ class CallConnections:
         return _value(reply)
 
     def close(self) -> None:
-        """No more calls."""
+        """Close the connections; those in use are closed when their call returns."""
         with self._lock:
             self._closed = True
             resting, self._resting = self._resting, []
@@ -86,7 +86,7 @@ class CallConnections:
 
 
 class JoinedModel:
-    """A model in the engine's process, ours as long as `lease` is open."""
+    """A model in the engine's process; this tab uses it as long as `lease` is open."""
 
     def __init__(self, address: Address, lease: Channel, opened: EngineOpened) -> None:
         self._address, self._lease, self._number = address, lease, opened.model
@@ -99,22 +99,22 @@ class JoinedModel:
         self.readings = JoinedReadings(self._ask)
 
     def session(self) -> JoinedSession:
-        """A new session. Raises EngineClosed."""
+        """Open a new session. Raises EngineClosed."""
         session = JoinedSession(self._address, self._number)
         self._sessions.append(session)
         return session
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text."""
+        """Tokenize a text."""
         return self._ask(list[int], "tokenize", text, add_special, parse_special)
 
     def stop(self) -> None:
-        """End every answer of ours within one step; from any thread."""
+        """End all of this tab's answers within one step; callable from any thread."""
         for session in self._sessions:
             session.stop()
 
     def close(self) -> None:
-        """Stop, and let go of the model."""
+        """Stop all answers and release the model."""
         self.stop()
         for session in self._sessions:
             session.close()
@@ -127,7 +127,7 @@ class JoinedModel:
 
 
 class JoinedPrompts:
-    """Prompts of conversations, made by the engine's process."""
+    """Renders prompts of conversations in the engine's process."""
 
     def __init__(self, ask: AskEngine) -> None:
         self._ask = ask
@@ -145,7 +145,7 @@ class JoinedPrompts:
 
 
 class JoinedReadings:
-    """Readings of the machine, taken by the engine's process."""
+    """Machine readings, taken in the engine's process."""
 
     def __init__(self, ask: AskEngine) -> None:
         self._ask = ask
@@ -179,7 +179,7 @@ class JoinedReadings:
         return self._ask(bool, "time_stages")
 
     def answered(self, stats: Stats) -> None:
-        """Nothing to do: the engine knows."""
+        """Does nothing: the engine's process notes answers itself."""
 
 
 class JoinedSession:
@@ -195,17 +195,17 @@ class JoinedSession:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens in the cache."""
+        """The tokens in the KV cache."""
         return self._ask(tuple[int, ...], "tokens")
 
     @property
     def saved_bytes(self) -> int | None:
-        """About how many bytes `save` would write."""
+        """Approximate number of bytes that `save` would write."""
         saved: int | None = read_as(int | None, self._call("saved_bytes"))
         return saved
 
     def save(self, path: str | Path) -> None:
-        """Write the cache to a file."""
+        """Write the KV cache to a file."""
         self._call("save", str(Path(path).absolute()))
 
     def restore(self, path: str | Path) -> None:
@@ -213,7 +213,7 @@ class JoinedSession:
         self._call("restore", str(Path(path).absolute()))
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> JoinedStream:
-        """Answer a conversation; nothing happens before the first piece is asked for."""
+        """Answer a conversation; nothing happens until the first piece is requested."""
         progress = options.pop("progress", None)
         request = WantAnswer(self._model, self._number, _records(messages), dict(options))
         self._stream = stream = JoinedStream(self._address, request, progress)
@@ -225,7 +225,7 @@ class JoinedSession:
             self._stream.stop()
 
     def close(self) -> None:
-        """Give the session back."""
+        """Close the session."""
         with self._lock:
             self._connection.close()
 
@@ -239,7 +239,7 @@ class JoinedSession:
 
 
 class JoinedStream:
-    """An answer that is made in the engine's process. Iterate it once; `stop()` from any thread."""
+    """An answer generated in the engine's process. Iterate it once; `stop()` may be called from any thread."""
 
     def __init__(self, address: Address, request: WantAnswer, progress: Callable[[str, int, int], None] | None) -> None:
         self._address, self._request, self._progress = address, request, progress
@@ -257,7 +257,7 @@ class JoinedStream:
         return "".join(self._texts)
 
     def stop(self) -> None:
-        """End the answer within a step; its text so far stays."""
+        """End the answer within a step; the text so far remains available."""
         with self._lock:
             if not self._stopped and self._connection is not None:
                 with suppress(OSError):
@@ -265,7 +265,7 @@ class JoinedStream:
             self._stopped = True
 
     def __iter__(self) -> Iterator[str]:
-        """Pieces of text. Raises EdgeInferError."""
+        """Yield pieces of text. Raises EdgeInferError."""
         connection = self._address.connect()
         try:
             with _gone():
@@ -311,7 +311,10 @@ class JoinedStream:
 
 
 def open_joined(address: Address, settings: Settings, face: WatchedFace) -> JoinedModel:
-    """Have the engine open the model of these settings, shown on `face`. Raises EdgeInferError, OpeningCalledOff."""
+    """Have the engine open the model of these settings and show progress on `face`.
+
+    Raises EdgeInferError, OpeningCalledOff.
+    """
     lease = address.connect()
     try:
         with _gone():
@@ -340,7 +343,7 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
 
 
 class Tab:
-    """A process of its own for a tab, as long as the engine's process is there."""
+    """A tab's connection to the engine's process, and the options of its app."""
 
     def __init__(self, address: Address) -> None:
         """Raises EngineGone."""
@@ -349,7 +352,7 @@ class Tab:
         self.options: dict[str, object] = read_as(dict[str, object], options)
 
     def when_gone(self, leave: Callable[[], None]) -> None:
-        """Call `leave`, from another thread, when the engine's process has ended."""
+        """Call `leave` from another thread when the engine's process has ended."""
 
         def wait() -> None:
             with suppress(EOFError, OSError, ValueError):
@@ -360,7 +363,7 @@ class Tab:
 
 
 def _records(messages: Messages) -> tuple[dict[str, Any], ...]:
-    """Messages as plain mappings."""
+    """Convert messages to plain mappings."""
     checked = map(Message.of, messages)
     return tuple({"role": message.role, "content": message.content, **message.extra} for message in checked)
 
@@ -374,7 +377,7 @@ def _reply(connection: Channel, request: object) -> Returned | Failed:
 
 
 def _value(reply: Returned | Failed) -> object:
-    """The value returned. Raises the error that was raised."""
+    """Return the reply's value, or raise the error that it carries."""
     if isinstance(reply, Failed):
         raise reply.error()
     return reply.value

@@ -1,7 +1,7 @@
-"""`edgeinfer chat --web`: the page and the engine behind it in this process, the app of each tab in its own.
+"""`edgeinfer chat --web`: serves the page and the engine from this process, and the app of each tab from its own.
 
-In: what the command line gave. Out: an exit code. A tab's process finds in its environment where the engine is, and
-asks it for the rest.
+In: command-line arguments. Out: an exit code. A tab's process finds the engine's address in its environment and asks
+the engine for the rest.
 """
 
 from __future__ import annotations
@@ -41,27 +41,30 @@ if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
 
 SHARED = ServerOptions()
-"""Tabs share a model as clients of the server do."""
+"""Tabs share a model in the same way as the server's clients."""
 SWITCH_S = 0.0005
 LAST_S = 5.0
-"""For the apps of tabs to leave."""
+"""Seconds for the apps of tabs to end."""
 HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""The terminal was closed, where systems say so; they may say it twice."""
+"""Sent when the terminal is closed, on systems that have the signal; it may arrive twice."""
 ANYWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
-"""Addresses of nobody, kept for documentation: on the way to them is the network that others are on."""
+"""Unassigned addresses, reserved for documentation: the route to them shows which local address other computers see."""
 LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 PLAIN_HTTP = "other computers can open this link, and what is said to and from them can be read on the way: no TLS here"
 
 
 def run_web(overrides: Mapping[str, object], host: str, port: int) -> int:
-    """Serve until interrupted; an exit code. `overrides`: settings by name. Raises BadSetting for a port in use."""
+    """Serve until interrupted and return an exit code. `overrides`: settings by name.
+
+    Raises BadSetting if the port is in use.
+    """
     load_settings(overrides)
     listener = listen(host, port)
     connections, address = wire.listen()
     engine = EngineHost(connections, SharedModels(_load), overrides)
     key = secrets.token_urlsafe(24)
     page = Page(_command(), key, host)
-    address.put_into(os.environ)  # textual-serve gives tabs this process's environment
+    address.put_into(os.environ)  # textual-serve passes this process's environment to tabs
     sys.setswitchinterval(SWITCH_S)
     logging.getLogger("textual-serve").setLevel(logging.WARNING)
     if not is_loopback(host):
@@ -76,7 +79,7 @@ def run_web(overrides: Mapping[str, object], host: str, port: int) -> int:
 
 
 async def _serve(page: Page, listener: socket.socket) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     ends = asyncio.Event()
     runner = web.AppRunner(page.application(), access_log=None, shutdown_timeout=LAST_S)
     with _signals_set(ends):
@@ -90,10 +93,11 @@ async def _serve(page: Page, listener: socket.socket) -> None:
 
 @contextmanager
 def _signals_set(ends: asyncio.Event) -> Iterator[None]:
-    """What ends a program sets this instead; a second Ctrl-C, while it ends, is an interrupt again."""
+    """Make terminating signals set `ends` instead; on leaving, Ctrl-C interrupts again, so a second one takes effect.
+    """
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if HANG_UP is not None and signal.getsignal(HANG_UP) is not signal.SIG_IGN:  # which is how nohup has it
+    if HANG_UP is not None and signal.getsignal(HANG_UP) is not signal.SIG_IGN:  # nohup sets SIG_IGN
         numbers.append(HANG_UP)
     before = {each: signal.signal(each, lambda *_: loop.call_soon_threadsafe(ends.set)) for each in numbers}
     try:
@@ -104,13 +108,13 @@ def _signals_set(ends: asyncio.Event) -> Iterator[None]:
 
 
 def _link(listener: socket.socket) -> str:
-    """Where a browser reaches a socket; one that listens at all addresses, at the one that other computers see."""
+    """The URL at which a browser reaches a socket; if it listens on all addresses, the one that other computers see."""
     host, port = listener.getsockname()[:2]
     if not ipaddress.ip_address(host).is_unspecified:
         return url_of(listener)
     with socket.socket(listener.family, socket.SOCK_DGRAM) as asking:
         try:
-            asking.connect((ANYWHERE[listener.family], port))  # nothing is sent
+            asking.connect((ANYWHERE[listener.family], port))  # sends nothing
             own = asking.getsockname()[0]
         except OSError:
             own = LOOPBACK[listener.family]
@@ -120,11 +124,11 @@ def _link(listener: socket.socket) -> str:
 def _load(path: Path, settings: Settings, face: OpeningFace) -> LLM:
     try:
         return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=SHARED.parallel)
-    except DoesNotFit:  # for the states of a single sequence there may be room
+    except DoesNotFit:  # the states of a single sequence may still fit
         return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=1)
 
 
 def _command() -> str:
-    """The command of a tab, as the system's shell reads it."""
+    """The command of a tab, quoted for the system's shell."""
     parts = command("edgeinfer", "chat")
     return subprocess.list2cmdline(parts) if os.name == "nt" else shlex.join(parts)

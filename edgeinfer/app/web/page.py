@@ -1,8 +1,8 @@
-"""The page that shows the app: textual-serve starts a process for each tab, behind a guard of ours.
+"""The page that shows the app: textual-serve starts a process for each tab, behind our own access guard.
 
-In: a command, a key. Out: an aiohttp application. Whoever can use the app can read the user's chats, so a tab is only
-for who has the key. The page keeps it where no page of another port can read it, which a cookie is not: see page.js.
-The page itself holds no secret. Everything comes from this computer.
+In: a command, a key. Out: an aiohttp application. Anyone who can use the app can read the user's chats, so opening a
+tab requires the key. The page stores the key where no page on another port can read it, which a cookie would not
+ensure: see page.js. The page itself holds no secret. Everything is served from this computer.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Page:
-    """The page, for who has the key."""
+    """The page; opening a tab requires the key."""
 
     def __init__(self, command: str, key: str, host: str) -> None:
-        """`host`: where it listens; requests may be addressed to it."""
+        """`host`: the host it listens on; requests may be addressed to it."""
         self._server = TabServer(command, title="edgeinfer")
         self._key, self._host = key, host
         self._folder = resources.files("edgeinfer.app.web")
 
     def application(self) -> web.Application:
-        """What a web server is to serve."""
+        """The application for a web server to serve."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -57,14 +57,14 @@ class Page:
                 web.get("/page.css", self._part),
                 web.get("/page.js", self._part),
                 web.get("/tab/{key}", self._tab),
-                web.get("/download/{key}", self._server.handle_download),  # a long random one, which only its tab knows
+                web.get("/download/{key}", self._server.handle_download),  # a random key only its tab knows
                 web.static("/static", self._server.statics_path),
             ]
         )
         return application
 
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Lets through what may pass."""
+        """Handle a request if it is allowed."""
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
@@ -74,7 +74,7 @@ class Page:
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        """Why a request may not pass."""
+        """The response that refuses a request; None if it is allowed."""
         host, origin = request.host, request.headers.get("Origin")
         if not may_be_called(name_of(host), self._host):
             return _plain(403, f"this page is not called {host!r}")

@@ -1,7 +1,7 @@
-"""Models that several tabs use: opened once, whoever asks for them, and closed when something else needs the room.
+"""Models shared by several tabs: opened once, and closed when another model needs the memory.
 
-In: settings, who looks on. Out: models, counted by who uses them. Of those that nobody uses the last one stays open, so
-that a page that is loaded again has it at once.
+In: settings, an object that shows progress. Out: models with a count of their users. The last model without users stays
+open, so that reloading the page finds it at once.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 LAST_S = 2.0
-"""For a model that is being opened to be let go of."""
+"""Seconds to wait at shutdown for a model that is being opened to be released."""
 Loading = Callable[[Path, Settings, OpeningFace], "LLM"]
 
 
 @dataclass(slots=True, eq=False)
 class SharedAnswer:
-    """A running request, and whether none was made beside it: only then its speed is the model's."""
+    """A running request. `was_alone`: no other request ran beside it, so its speed is the model's."""
 
     was_alone: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class SharedModel:
-    """An open model, and how many use it. `wanted`: what it was opened with."""
+    """An open model and its number of users. `wanted`: the path and settings it was opened with."""
 
     number: int
     llm: LLM
@@ -52,7 +52,7 @@ class SharedModel:
 
     @contextmanager
     def answering(self) -> Iterator[SharedAnswer]:
-        """While an answer of it is made."""
+        """Register an answer of this model for the duration of the block."""
         entered = SharedAnswer()
         with self._lock:
             self._answering.append(entered)
@@ -67,31 +67,31 @@ class SharedModel:
 
 
 class SharedModels:
-    """Take a model, release it. From any thread."""
+    """Hands out models and takes them back; callable from any thread."""
 
     def __init__(self, loading: Loading) -> None:
-        """`loading`: opens a file as settings say."""
+        """`loading`: opens a file with the given settings."""
         self._loading = loading
-        self._lock = threading.Lock()  # of the list
-        self._opening = threading.Lock()  # one model is fetched and opened at a time
+        self._lock = threading.Lock()  # protects the list
+        self._opening = threading.Lock()  # one model is downloaded and opened at a time
         self._faces: list[WatchedFace] = []
         self._models: list[SharedModel] = []
         self._n_opened = 0
         self._closed = False
 
     def take(self, settings: Settings, face: WatchedFace) -> SharedModel:
-        """A model, opened now unless it is. Raises EdgeInferError, and OpeningCalledOff."""
+        """Return a model with one more user, opening it if it is not open. Raises EdgeInferError, OpeningCalledOff."""
         with self._turn(face):
             return open_chosen(settings, lambda path: self._taken(path, settings, face), face)
 
     def release(self, shared: SharedModel) -> None:
-        """One uses it no more."""
+        """Remove one user from a model."""
         with self._lock:
             shared.n_users -= 1
         self._close_unused(spared=shared)
 
     def find(self, number: int) -> SharedModel:
-        """An open model. Raises EngineClosed."""
+        """Look up an open model by number. Raises EngineClosed if it is closed."""
         with self._lock:
             found = next((each for each in self._models if each.number == number), None)
         if found is None:
@@ -99,7 +99,8 @@ class SharedModels:
         return found
 
     def close(self) -> None:
-        """Close all, whoever uses them; what is being opened ends at its next report, or with the process."""
+        """Close all models, even those in use; one being opened ends at its next progress report, or with the process.
+        """
         with self._lock:
             self._closed = True
             models, self._models = self._models, []
@@ -113,7 +114,7 @@ class SharedModels:
 
     @contextmanager
     def _turn(self, face: WatchedFace) -> Iterator[None]:
-        """The right to open a model, and to be called off. Raises EngineClosed, OpeningCalledOff."""
+        """Wait for the turn to open a model; it can be called off meanwhile. Raises EngineClosed, OpeningCalledOff."""
         with self._lock:
             self._check_open()
             self._faces.append(face)
@@ -130,12 +131,12 @@ class SharedModels:
                 self._faces.remove(face)
 
     def _check_open(self) -> None:
-        """Raises EngineClosed."""
+        """Raises EngineClosed after `close`."""
         if self._closed:
             raise EngineClosed("the engine ends")
 
     def _taken(self, path: Path, settings: Settings, face: WatchedFace) -> SharedModel:
-        """The model at a path, with one user more."""
+        """The model at a path, with one more user."""
         wanted = (path, settings.load)
         return self._find(wanted) or self._open(path, settings, face, wanted)
 
@@ -147,7 +148,7 @@ class SharedModels:
             return found
 
     def _open(self, path: Path, settings: Settings, face: WatchedFace, wanted: tuple[object, ...]) -> SharedModel:
-        require_model_file(path)  # one that cannot be opened closes no other
+        require_model_file(path)  # a file that cannot be opened must not close another model
         self._close_unused(spared=None)
         face.found(path, settings)
         from edgeinfer.app.readings.service import Readings

@@ -1,6 +1,6 @@
-"""The process of one tab: the terminal app, drawn in a browser, with a model that runs in the engine's process.
+"""The process of one tab: the terminal app, shown in a browser, with a model that runs in the engine's process.
 
-In: an environment that tells where the engine is. Out: an exit code. Ends with its tab, and with the engine.
+In: the engine's address, from the environment. Out: an exit code. Ends when its tab or the engine ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def run_tab(environ: MutableMapping[str, str]) -> int:
-    """Run the app of a tab until it is closed; an exit code. Raises BadSetting, SessionsFailed, EngineGone."""
+    """Run the app of a tab until it is closed and return an exit code. Raises BadSetting, SessionsFailed, EngineGone.
+    """
     from edgeinfer.app.tui.engine import LoadedModel
     from edgeinfer.app.tui.launch import run_app
 

@@ -1,7 +1,7 @@
-"""The process of a tab, as the page's process sees it: what it draws is handed on, and its end is told.
+"""Manages a tab's process from the page's process: forwards its output and reports its end.
 
-In: a command, a browser's connection. Out: bytes for the browser. textual-serve does the work; it leaves a browser
-alone with the last that was drawn when the process crashes, or draws nothing at all.
+In: a command, a browser's connection. Out: bytes for the browser. textual-serve does the work; by itself it would leave
+the last output, or none, in the browser when the process crashes.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from textual_serve.server import Server, to_int
 from edgeinfer.ipc.command import environment
 
 KEPT_BYTES = 4096
-"""Of what a process says on standard error."""
+"""Bytes of standard error that are kept."""
 LAST_S = 5.0
-"""For a process to end that draws no more."""
+"""Seconds for a process to end after its output has ended."""
 RESET = "\x1bc"
-"""Clears a terminal, whatever was drawn there."""
+"""Clears a terminal, whatever it shows."""
 
 
 class KeptStream:
-    """A stream whose last bytes stay known."""
+    """A stream that remembers its last bytes."""
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
         self.last = b""
 
     async def read(self, most_bytes: int) -> bytes:
-        """The next bytes; none at the end."""
+        """Read the next bytes; empty at the end."""
         found = await self._stream.read(most_bytes)
         self.last = (self.last + found)[-KEPT_BYTES:]
         return found
@@ -44,7 +44,7 @@ class KeptStream:
 
 
 class TabService(AppService):
-    """Runs the process of a tab, says why where it failed, and ends the tab with it."""
+    """Runs a tab's process, shows the reason if it fails, and closes the tab when it ends."""
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> asyncio.subprocess.Process:
         process = await super()._open_app_process(width, height)
@@ -57,7 +57,7 @@ class TabService(AppService):
         return environment(super()._build_environment(width, height))
 
     async def run(self) -> None:
-        """Hand on what the process draws until it ends."""
+        """Forward the process's output until it ends."""
         await super().run()
         assert self._process is not None
         code = None
@@ -65,7 +65,7 @@ class TabService(AppService):
             async with asyncio.timeout(LAST_S):
                 code = await self._process.wait()
                 await self._errors.read_rest()
-        with suppress(ConnectionError, RuntimeError):  # the browser has gone first
+        with suppress(ConnectionError, RuntimeError):  # the browser disconnected first
             if code:
                 lines = self._errors.last.decode("utf-8", "replace").splitlines()
                 shown = [f"this tab's app has ended with exit code {code}", "", *lines]
@@ -74,19 +74,19 @@ class TabService(AppService):
 
 
 class TabServer(Server):
-    """textual-serve, with tabs of ours."""
+    """textual-serve's server with our `TabService`."""
 
     def __init__(self, command: str, title: str) -> None:
         super().__init__(command, title=title)
         self._services: set[TabService] = set()
 
     async def on_shutdown(self, app: web.Application) -> None:
-        """Have all tabs' processes leave; who runs the application waits for that."""
+        """Ask all tab processes to quit; the caller waits for them."""
         for service in list(self._services):
             await service.send_meta({"type": "quit"})
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """Run a tab's process as long as its browser is there."""
+        """Run a tab's process as long as its browser is connected."""
         websocket = web.WebSocketResponse(heartbeat=15)
         await websocket.prepare(request)
 

@@ -1,8 +1,8 @@
 """Messages between tabs and the engine's process, and the address at which tabs reach it.
 
-In and out: records, over local connections that only this user can open. A connection is for one thing: calls that
-answer one after another, a model as long as it is needed, or one answer. Closing it cancels that. Knows neither engines
-nor screens.
+In and out: records over local connections that only this user can open. Each connection serves one purpose: calls, one
+after another; a model for as long as it is needed; or one answer. Closing it cancels that. Does not depend on engines
+or screens.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class EngineGone(EdgeInferError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an engine is reached: the path of a socket or the name of a pipe, and the key."""
+    """The engine's address: the path of a socket or the name of a pipe, and the key."""
 
     path: str
     key: bytes
 
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
-        """The address that this process was given, removed from its environment; None without one."""
+        """The address given to this process, removed from its environment; None if there is none."""
         value = environ.pop(VARIABLE, None)
         if value is None:
             return None
@@ -45,11 +45,11 @@ class Address:
         return cls(path, bytes.fromhex(key))
 
     def put_into(self, environ: MutableMapping[str, str]) -> None:
-        """Put it into the environment that tabs are started with."""
+        """Put the address into the environment that tabs are started with."""
         environ[VARIABLE] = f"{self.key.hex()}:{self.path}"
 
     def connect(self) -> Channel:
-        """A new connection. Raises EngineGone."""
+        """Open a new connection. Raises EngineGone."""
         try:
             return Channel(Client(self.path, authkey=self.key))
         except (OSError, EOFError) as reason:
@@ -57,7 +57,7 @@ class Address:
 
 
 def listen() -> tuple[Listener, Address]:
-    """A listener for tabs, and its address. Raises BadSetting if no socket can be made."""
+    """Create a listener for tabs and its address. Raises BadSetting if no socket can be made."""
     key = secrets.token_bytes(32)
     listener = LocalListener(key)
     address = listener.address
@@ -67,26 +67,26 @@ def listen() -> tuple[Listener, Address]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something went wrong: the class name of an error of ours, and its message."""
+    """An error as a record: the name of its edgeinfer class, and its message."""
 
     kind: str
     message: str
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """The record of an error."""
+        """Make the record of an error."""
         if isinstance(error, EdgeInferError):
             return cls(type(error).__name__, str(error))
         return cls("EdgeInferError", f"the engine failed: {type(error).__name__}: {error}")
 
     def error(self) -> EdgeInferError:
-        """The error again."""
+        """Recreate the error from the record."""
         return error_of(self.kind, self.message) or EdgeInferError(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """Call this of a model, or on a session's connection of the session; answered by `Returned` or `Failed`."""
+    """Call a method of a model, or of the session on a session's connection; answered by `Returned` or `Failed`."""
 
     model: int
     name: str
@@ -95,14 +95,14 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a call returned; the caller knows its type."""
+    """The result of a call; the caller knows its type."""
 
     value: Plain
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop what this connection is for."""
+    """Stop what this connection was opened for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ class WantOptions:
 
 @dataclass(frozen=True, slots=True)
 class WantModel:
-    """Open the model of these settings, and keep it until this connection is closed.
+    """Open the model of these settings and keep it until this connection is closed.
 
-    `is_beside`: only if there is room for it beside the model that the tab has open.
+    `is_beside`: open it only if there is room beside the model that the tab already has open.
     """
 
     settings: Settings
@@ -122,7 +122,7 @@ class WantModel:
 
     @classmethod
     def of(cls, settings: Settings, *, is_beside: bool = False) -> Self:
-        """Without the origins of settings."""
+        """Settings are sent without their origins."""
         return cls(replace(settings, origins={}), is_beside)
 
 
@@ -147,14 +147,14 @@ class DownloadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A line for the user."""
+    """A line of text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOpened:
-    """A model is open: its number, and its `ModelInfo`."""
+    """A model is open: its number and its `ModelInfo`."""
 
     model: int
     facts: Plain
@@ -162,7 +162,7 @@ class EngineOpened:
 
 @dataclass(frozen=True, slots=True)
 class WantSession:
-    """Open a session, and keep it until this connection is closed; answered by its number."""
+    """Open a session and keep it until this connection is closed; answered by its number."""
 
     model: int
 
@@ -188,7 +188,7 @@ class PromptTokensRead:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """More text, and the `RequestProgress` if it was last sent some time ago."""
+    """More text, and the `RequestProgress` if some time has passed since it was last sent."""
 
     text: str
     live: Plain = None

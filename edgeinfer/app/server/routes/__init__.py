@@ -1,4 +1,4 @@
-"""The routes, by file: every module of this package exports its `ROUTER` and is served because it is here."""
+"""The routes, one file each. Every module in this package exports a `ROUTER` and is served automatically."""
 
 from __future__ import annotations
 

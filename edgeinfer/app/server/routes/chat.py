@@ -39,7 +39,7 @@ ROUTER = APIRouter(tags=["answers"])
 @ROUTER.post("/v1/chat/completions", responses=ANSWER_RESPONSES, response_model=None)
 @ROUTER.post("/chat/completions", include_in_schema=False, response_model=None)
 async def chat_completions(body: ChatRequest, request: Request) -> Response:
-    """Answer a conversation, whole or as a stream of events."""
+    """Answer a conversation, as one response or as a stream of events."""
     state, n = server_state(request), body.n or 1
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, n))
@@ -56,14 +56,14 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 
 
 def _streams(body: ChatRequest, model: PooledModel, state: ServerState, n: int) -> list[TextStream]:
-    """The streams of a request, not started yet."""
+    """Create the streams of a request without starting them."""
     options, messages = chat_options(body, state.defaults), messages_of(body.messages)
     priority = body.priority or "interactive"
     return [model.llm.chat(messages, priority=priority, **choice) for choice in seeded(options, n)]
 
 
 def _choice(number: int, stream: TextStream, model: PooledModel) -> Record:
-    """A whole choice."""
+    """A complete choice."""
     assert stream.stats is not None
     logprobs, reader = stream.logprobs, ContentReader(stream)
     content = reader.push(stream.text) + reader.finish()
@@ -79,24 +79,24 @@ def _choice(number: int, stream: TextStream, model: PooledModel) -> Record:
 
 
 class _ChatChunks:
-    """The chunks of one choice as its text arrives; log probabilities go with the next chunk."""
+    """Turns the text of one choice into chunks as it arrives; log probabilities go with the next chunk."""
 
     def __init__(self, stream: TextStream, number: int, writer: ChunkWriter, tokenizer: Tokenizer | None) -> None:
-        """`tokenizer`: for log probabilities; None: without them."""
+        """`tokenizer`: for log probabilities; None leaves them out."""
         self._stream, self._number, self._writer, self._tokenizer = stream, number, writer, tokenizer
         self._reader = ContentReader(stream)
         self._n_calls = self._n_logprobs = 0
 
     def begin(self) -> bytes:
-        """The chunk with the role."""
+        """The first chunk, which has the role."""
         return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": None}})
 
     def more(self, text: str) -> Iterator[bytes]:
-        """Add text."""
+        """Add text and yield its chunks."""
         return self._deltas(self._reader.push(text))
 
     def end(self, stats: Stats) -> Iterator[bytes]:
-        """The content that was held back, and the last chunk."""
+        """Yield the content that was held back, then the last chunk."""
         yield from self._deltas(self._reader.finish())
         yield self._writer.last(self._number, {"delta": {}}, self._logprobs(), stats, self._n_calls)
 
@@ -113,7 +113,7 @@ class _ChatChunks:
         return self._writer.chunk(self._number, {"delta": delta}, self._logprobs())
 
     def _logprobs(self) -> Record | None:
-        """The log probabilities that were not sent yet."""
+        """The log probabilities that have not been sent yet."""
         if self._tokenizer is None:
             return None
         new = self._stream.logprobs[self._n_logprobs :]
@@ -124,7 +124,7 @@ class _ChatChunks:
 async def _events(
     body: ChatRequest, model: PooledModel, streams: Sequence[TextStream], envelope: Envelope, state: ServerState
 ) -> AsyncIterator[bytes]:
-    """Roles, chunks of text, finish reasons, and the usage."""
+    """Yield the roles, the chunks of text, the finish reasons, then the usage."""
     writer, tokenizer = ChunkWriter(body, envelope), model.llm.prompts.tokenizer if body.logprobs else None
     choices = [_ChatChunks(stream, number, writer, tokenizer) for number, stream in enumerate(streams)]
     for choice in choices:

@@ -36,7 +36,7 @@ ROUTER = APIRouter(tags=["answers"])
 
 MOST_PROMPTS = 64
 DEFAULT_TOKENS = 16
-"""OpenAI's default of max_tokens."""
+"""OpenAI's default for max_tokens."""
 Prompt = str | list[int]
 
 
@@ -54,7 +54,7 @@ class CompletionRequest(Sampling):
 @ROUTER.post("/v1/completions", responses=ANSWER_RESPONSES, response_model=None)
 @ROUTER.post("/completions", include_in_schema=False, response_model=None)
 async def completions(body: CompletionRequest, request: Request) -> Response:
-    """Complete texts, whole or as a stream of events."""
+    """Complete texts, as one response or as a stream of events."""
     state, n, prompts = server_state(request), body.n or 1, _prompts(body)
     _check(body, n)
     async with AsyncExitStack() as held:
@@ -76,7 +76,7 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
 
 
 def _check(body: CompletionRequest, n: int) -> None:
-    """Raises APIError for what edgeinfer does not support."""
+    """Raises APIError for options that edgeinfer does not support."""
     if body.suffix:
         raise APIError(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
     if body.best_of is not None and body.best_of != n:
@@ -105,7 +105,7 @@ def _prompts(body: CompletionRequest) -> list[Prompt]:
 def _streams(
     body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, state: ServerState, n: int
 ) -> list[TextStream]:
-    """The streams of a request, not started yet."""
+    """Create the streams of a request without starting them."""
     options = options_of(body, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, body.max_tokens)
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
@@ -116,7 +116,7 @@ def _streams(
 
 
 def _echoes(body: CompletionRequest, prompts: Sequence[Prompt], model: PooledModel, n: int) -> list[str]:
-    """The text before each answer: its prompt with `echo`, or nothing."""
+    """The text in front of each answer: its prompt with `echo`, otherwise nothing."""
     if not body.echo:
         return [""] * (n * len(prompts))
     texts = [prompt if isinstance(prompt, str) else model.llm.detokenize(prompt) for prompt in prompts]
@@ -124,7 +124,7 @@ def _echoes(body: CompletionRequest, prompts: Sequence[Prompt], model: PooledMod
 
 
 def _usage(stats: Sequence[Stats], n: int) -> Record:
-    """The usage of all prompts together."""
+    """The total usage of all prompts."""
     parts = [usage_record(stats[first : first + n]) for first in range(0, len(stats), n)]
     total = parts[0]
     for part in parts[1:]:
@@ -154,11 +154,11 @@ async def _events(
     state: ServerState,
     n: int,
 ) -> AsyncIterator[bytes]:
-    """Chunks of text, then the finish reasons, then the usage."""
+    """Yield chunks of text, then the finish reasons, then the usage."""
     writer, lengths, n_sent = ChunkWriter(body, envelope), [len(echo) for echo in echoes], [0] * len(streams)
 
     def logprobs(number: int) -> Record | None:
-        """The log probabilities that were not sent yet."""
+        """The log probabilities that have not been sent yet."""
         new = streams[number].logprobs[n_sent[number] :]
         if not new:
             return None

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: texts as vectors."""
+"""POST /v1/embeddings: embeds texts as vectors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EmbeddingRequest(RequestBody):
 @ROUTER.post("/v1/embeddings", responses=ERROR_RESPONSES)
 @ROUTER.post("/embeddings", include_in_schema=False)
 async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
-    """The embedding of each text."""
+    """Return the embedding of each text."""
     texts = _texts(body)
     state = server_state(request)
     async with state.model(body.model) as model:
@@ -63,7 +63,7 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Record:
 async def _embedded(
     texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[Floats], int]:
-    """Embeddings of texts and the tokens read, made in a thread that ends soon after the client disconnects."""
+    """Compute embeddings and the number of tokens read, in a thread that ends soon after the client disconnects."""
 
     def go_on(*_: object) -> None:
         if disconnected.is_set():
@@ -91,7 +91,7 @@ def _texts(body: EmbeddingRequest) -> list[str | list[int]]:
 
 
 def _encoded(vector: Floats, body: EmbeddingRequest) -> Sequence[float] | str:
-    """A vector as numbers, or as little-endian float32 in base64."""
+    """Encode a vector as numbers, or as little-endian float32 in base64."""
     if body.encoding_format == "base64":
         return base64.b64encode(vector.tobytes()).decode()
     values: list[float] = vector.tolist()

@@ -1,4 +1,4 @@
-"""Health, metrics, properties and running requests of the server."""
+"""The server's health, metrics, properties and running requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 @ROUTER.get("/health", responses={503: ERROR_RESPONSES[503]}, response_model=None)
 @ROUTER.get("/v1/health", include_in_schema=False, response_model=None)
 async def health(request: Request) -> Response:
-    """Whether the model is open, or can be opened; needs no key."""
+    """Whether the model is open or can be opened; needs no API key."""
     pool = server_state(request).pool
     if pool.is_ready:
         return JSONResponse({"status": "ok"})
@@ -29,14 +29,14 @@ async def health(request: Request) -> Response:
 
 @ROUTER.get("/metrics", responses=ERROR_RESPONSES, response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Metrics in Prometheus' format."""
+    """Metrics in Prometheus format."""
     state = server_state(request)
     return Response(state.metrics.text(state.pool.open), media_type=PROMETHEUS)
 
 
 @ROUTER.get("/props", responses=ERROR_RESPONSES)
 async def props(request: Request) -> Record:
-    """The default model and the default parameters of requests."""
+    """The default model and the default request parameters."""
     state = server_state(request)
     async with state.model(None) as model:
         facts, prompts = model.llm.info, model.llm.prompts

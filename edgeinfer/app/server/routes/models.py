@@ -27,7 +27,7 @@ class ModelRequest(RequestBody):
 @ROUTER.get("/v1/models", responses=ERROR_RESPONSES)
 @ROUTER.get("/models", include_in_schema=False)
 async def models(request: Request) -> Record:
-    """The models of this computer, the default one first."""
+    """List the models on this computer, the default model first."""
     state = server_state(request)
     listed = await asyncio.to_thread(state.pool.models)
     return {"object": "list", "data": [_record(model, state) for model in listed]}
@@ -35,14 +35,14 @@ async def models(request: Request) -> Record:
 
 @ROUTER.get("/v1/models/{name:path}", responses=ERROR_RESPONSES)
 async def model(name: str, request: Request) -> Record:
-    """One model."""
+    """Describe one model."""
     state = server_state(request)
     return _record(await asyncio.to_thread(state.pool.find, name), state)
 
 
 @ROUTER.post("/models/load", responses=ERROR_RESPONSES)
 async def load(body: ModelRequest, request: Request) -> Record:
-    """Load a model before it is needed."""
+    """Load a model ahead of its first request."""
     state = server_state(request)
     async with state.pool.use(body.model) as pooled:
         return {"success": True, "model": pooled.name, "load_s": pooled.llm.info.load_s}

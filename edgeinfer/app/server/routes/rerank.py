@@ -1,4 +1,4 @@
-"""POST /v1/rerank: documents by relevance to a query, in the form of Jina's and Cohere's APIs."""
+"""POST /v1/rerank: ranks documents by relevance to a query, in the format of Jina's and Cohere's APIs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RerankRequest(RequestBody):
 @ROUTER.post("/v1/rerank", responses=ERROR_RESPONSES)
 @ROUTER.post("/rerank", include_in_schema=False)
 async def rerank(body: RerankRequest, request: Request) -> Record:
-    """Documents by relevance to a query, the best first."""
+    """Rank documents by relevance to a query, most relevant first."""
     documents = [entry if isinstance(entry, str) else entry.text for entry in body.documents]
     state = server_state(request)
     async with state.model(body.model) as model:
@@ -63,7 +63,8 @@ async def rerank(body: RerankRequest, request: Request) -> Record:
 async def _ranked(
     query: str, documents: list[str], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[float], int]:
-    """Scores of documents and the tokens read, made in a thread that ends soon after the client disconnects."""
+    """Compute document scores and the number of tokens read, in a thread that ends soon after the client disconnects.
+    """
     n_tokens = 0
 
     def go_on(_what: str, done: int, total: int) -> None:

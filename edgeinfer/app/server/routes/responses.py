@@ -34,7 +34,7 @@ ROUTER = APIRouter(tags=["answers"])
 @ROUTER.post("/v1/responses", responses=ANSWER_RESPONSES, response_model=None)
 @ROUTER.post("/responses", include_in_schema=False, response_model=None)
 async def responses(body: ResponseRequest, request: Request) -> Response:
-    """Answer an input, whole or as a stream of events."""
+    """Answer an input, as one response or as a stream of events."""
     state = server_state(request)
     async with AsyncExitStack() as held:
         model = await held.enter_async_context(state.model(body.model, 1))
@@ -49,7 +49,7 @@ async def responses(body: ResponseRequest, request: Request) -> Response:
 
 
 def _stream(body: ResponseRequest, model: PooledModel, state: ServerState) -> TextStream:
-    """The stream of a request, not started yet."""
+    """Create the stream of a request without starting it."""
     try:
         chat = body.as_chat()
     except ValidationError as reason:
@@ -58,7 +58,7 @@ def _stream(body: ResponseRequest, model: PooledModel, state: ServerState) -> Te
 
 
 class _ResponseObject:
-    """The object of one response, in its successive states."""
+    """The response object in its successive states."""
 
     def __init__(self, body: ResponseRequest, model: PooledModel) -> None:
         self._body = body
@@ -67,7 +67,7 @@ class _ResponseObject:
         self.identity = secrets.token_hex(16)
 
     def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
-        """The response in a state."""
+        """The response object in the given state."""
         body, choice = self._body, self._body.tool_choice
         return {
             "id": f"resp_{self.identity}",
@@ -92,7 +92,7 @@ class _ResponseObject:
         }
 
     def done(self, output: Sequence[Record], stats: Stats) -> Record:
-        """The whole response."""
+        """The completed response object."""
         counts = usage_record([stats])
         usage = {
             "input_tokens": counts["prompt_tokens"],
@@ -104,7 +104,7 @@ class _ResponseObject:
         return self.record("incomplete" if stats.finish_reason == "length" else "completed", output, usage)
 
     def message(self, text: str, status: str = "completed") -> Record:
-        """The message of the response."""
+        """The message item of the response."""
         content = [_part(text)] if status == "completed" else []
         identity = f"msg_{self.identity}"
         return {"type": "message", "id": identity, "status": status, "role": "assistant", "content": content}
@@ -127,13 +127,13 @@ def _call(call: ToolCall) -> Record:
 
 
 def _output(content: str, calls: Sequence[ToolCall], frame: _ResponseObject) -> list[Record]:
-    """The output items: a message, unless there are calls only, and the calls."""
+    """The output items: a message (unless there are only tool calls), then the tool calls."""
     messages = [frame.message(content)] if content.strip() or not calls else []
     return [*messages, *map(_call, calls)]
 
 
 class _ResponseEvents:
-    """The numbered events of a response."""
+    """Writes the numbered events of a response."""
 
     def __init__(self, frame: _ResponseObject) -> None:
         self._frame = frame
@@ -143,7 +143,7 @@ class _ResponseEvents:
 
     @property
     def text(self) -> str:
-        """The text of the message so far."""
+        """The message text so far."""
         return self._text or ""
 
     def event(self, kind: str, **more: object) -> bytes:
@@ -152,12 +152,12 @@ class _ResponseEvents:
         return f"event: {kind}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode()
 
     def begin(self) -> Iterator[bytes]:
-        """The response starts."""
+        """Yield the events that start the response."""
         for kind in ("response.created", "response.in_progress"):
             yield self.event(kind, response=self._frame.record("in_progress"))
 
     def more(self, content: str) -> Iterator[bytes]:
-        """Add content to the message, which starts with the first."""
+        """Add content to the message; the first content starts it."""
         if content:
             yield from self._begin_message()
             self._text = self.text + content
@@ -171,7 +171,7 @@ class _ResponseEvents:
             yield self.event("response.content_part.added", **self._where, part=_part(""))
 
     def item(self, index: int, item: Record) -> Iterator[bytes]:
-        """The message is complete, or there is a call, which always is."""
+        """Yield the events of a finished message, or all events of a tool call, which always arrives complete."""
         yield from self._end_message() if item["type"] == "message" else self._call(index, item)
         yield self.event("response.output_item.done", output_index=index, item=item)
 
@@ -191,7 +191,7 @@ class _ResponseEvents:
 async def _events(
     stream: TextStream, frame: _ResponseObject, model: PooledModel, state: ServerState
 ) -> AsyncIterator[bytes]:
-    """All events of a response: its start, deltas of text, calls, and the whole."""
+    """Yield all events of a response: start, text deltas, tool calls, and the completed response."""
     events, reader = _ResponseEvents(frame), ContentReader(stream)
     for event in events.begin():
         yield event

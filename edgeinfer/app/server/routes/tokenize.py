@@ -1,4 +1,4 @@
-"""Tokenizing, detokenizing, and rendering conversations."""
+"""Tokenizes and detokenizes texts, and renders conversations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TemplateRequest(RequestBody):
 
 @ROUTER.post("/tokenize", responses=ERROR_RESPONSES)
 async def tokenize(body: TokenizeRequest, request: Request) -> Record:
-    """The tokens of a text."""
+    """Tokenize a text."""
     async with server_state(request).model(body.model) as model:
         llm = model.llm
         options = {"add_special": body.add_special, "parse_special": body.parse_special}
@@ -58,14 +58,14 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Record:
 
 @ROUTER.post("/detokenize", responses=ERROR_RESPONSES)
 async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
-    """The text of tokens."""
+    """Convert tokens to text."""
     async with server_state(request).model(body.model) as model:
         return {"content": await asyncio.to_thread(model.llm.detokenize, body.tokens)}
 
 
 @ROUTER.post("/apply-template", responses=ERROR_RESPONSES)
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
-    """The prompt that the chat template makes of a conversation."""
+    """Render a conversation as a prompt with the chat template."""
     async with server_state(request).model(body.model) as model:
         prompts, messages = model.llm.prompts, messages_of(body.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
