@@ -1,8 +1,8 @@
-"""Markdown tables from what `edgeinfer bench --json` printed, for docs/BENCHMARKS.md.
+"""Writes Markdown tables from the output of `edgeinfer bench --json`, for docs/BENCHMARKS.md.
 
-Run: `python scripts/bench_table.py RESULT.json… [--into docs/BENCHMARKS.md]`. One section per file, in the order given:
-speeds with ratios, the cost of verification passes, where the time of a pass goes. With --into the sections replace
-what stands between the two marks of that document. Works out nothing that is not in the files.
+Run: `python scripts/bench_table.py RESULT.json… [--into docs/BENCHMARKS.md]`. One section per file, in the given order:
+speeds with ratios, the cost of verification passes, the time of a pass by op. With --into the sections replace the text
+between the two marks in that document. Computes nothing that is not in the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def section(bench: Bench) -> Iterator[str]:
 
 
 def speeds(bench: Bench) -> Iterator[str]:
-    """Every test but verification: ours, then each other with the ratio of neighbours."""
+    """Every test except verification: ours, then each other with the ratio of adjacent runs."""
     rows = [row for row in bench["rows"] if row["test"] != "verify" and row["seconds"]["median"] is not None]
     others = list(dict.fromkeys(one["against"] for one in bench["ratios"]))
     ours = [row for row in rows if row["executor"] not in others]
@@ -58,7 +58,7 @@ def speeds(bench: Bench) -> Iterator[str]:
 
 
 def verification(bench: Bench) -> Iterator[str]:
-    """T(k) / T(1) of everybody at every depth."""
+    """T(k) / T(1) of every executor at every depth."""
     rows = [row for row in bench["rows"] if row["test"] == "verify" and row["cost"] is not None]
     counts = sorted({row["n"] for row in rows})
     if not counts:
@@ -87,7 +87,7 @@ def ops(bench: Bench) -> Iterator[str]:
 
 
 def problems(bench: Bench) -> Iterator[str]:
-    """What could not be measured, and what was disturbed."""
+    """What could not be measured, and runs on a busy machine."""
     notes = []
     for row in bench["rows"]:
         place = f"{row['test']} at depth {row['depth']}, {row['executor']}"

@@ -1,8 +1,8 @@
-"""Rooms and names that the import contracts do not check: no circle of imports, and class names that are unique.
+"""Checks that the import contracts do not cover: no import cycles, and unique class names.
 
-Run from the repository root: `python scripts/check_rooms.py`. Neither modules nor the folders of a package import each
-other in a circle. Imports within functions count, those for type checkers alone do not. Prints one line per finding;
-exits 1 if there are any.
+Run from the repository root: `python scripts/check_rooms.py`. Neither the modules nor the folders of a package may
+import each other in a cycle. Imports within functions count, those only for type checkers do not. Prints one line per
+finding; exits 1 if there are any.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import grimp
 
 PACKAGE = "edgeinfer"
 WITH_FOLDERS = ("app", "backends.cpu", "engine", "models", "scheduling")
-"""Packages whose folders and modules are looked at as wholes too."""
+"""Packages whose folders and modules are also checked as wholes."""
 
 Imports = Mapping[str, set[str]]
 
 
 def imports_of(graph: grimp.ImportGraph) -> Imports:
-    """What each module imports."""
+    """The modules that each module imports."""
     return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
 
 
 def between_folders(imports: Imports, package: str) -> Imports:
-    """What the folders and modules directly in a package import of each other."""
+    """The imports between the folders and modules directly in a package."""
     depth = package.count(".") + 2
     inside = {module: ".".join(module.split(".")[:depth]) for module in imports if module.startswith(f"{package}.")}
     folders: dict[str, set[str]] = {folder: set() for folder in inside.values()}
@@ -38,7 +38,7 @@ def between_folders(imports: Imports, package: str) -> Imports:
 
 
 def circles(imports: Imports) -> Iterator[list[str]]:
-    """Groups that import each other, directly or not: Tarjan's strongly connected components."""
+    """Groups that import each other, directly or indirectly: Tarjan's strongly connected components."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -69,7 +69,7 @@ def circles(imports: Imports) -> Iterator[list[str]]:
 
 
 def homonyms(root: Path) -> dict[str, list[str]]:
-    """Class names that several modules define, and where; a class within a class has a name of its own with it."""
+    """Class names that several modules define, with places; a nested class counts with the name of its outer class."""
     places = defaultdict(list)
     for path in sorted((root / PACKAGE).rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

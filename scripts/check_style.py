@@ -1,4 +1,4 @@
-"""House style that linters do not check: file and function length, module docstrings, room names, unfinished marks.
+"""Checks house style that linters do not: file and function length, module docstrings, folder names, unfinished marks.
 
 Run from the repository root: `python scripts/check_style.py`. Prints one line per finding; exits 1 if there are any.
 """
@@ -23,7 +23,7 @@ FRONT_DOORS = {
 }
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 PHRASES = ("in the making", "Somebody", "whoever is there")
-"""What the glossary has other words for."""
+"""Phrases for which the glossary has other words."""
 MARKS = ("TODO", "FIXME", "XXX", "NotImplementedError")
 
 

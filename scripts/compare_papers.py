@@ -1,8 +1,8 @@
-"""The situations of APEX's and HeteGen's evaluations on imagined machines, beside what the papers report.
+"""Simulates the settings of APEX's and HeteGen's evaluations and compares the results with the papers' figures.
 
-Run: `python scripts/compare_papers.py [--long]`. Needs no hardware and no model file: shapes are written down here,
-machines are those of `edgeinfer/scheduling/machine/catalogue`, times come from the planner's costs and the simulator.
-Prints tables and every assumption. Nothing is fitted to the papers' figures; where they differ, the table says so.
+Run: `python scripts/compare_papers.py [--long]`. Needs no hardware and no model file: shapes are defined here, machines
+come from `edgeinfer/scheduling/machine/catalogue`, times from the planner's costs and the simulator. Prints tables and
+every assumption. Nothing is fitted to the papers' figures; where results differ, the table says so.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ HETEGEN_GAIN = 3.17
 N_PROMPT, N_NEW = 512, 64
 GRID = 64
 Manner = Callable[[Profile, ModelWork, float, Pass], Placement]
-"""Places a model, as far as a share of its weights fits on the accelerator, for a kind of pass."""
+"""Places a model for a kind of pass, with a given share of its weights on the accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A decoder's sizes. `gated`: three matrices in the FFN, not two."""
+    """A decoder's sizes. `gated`: the FFN has three matrices instead of two."""
 
     name: str
     layers: int
@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def work(self) -> ModelWork:
-        """Its work with f16 weights."""
+        """The work of this shape with f16 weights."""
         kv_width = self.kv_heads * 128
         sides = [("attn_q", self.heads * 128, self.width), ("attn_k", kv_width, self.width)]
         sides += [("attn_v", kv_width, self.width), ("attn_output", self.width, self.heads * 128)]
@@ -80,24 +80,24 @@ HYBRIDS: tuple[tuple[str, tuple[Schedule, ...]], ...] = (
 
 
 def best_of(costs: BatchCosts, n: int, lengths: tuple[int, int], among: tuple[Schedule, ...]) -> WorkloadOutcome:
-    """The better of setting memory aside for whole outputs and for half of them."""
+    """The better result of reserving memory for whole outputs and for half of them."""
     found = [run_workload(costs, Workload(n, *lengths, reserved), among) for reserved in (1.0, 0.5)]
     return max(found, key=lambda each: each.tok_s)
 
 
 def verdict(gain: float, low: float, high: float) -> str:
-    """Where a predicted gain lies against a reported range."""
+    """Whether a predicted gain is below, within or above a reported range."""
     return "below the report" if gain < low else "above the report" if gain > high else "within the report"
 
 
 def with_cpu(profile: Profile, share: float) -> Profile:
-    """The machine with a CPU that reads memory at this share of its rate."""
+    """The machine with the CPU's memory read rate multiplied by `share`."""
     cpu = replace(profile.cpu, read=Curve(profile.cpu.read.at, tuple(rate * share for rate in profile.cpu.read.values)))
     return replace(profile, devices=(cpu, *profile.accelerators))
 
 
 def apex_table(machine: str, shape: Shape, loads: list[tuple[int, int, int]], low: float, high: float) -> None:
-    """Tokens per second of each schedule for several lengths of prompts and outputs."""
+    """Print tokens per second of each schedule for several lengths of prompts and outputs."""
     costs = BatchCosts(machine_profile(machine), shape.work)
     print(f"\n{shape.name} f16 on {machine}: {costs.device_tokens} cached tokens on the accelerator,")
     print(f"{costs.host_tokens} in the machine's memory. {APEX} reports {low:+.0%} to {high:+.0%} over vLLM")
@@ -119,7 +119,7 @@ def apex_table(machine: str, shape: Shape, loads: list[tuple[int, int, int]], lo
 
 
 def steady_table(machine: str, shape: Shape) -> None:
-    """Tokens per second where both memories are full of sequences of one length, predicted and on the clock."""
+    """Tokens per second with both memories full of sequences of one length, predicted and simulated."""
     print(f"\n{shape.name} f16 on {machine} in the long run; in brackets the same passes on the virtual clock")
     print(
         "| CPU reads GB/s | cached tokens each | resident | offloaded | accelerator-only tok/s | asymmetric | overlap |"
@@ -142,7 +142,7 @@ def steady_table(machine: str, shape: Shape) -> None:
 
 
 def shared(shape: StageShape, home: str, shares: list[tuple[str, str, float]]) -> StagePlacement:
-    """A stage whose products all have these shares of rows: (device, held, share)."""
+    """A stage in which every product is split by these shares of rows: (device, held, share)."""
     products = []
     for product in shape.products:
         parts, start, total = [], 0, 0.0
@@ -163,13 +163,13 @@ def everywhere(work: ModelWork, home: str, shares: list[tuple[str, str, float]])
 
 
 def streaming(profile: Profile, work: ModelWork, resident: float, step: Pass) -> Placement:
-    """The accelerator computes everything; what it does not hold is sent in every pass."""
+    """The accelerator computes everything; weights that it does not hold are sent in every pass."""
     device = profile.accelerators[0].name
     return everywhere(work, device, [(device, "own", resident), (device, "streamed", 1 - resident)])
 
 
 def layer_split(profile: Profile, work: ModelWork, resident: float, step: Pass) -> Placement:
-    """The last layers whole on the accelerator, as many as fit, the first ones on the CPU."""
+    """As many of the last layers as fit run entirely on the accelerator, the first ones on the CPU."""
     device = profile.accelerators[0].name
     one = {stage.shape: shared(stage.shape, device, [(device, "own", 1.0)]) for stage in work.stages}
     other = {stage.shape: shared(stage.shape, CPU, [(CPU, "own", 1.0)]) for stage in work.stages}
@@ -192,7 +192,7 @@ def fractions(profile: Profile, work: ModelWork, resident: float, step: Pass) ->
 
 
 def planned(profile: Profile, work: ModelWork, resident: float, step: Pass) -> Placement:
-    """What edgeinfer's planner does with as much memory on the accelerator."""
+    """The placement of edgeinfer's planner with the same memory on the accelerator."""
     device, caching = profile.accelerators[0], Caching(N_PROMPT + N_NEW)
     vram = resident * work.weight_bytes + caching.n_context * work.kv_bytes_per_token()
     budgets = Budgets(profile.cpu.memory_bytes * 0.9, {device.name: vram})
@@ -200,7 +200,7 @@ def planned(profile: Profile, work: ModelWork, resident: float, step: Pass) -> P
 
 
 def hetegen_table(shape: Shape, cpu_share: float) -> None:
-    """Seconds of prompt and pass, and tokens per second, of placements at batch 1."""
+    """Print seconds of prompt and pass, and tokens per second, of placements at batch 1."""
     profile, work = with_cpu(machine_profile("a10-16core"), cpu_share), shape.work
     device = profile.accelerators[0]
     kv_bytes = (N_PROMPT + N_NEW) * work.kv_bytes_per_token()
@@ -218,7 +218,7 @@ def hetegen_table(shape: Shape, cpu_share: float) -> None:
 def hetegen_row(
     profile: Profile, work: ModelWork, resident: float, name: str, placement_of: Manner, base: float
 ) -> float:
-    """Print one placement; its tokens per second if it is the first."""
+    """Print one placement; returns the base rate, which the first placement sets."""
     prompt, decode = Pass(N_PROMPT), Pass(1, N_PROMPT + N_NEW // 2)
     prompt_s = step_time(profile, work, placement_of(profile, work, resident, prompt), prompt).seconds
     placement = placement_of(profile, work, resident, decode)
@@ -242,7 +242,7 @@ MANNERS: tuple[tuple[str, Manner], ...] = (
 
 
 def differences() -> None:
-    """Why figures differ from the papers'."""
+    """Print why figures differ from the papers'."""
     print("\nWhere this differs from the papers, and why:")
     print("- The T4 holds so few sequences beside a 7B model in f16 that reading the weights is nearly all of a pass.")
     print("  Reading them twice for several times as many tokens pays, so with a CPU that attends at its memory's rate")
@@ -256,7 +256,7 @@ def differences() -> None:
 
 
 def assumptions() -> None:
-    """Everything that nobody measured."""
+    """Print all assumptions, which nobody has measured."""
     print("\nAssumptions (nothing here was measured on these machines):")
     for name in ("t4-xeon8", "a10-16core"):
         print("\n".join(f"- {name}: {line}" for line in machine_profile(name).assumptions))

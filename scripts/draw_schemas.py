@@ -1,12 +1,12 @@
-"""Random JSON schemas, drawn by hypothesis-jsonschema's own generator of schemas; one a line, for measure_serving.py.
+"""Draws random JSON schemas with hypothesis-jsonschema's own schema generator, one per line, for measure_serving.py.
 
-Its last release with that generator is of 2019 and wants other versions than the tests do, so it has an environment of
-its own:
+The last release with that generator is from 2019 and needs other versions than the tests, so it needs its own
+environment:
 
     python -m venv drawing && drawing/bin/pip install hypothesis-jsonschema==0.9.13 'hypothesis<5' 'jsonschema<4'
     drawing/bin/python scripts/draw_schemas.py 2000 > schemas.jsonl
 
-Prints those that are objects, each once, and says which draft they are of. The same ones every time.
+Prints schemas that are objects, each once, with the draft they follow. Every run draws the same ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hypothesis_jsonschema import _gen_schemas
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 STRANGE = re.compile(r"[*+?}]\+|\(\?>")
-"""Possessive repeats and atomic groups: new in Python 3.11, unknown to that release, and no ECMA 262 either."""
+"""Possessive repeats and atomic groups: new in Python 3.11, unknown to that release and not part of ECMA 262."""
 
 
 def drawn(n: int) -> list[dict[str, object]]:
-    """What the generator gives in `n` draws."""
+    """The generator's results of `n` draws."""
     found: dict[str, dict[str, object]] = {}
     _gen_schemas.REGEX_PATTERNS = _gen_schemas.REGEX_PATTERNS.filter(lambda form: not STRANGE.search(form))
 

@@ -1,1 +1,1 @@
-"""What `make_goldens.py` is made of: cases, quantisation, GGUF writing and the judge."""
+"""Parts of `make_goldens.py`: cases, quantisation, GGUF writing and the reference."""

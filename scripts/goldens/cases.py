@@ -1,6 +1,6 @@
-"""The golden cases: a transformers configuration for every architecture and for each of its variations.
+"""The golden cases: a transformers configuration for every architecture and each of its variations.
 
-In: sizes. Out: configurations of tiny models. Knows nothing of GGUF or of edgeinfer.
+In: sizes. Out: configurations of tiny models. Does not depend on GGUF or edgeinfer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sizes:
     layers: int = 2
 
     def common(self) -> dict[str, object]:
-        """Keyword arguments that all configurations take."""
+        """Keyword arguments common to all configurations."""
         return {
             "vocab_size": VOCABULARY,
             "hidden_size": self.width,
@@ -69,27 +69,27 @@ SMALL = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64)
 MIDDLE = Sizes(width=64, heads=4, kv_heads=2, head_width=16, ffn_width=96)
 WIDE = Sizes(width=256, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=1)
 SQUARE = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64)
-"""Heads as wide as width / heads: for families whose files cannot say otherwise."""
+"""Head width = width / heads: for families whose files cannot specify another."""
 EVEN = Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=64)
-"""As many key heads as query heads: OLMoE's, the only ones that llama.cpp reads of it."""
+"""As many key heads as query heads: for OLMoE, the only variant that llama.cpp reads."""
 WIDE_SQUARE = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=1)
 PERIOD = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=7)
-"""Seven layers: one full period of Gemma 3 and one layer more."""
+"""Seven layers: one full period of Gemma 3 and one more layer."""
 
 HYBRID = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=4)
-"""Layers without attention before and after one with it."""
+"""Layers without attention before and after one with attention."""
 WIDE_HYBRID = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=3)
 
 DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers=5)
-"""A period of Qwen 3.5, and a layer more."""
+"""A period of Qwen 3.5 and one more layer."""
 ROUNDED_DELTA = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=160, layers=4)
-"""Wide enough for what rounding of activations does to states to average out."""
+"""Wide enough that the effects of rounded activations on states average out."""
 NARROW_DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 ROUNDED_NARROW = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers=4)
 WIDE_DELTA = Sizes(width=256, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
-"""Sizes by the format a file is written in; "k" mixes all formats that need wide rows, and others."""
+"""Sizes by file format; "k" mixes all formats that need wide rows, and others."""
 
 FORMATS = ("f32", "f16", "q8_0", "q4_0", "k")
 
@@ -98,11 +98,10 @@ FORMATS = ("f32", "f16", "q8_0", "q4_0", "k")
 class Case:
     """A model family or a variation: `architecture` is GGUF's key, `config` makes the configuration.
 
-    `turn` is where a "k" file begins in the lists of formats, so that all cases together hold all of them.
-    `quiet` is added to the biases of the first products of feed-forward networks: below zero it makes ReLU give zeros.
-    `thresholds` of activations are for runs of their own.
-    `model` makes what transformers has no class for, of its parts.
-    `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
+    `turn` is where a "k" file starts in the lists of formats, so that all cases together cover all of them. `quiet` is
+    added to the biases of the first products of feed-forward networks: below zero it makes ReLU output zeros.
+    `thresholds` of activations are tested in separate runs. `model` builds, from parts, what transformers has no class
+    for. `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
     """
 
     name: str
@@ -123,13 +122,13 @@ def llama(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def mistral(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Mistral: windows in all layers, a head of its own."""
+    """Mistral: windows in all layers, an untied head."""
     own = {"head_dim": sizes.head_width, "sliding_window": 12, "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
     return MistralConfig(**sizes.common() | own | changes)
 
 
 def qwen2(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 2: biases, a head of its own."""
+    """Qwen 2: biases, an untied head."""
     own = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "tie_word_embeddings": False}
     return Qwen2Config(**sizes.common() | own | changes)
 
@@ -141,15 +140,15 @@ def qwen3(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def mixtral(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Mixtral: two of four experts, shares that add up to one."""
+    """Mixtral: two of four experts, expert weights that add up to one."""
     own = {"head_dim": sizes.head_width, "num_local_experts": 4, "num_experts_per_tok": 2}
     return MixtralConfig(**sizes.common() | own | changes)
 
 
 def qwen2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 2's mixture: two of six experts narrower than the shared one, shares that do not add up to one."""
+    """Qwen 2's mixture: two of six experts, narrower than the shared one; expert weights do not add up to one."""
     own = {
-        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "intermediate_size": 3 * sizes.ffn_width,  # for dense layers, of which there are none
         "num_experts": 6,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": sizes.ffn_width,
@@ -161,10 +160,10 @@ def qwen2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def qwen3moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 3's mixture: three of eight experts, head norms, shares that add up to one."""
+    """Qwen 3's mixture: three of eight experts, head norms, expert weights that add up to one."""
     own = {
         "head_dim": sizes.head_width,
-        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "intermediate_size": 3 * sizes.ffn_width,  # for dense layers, of which there are none
         "num_experts": 8,
         "num_experts_per_tok": 3,
         "moe_intermediate_size": sizes.ffn_width,
@@ -175,7 +174,7 @@ def qwen3moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def olmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """OLMoE: norms over all heads, four of eight experts, shares that do not add up to one."""
+    """OLMoE: norms over all heads, four of eight experts, expert weights that do not add up to one."""
     own = {"num_experts": 8, "num_experts_per_tok": 4, "norm_topk_prob": False, "rms_norm_eps": 1e-5}
     return OlmoeConfig(**sizes.common() | own | changes)
 
@@ -200,7 +199,7 @@ def phi3_longrope(sizes: Sizes) -> PretrainedConfig:
 
 
 def gemma2(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Gemma 2 with caps that bite and a window shorter than the sequence."""
+    """Gemma 2 with caps low enough to take effect and a window shorter than the sequence."""
     own = {
         "head_dim": sizes.head_width,
         "query_pre_attn_scalar": sizes.head_width,
@@ -212,7 +211,7 @@ def gemma2(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def gemma3(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Gemma 3 with windows, two rotary bases, and linear scaling of the global layers, as the larger models have."""
+    """Gemma 3 with windows, two rotary bases, and linear scaling of the global layers, as in the larger models."""
     rope = {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
@@ -270,7 +269,7 @@ def lfm2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 3.5: three layers with delta nets, then one with attention, of whose heads a quarter is rotated."""
+    """Qwen 3.5: three layers with delta nets, then one with attention, which rotates a quarter of each head."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]}
     own = {
         "head_dim": 32,
@@ -285,7 +284,7 @@ def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def qwen35moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 3.5's mixture: two of five experts, and a wider one for all tokens."""
+    """Qwen 3.5's mixture: two of five experts, and a wider shared one."""
     own = {
         "num_experts": 5,
         "num_experts_per_tok": 2,
@@ -298,7 +297,7 @@ def qwen35moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def qwen3next(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen3-Next: as Qwen 3.5's mixture, with other projections of its delta nets."""
+    """Qwen3-Next: like Qwen 3.5's mixture, with other projections of its delta nets."""
     like = qwen35moe(sizes).to_dict()
     kept = {key: like[key] for key in like if key.startswith(("linear_", "num_experts", "moe_", "shared_"))}
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
@@ -307,7 +306,7 @@ def qwen3next(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def all_active(config: Callable[..., PretrainedConfig]) -> Callable[[Sizes], PretrainedConfig]:
-    """Three experts that every token has: rounding cannot choose others, which would move states for good."""
+    """Three experts, all active for every token: rounding cannot select others, which would change states for good."""
     return lambda sizes: config(sizes, num_experts=3, num_experts_per_tok=3)
 
 
@@ -318,7 +317,7 @@ def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def relu_llama(sizes: Sizes, activation: str, **changes: object) -> PretrainedConfig:
-    """Llama with another activation."""
+    """Llama with another activation function."""
     return llama(sizes, hidden_act=activation, **changes)
 
 
@@ -328,11 +327,11 @@ def scaled(kind: str, **settings: object) -> dict[str, object]:
 
 
 QUIET = -1.6
-"""Biases about which nine of ten activations of a random layer are zero."""
+"""Mean of biases with which nine of ten activations of a random layer are zero."""
 OPT_RUNS = (("", N_TOKENS, OPT_CONTEXT),)
 
 THRESHOLDS = (0.05, 0.2)
-"""Of activations that are mostly below 1."""
+"""Thresholds for activations that are mostly below 1."""
 
 YARN = scaled("yarn", factor=4.0, original_max_position_embeddings=64)
 YARN_OWN = YARN | {"attention_factor": 1.3, "beta_fast": 8.0, "beta_slow": 2.0}

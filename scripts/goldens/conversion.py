@@ -1,8 +1,8 @@
-"""A tiny transformers model as a GGUF file, by the conventions of llama.cpp's converter, and back again.
+"""Converts a tiny transformers model to GGUF, by the conventions of llama.cpp's converter, and back.
 
-In: a model and a format. Out: the file, and the weights it holds (after quantisation) in transformers' layout.
-The conventions: Llama's query and key rows are permuted so that rotary pairs are neighbours, Gemma's norms hold
-1 + weight, Llama 3's scaling is a tensor of factors, LongRoPE's magnitude is `attn_factor`.
+In: a model and a format. Out: the file, and the weights it holds (after quantisation) in transformers' layout. The
+conventions: Llama's query and key rows are permuted so that rotary pairs are adjacent, Gemma's norms hold 1 + weight,
+Llama 3's scaling is a tensor of factors, LongRoPE's magnitude is `attn_factor`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
 
 
 def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
-    """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts are two there."""
+    """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts become two."""
     if architecture == "gpt-oss" and (special := gpt_oss.parts(key, values)) is not None:
         yield from special
         return
@@ -89,7 +89,7 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
-    """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
+    """Write a tensor and return what the file then holds. Matrices use the next type, except a router's."""
     is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", *lfm2.EXACT, *qwen35.EXACT))
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
@@ -233,7 +233,7 @@ def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture:
 
 
 def load_back(model: torch.nn.Module, held: Arrays) -> None:
-    """Give the model the weights its file holds."""
+    """Load the weights that the file holds into the model."""
     parameters = dict(learned(model))
     for key, values in held.items():
         parameters[key].data = torch.from_numpy(np.ascontiguousarray(values, np.float32))

@@ -1,6 +1,6 @@
-"""What published checkpoints have beside what transformers writes, and the parts of it that it does not know.
+"""Adds what published checkpoints contain beyond what transformers writes or supports.
 
-In: the folder of a checkpoint, and its random numbers. Out: more files, tensors and keys in it.
+In: the folder of a checkpoint, and its random generator. Out: more files, tensors and keys in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) ->
 
 
 def guess_one_more(folder: Path, random: np.random.Generator) -> None:
-    """A layer that predicts one more token (MTP): a copy of the first layer that attends; nothing reads its numbers."""
+    """Add a multi-token-prediction (MTP) layer: a copy of the last layer with attention; its values are not used."""
 
     def add(held: dict[str, torch.Tensor]) -> None:
         layers = sorted(
@@ -53,11 +53,11 @@ def guess_one_more(folder: Path, random: np.random.Generator) -> None:
 
 
 def pack_experts(folder: Path, random: np.random.Generator) -> None:
-    """gpt-oss's experts as published: blocks of 32 four-bit numbers (MXFP4), each block with a power of two."""
+    """Store gpt-oss's experts as published: blocks of 32 four-bit numbers (MXFP4), each block with a power of two."""
 
     def pack(held: dict[str, torch.Tensor]) -> None:
         for key in [key for key in held if key.endswith(("gate_up_proj", "down_proj"))]:
-            count, columns, rows = held.pop(key).shape  # [E, D, 2F], by columns
+            count, columns, rows = held.pop(key).shape  # [E, D, 2F], columns first
             codes = random.integers(0, 256, (count, rows, columns // 32, 16), np.uint8)
             powers = random.integers(121, 125, (count, rows, columns // 32)).astype(np.uint8)
             held[f"{key}_blocks"], held[f"{key}_scales"] = torch.from_numpy(codes), torch.from_numpy(powers)
@@ -71,7 +71,7 @@ def pack_experts(folder: Path, random: np.random.Generator) -> None:
 
 
 def columns_first(folder: Path, random: np.random.Generator) -> None:
-    """Qwen3-VL's experts as published, columns first; transformers 5.24 turns them only when it reads."""
+    """Store Qwen3-VL's experts as published, columns first; transformers 5.24 transposes them only when reading."""
 
     def turn(held: dict[str, torch.Tensor]) -> None:
         for key in held:
@@ -82,12 +82,12 @@ def columns_first(folder: Path, random: np.random.Generator) -> None:
 
 
 def keep_window(folder: Path, random: np.random.Generator) -> None:
-    """EmbeddingGemma's window as published: transformers halves it when a configuration is read."""
+    """Store EmbeddingGemma's window as published: transformers halves it when it reads a configuration."""
     _configuration(folder, lambda held: held.update(sliding_window=24))
 
 
 def pool_by(kind: str) -> Extra:
-    """The description of pooling that sentence-transformers reads."""
+    """Add the description of pooling that sentence-transformers reads."""
 
     def add(folder: Path, random: np.random.Generator) -> None:
         modules = [
@@ -103,7 +103,7 @@ def pool_by(kind: str) -> Extra:
 
 
 def two_products(folder: Path, random: np.random.Generator) -> None:
-    """The two matrices by which EmbeddingGemma multiplies a pooled row."""
+    """Add the two matrices by which EmbeddingGemma multiplies a pooled row."""
     width = json.loads((folder / "config.json").read_text())["hidden_size"]
     modules = json.loads((folder / "modules.json").read_text())
     for number, (inner, outer) in ((2, (width, INNER)), (3, (INNER, width))):
@@ -117,12 +117,12 @@ def two_products(folder: Path, random: np.random.Generator) -> None:
 
 
 def rotate_all(folder: Path, random: np.random.Generator) -> None:
-    """That whole heads are rotated, by a key that the converter asks for."""
+    """Add the key that tells the converter that whole heads are rotated."""
     _configuration(folder, lambda held: held.update(rotary_pct=1.0))
 
 
 def older_names(folder: Path, random: np.random.Generator) -> None:
-    """The keys of nomic-embed's published configuration, by names that transformers' own class does not use."""
+    """Add the keys of nomic-embed's published configuration, whose names transformers' own class does not use."""
     fixed = {
         "n_positions": 8192,
         "activation_function": "swiglu",

@@ -1,6 +1,6 @@
-"""What is different in files of the families of `further_cases`: names, orders of rows, keys.
+"""File differences of the families in `further_cases`: names, row orders, keys.
 
-In: parameters and configurations of transformers. Out: GGUF's tensors and keys. Of llama.cpp's converter.
+In: parameters and configurations of transformers. Out: GGUF's tensors and keys, following llama.cpp's converter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 PAIRED = ("llama", "granite", "granitemoe", "smollm3", "olmo")
-"""Families whose query and key rows are reordered so that rotary pairs are neighbours."""
+"""Families whose query and key rows are reordered so that rotary pairs are adjacent."""
 PARTLY_ROTATED = ("glm4moe", "gptneox", "phi2")
 WITH_LAYER_NORMS = ("cohere2", "command-r", "gptneox", "olmo", "phi2")
 SUFFIXES = {
@@ -28,7 +28,7 @@ LAYERS = ".query_key_value."
 
 
 def parts(key: str, values: Array) -> list[tuple[str, Array]] | None:
-    """GGUF's name and values of each tensor that a parameter becomes; None where nothing is special about it."""
+    """GGUF's name and values of each tensor that a parameter becomes; None if it needs no special treatment."""
     suffix = next((suffix for suffix in SUFFIXES if key.endswith(suffix)), None)
     if suffix is None:
         return None
@@ -37,7 +37,7 @@ def parts(key: str, values: Array) -> list[tuple[str, Array]] | None:
 
 
 def to_file(values: Array, key: str, config: Any) -> Array:
-    """Queries, keys and values of all heads one after the other, where they alternate by head."""
+    """Queries, keys and values of all heads one after the other, from rows in which they alternate by head."""
     if LAYERS not in key:
         return values
     return values.reshape(config.num_attention_heads, 3, -1, *values.shape[1:]).swapaxes(0, 1).reshape(values.shape)
@@ -51,7 +51,7 @@ def from_file(values: Array, key: str, config: Any) -> Array:
 
 
 def joined(parameters: dict[str, Array]) -> dict[str, Array]:
-    """The parameters with queries, keys and values of a layer as one (OpenELM)."""
+    """The parameters, with queries, keys and values of a layer joined in one (OpenELM)."""
     found: dict[str, Array] = {}
     for key, values in parameters.items():
         stem, _, part = key.rpartition("self_attn.")
@@ -79,7 +79,7 @@ def apart(held: dict[str, Array], config: Any) -> dict[str, Array]:
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
-    """Keys that other families have not, or have as one number."""
+    """Add keys that other families do not have, or have as a single number."""
     prefix = f"{architecture}."
     if architecture.startswith("granite"):
         writer.add_attention_scale(config.attention_multiplier)
@@ -113,7 +113,7 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
 
 
 def add_norms(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
-    """What norms add to the variance."""
+    """Add the epsilon of the norms."""
     if architecture in WITH_LAYER_NORMS:
         writer.add_layer_norm_eps(getattr(config, "layer_norm_eps", 1e-5))  # OLMo's configuration has none
     else:
@@ -121,7 +121,7 @@ def add_norms(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
 
 
 def add_heads(writer: gguf.GGUFWriter, config: Any) -> None:
-    """Heads and widths of feed-forward networks, as arrays where layers differ."""
+    """Add heads and widths of feed-forward networks, as arrays where layers differ."""
     if getattr(config, "layer_heads", None) is not None:
         writer.add_feed_forward_length(config.layer_ffn)
         writer.add_head_count(config.layer_heads)
@@ -129,5 +129,5 @@ def add_heads(writer: gguf.GGUFWriter, config: Any) -> None:
         return
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    if getattr(config, "conv_L_cache", None) is None:  # LFM2 has an array of its own
+    if getattr(config, "conv_L_cache", None) is None:  # LFM2 has its own array
         writer.add_head_count_kv(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)

@@ -1,7 +1,7 @@
-"""Golden cases of families that do something otherwise: scales, parallel branches, layers without rotation, own sizes.
+"""Golden cases of families with special features: scales, parallel branches, layers without rotation, per-layer sizes.
 
-In: sizes. Out: configurations of tiny models, as in `cases`, in three files each: of float32, of Q8_0, and of the other
-kinds of formats by turns.
+In: sizes. Out: configurations of tiny models, as in `cases`, with three files each: float32, Q8_0, and the other kinds
+of formats in turn.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from goldens import minicpm3
 from goldens.cases import SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
-"""A period of four layers, and a layer more."""
+"""A period of four layers and one more layer."""
 GROWING = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96, layers=3)
-"""The largest of the sizes of layers."""
+"""The largest of the layers' sizes."""
 WIDE_GROWING = Sizes(width=256, heads=8, kv_heads=4, head_width=32, ffn_width=256, layers=2)
 TWO_KINDS = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96)
 WIDE_KINDS = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=64)
@@ -49,7 +49,7 @@ def granite(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def granitemoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Granite's mixture: two of four experts, and a narrower one for all tokens."""
+    """Granite's mixture: two of four experts, and a narrower shared one."""
     own = {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 32}
     return GraniteMoeSharedConfig(**sizes.common() | SCALES | own | changes)
 
@@ -60,12 +60,12 @@ def smollm3(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def olmo(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """OLMo: norms without numbers."""
+    """OLMo: norms without weights."""
     return OlmoConfig(**sizes.common() | changes)
 
 
 def olmo2(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """OLMo 2: norms behind branches, and of all query and all key heads."""
+    """OLMo 2: norms after the branches, and norms over all query heads and all key heads."""
     return Olmo2Config(**sizes.common() | {"rms_norm_eps": 1e-6} | changes)
 
 
@@ -81,7 +81,7 @@ def command_r(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def cohere2(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Command R7B: windows in three of four layers, which alone are rotated."""
+    """Command R7B: windows in three of four layers; only those are rotated."""
     return Cohere2Config(**sizes.common() | {"logit_scale": 0.8, "sliding_window": WINDOW} | changes)
 
 
@@ -100,7 +100,7 @@ def gptneox(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def glm4moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """GLM 4.5: a dense layer, then three of twelve experts, which are in two of four groups, and one for all tokens."""
+    """GLM 4.5: a dense layer, then three of twelve experts, from two of four groups, and a shared one."""
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
     own = {
         "head_dim": sizes.head_width,
@@ -120,7 +120,7 @@ def glm4moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Trinity: a dense layer, then two of five experts, and one for all tokens that is as wide as two."""
+    """Trinity: a dense layer, then two of five experts, and a shared one that is as wide as two."""
     own = {
         "head_dim": sizes.head_width,
         "moe_intermediate_size": 32,
@@ -137,7 +137,7 @@ def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def openelm(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """OpenELM, in the words of Qwen 3, whose layers it has: but they grow to `sizes`."""
+    """OpenELM in Qwen 3's terms, whose layers it has, except that they grow to `sizes`."""
     steps = range(1, sizes.layers + 1)
     config = Qwen3Config(**sizes.common() | {"head_dim": sizes.head_width, "tie_word_embeddings": True} | changes)
     config.layer_ffn = [sizes.ffn_width * step // sizes.layers for step in steps]
@@ -147,7 +147,7 @@ def openelm(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def growing(config: Any) -> torch.nn.Module:
-    """Qwen 3 with layers of sizes of their own."""
+    """Qwen 3 with layers of different sizes."""
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     sizes = zip(config.layer_heads, config.layer_kv_heads, config.layer_ffn, strict=True)
     for number, (heads, kv_heads, ffn) in enumerate(sizes):

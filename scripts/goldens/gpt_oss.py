@@ -1,6 +1,6 @@
-"""What is different in files of gpt-oss: gate and up rows alternate in transformers, columns come first, names.
+"""File differences of gpt-oss: in transformers gate and up rows alternate and columns come first; names differ.
 
-In: parameters by transformers' names. Out: GGUF's tensors, and parameters again. Of llama.cpp's converter.
+In: parameters by transformers' names. Out: GGUF's tensors, and parameters again, following llama.cpp's converter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUFFIXES = {
 
 
 def parts(key: str, values: Array) -> list[tuple[str, Array]] | None:
-    """GGUF's name and values of each tensor that a parameter becomes; None where nothing is special about it."""
+    """GGUF's name and values of each tensor that a parameter becomes; None if it needs no special treatment."""
     suffix = next((suffix for suffix in SUFFIXES if key.endswith(suffix)), None)
     if suffix is None:
         return None
@@ -30,7 +30,7 @@ def parts(key: str, values: Array) -> list[tuple[str, Array]] | None:
 
 
 def parameter(key: str, held: list[Array]) -> Array:
-    """The parameter that the values of its tensors make."""
+    """The parameter made from the values of its tensors."""
     values = held[0]
     if len(held) > 1:
         values = np.stack(held, axis=2).reshape(values.shape[0], -1, *values.shape[2:])

@@ -1,6 +1,6 @@
-"""What is different in files of LFM2: kernels of convolutions, names, and heads of layers without attention.
+"""File differences of LFM2: convolution kernels, names, and heads of layers without attention.
 
-In: parameters and configurations of transformers. Out: GGUF's tensors and keys. Of llama.cpp's converter.
+In: parameters and configurations of transformers. Out: GGUF's tensors and keys, following llama.cpp's converter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMES = {
 
 
 def part(key: str, values: NDArray[np.float32]) -> tuple[str, NDArray[np.float32]] | None:
-    """GGUF's name and the values of a parameter; None where nothing is special about it."""
+    """GGUF's name and the values of a parameter; None if it needs no special treatment."""
     if key.endswith(KERNEL):
         return f"blk.{key.split('.')[2]}.shortconv.conv.weight", values[:, 0]
     suffix = next((suffix for suffix in NAMES if key.endswith(suffix)), None)
@@ -32,7 +32,7 @@ def part(key: str, values: NDArray[np.float32]) -> tuple[str, NDArray[np.float32
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
-    """Keys that other families have not, or have as one number."""
+    """Add keys that other families do not have, or have as a single number."""
     writer.add_head_count_kv([config.num_key_value_heads * (kind != "conv") for kind in config.layer_types])
     writer.add_shortconv_l_cache(config.conv_L_cache)
     writer.add_layer_norm_rms_eps(config.norm_eps)

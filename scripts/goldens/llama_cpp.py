@@ -1,8 +1,8 @@
-"""llama.cpp's own converter, in a process that stays: checkpoints become GGUF files one after another.
+"""Runs llama.cpp's own converter in a long-lived process, to convert checkpoints to GGUF files one after another.
 
-In: the folder of llama.cpp's sources, then checkpoints. Out: files. The one thing that the converter is spared is to
-recognise a tokenizer by the hash of what it makes of a text, since it knows published ones only: it is told the name.
-Each conversion is a fork, as classes of the converter collect what they see.
+In: the folder of llama.cpp's sources, then checkpoints. Out: files. Normally the converter identifies a tokenizer by
+the hash of what it makes of a text, which works only for published ones; here the name is passed instead, and nothing
+else is skipped. Each conversion is a fork, since the converter's classes keep state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ for line in sys.stdin:
 
 
 class Converter:
-    """The converter of the llama.cpp sources in a folder; what it says of its work goes to a file."""
+    """The converter of the llama.cpp sources in a folder; its log goes to a file."""
 
     def __init__(self, sources: Path, log: Path) -> None:
         environment = os.environ | {"PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
@@ -58,7 +58,7 @@ class Converter:
         self._process.communicate()
 
     def convert(self, folder: Path, out: Path, form: str, pre: str, options: tuple[str, ...] = ()) -> None:
-        """Write the checkpoint in a folder as a file whose matrices have one form."""
+        """Convert the checkpoint in a folder to a file whose matrices have the given form."""
         named = [str(folder), "--outfile", str(out), "--outtype", form, "--model-name", folder.name]
         assert self._process.stdin is not None
         assert self._process.stdout is not None

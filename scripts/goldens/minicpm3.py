@@ -1,7 +1,7 @@
-"""MiniCPM3: its configuration, and what is different in its files: ranks of latent rows, widths of keys and rotation.
+"""MiniCPM3: its configuration, and file differences: ranks of latent rows, widths of keys and rotation.
 
-In: sizes and configurations of transformers. Out: configurations, and GGUF's keys. Of llama.cpp's converter, which
-leaves the width of values out.
+In: sizes and configurations of transformers. Out: configurations, and GGUF's keys, following llama.cpp's converter,
+which leaves out the width of values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_RANK = 64
 
 
 def config(sizes: Sizes) -> PretrainedConfig:
-    """Latent attention with values half as wide as keys, a head of its own."""
+    """Latent attention with values half as wide as keys, an untied head."""
     width, rank = sizes.width // sizes.heads, min(sizes.width, MOST_RANK)
     own = {
         "num_key_value_heads": sizes.heads,
@@ -33,7 +33,7 @@ def config(sizes: Sizes) -> PretrainedConfig:
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
-    """Keys that other families have not."""
+    """Add keys that other families do not have."""
     writer.add_q_lora_rank(config.q_lora_rank)
     writer.add_kv_lora_rank(config.kv_lora_rank)
     writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)

@@ -1,6 +1,6 @@
 """OPT's GGUF keys and tensor names, as docs/GGUF_KEYS.md defines them.
 
-In: a transformers configuration, names of its parameters. Out: metadata, names. Knows nothing of weights.
+In: a transformers configuration, names of its parameters. Out: metadata, names. Does not handle weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME = re.compile(r"(?:model\.)?(?:decoder\.)?(?:layers\.(\d+)\.)?(.+)\.(weight|
 
 
 def tensor_name(key: str) -> str:
-    """The name in the file of a parameter of the checkpoint. Raises RuntimeError where there is none."""
+    """The name in the file of a parameter of the checkpoint. Raises RuntimeError if there is none."""
     found = NAME.fullmatch(key)
     layer, part, kind = found.groups() if found else (None, key, "")
     if key == "lm_head.weight":
@@ -43,12 +43,12 @@ def tensor_name(key: str) -> str:
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
-    """Everything but the tokenizer."""
+    """Add all metadata except the tokenizer."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.ffn_dim)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_layer_norm_eps(1e-5)  # torch's own: the configuration has no other
+    writer.add_layer_norm_eps(1e-5)  # torch's default: the configuration has no epsilon
     writer.add_string("opt.feed_forward_activation", config.activation_function)
     writer.add_bool("opt.use_pre_norm", config.do_layer_norm_before)

@@ -1,6 +1,6 @@
-"""Families as their publishers hand them out: configuration, class, tokenizer, and what lies beside the weights.
+"""Families as published: configuration, class, tokenizer, and what accompanies the weights.
 
-In: nothing. Out: `Published`, one a family, from which a tiny random checkpoint is made. Knows nothing of GGUF.
+In: nothing. Out: one `Published` per family, from which a tiny random checkpoint is made. Does not depend on GGUF.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Config = Callable[[], PretrainedConfig]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A family: `model` is its class in transformers, `options` are llama.cpp's converter's.
+    """A family: `model` is its class in transformers, `options` are for llama.cpp's converter.
 
     `beside` adds to a checkpoint what transformers does not write. `pooling`: how hidden rows become an embedding, for
-    models that give no logits; `ranks`: it scores pairs of texts. `kept`: its file is kept with the tests.
+    models without logits; `ranks`: it scores pairs of texts. `kept`: its file is stored with the tests.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Published:
 
 
 def _vision(config: type[PretrainedConfig], text: PretrainedConfig, vision: dict[str, object]) -> PretrainedConfig:
-    """A model that sees: the text part's configuration within its own."""
+    """The configuration of a vision model, with the text part's configuration in it."""
     made = config(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=text.tie_word_embeddings)
     made.text_config._attn_implementation = "eager"
     return made
@@ -90,13 +90,13 @@ SEEING = {"depth": 1, "num_heads": 2, "in_channels": 3, "patch_size": 4, "spatia
 
 
 def _seeing(width: int, **more: object) -> dict[str, object]:
-    """A tiny part that reads images, for a text part of that width."""
+    """A tiny vision part for a text part of the given width."""
     own = {"hidden_size": 16, "intermediate_size": 16, "out_hidden_size": width, "num_position_embeddings": 16}
     return SEEING | own | {"temporal_patch_size": 2} | more
 
 
 def _positions(*sections: int, **more: object) -> dict[str, object]:
-    """Rotary settings with a share of pairs for each of three positions."""
+    """Rotary settings that divide the pairs among three positions."""
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(sections), **more}}
 
 
@@ -108,7 +108,7 @@ def qwen2vl() -> PretrainedConfig:
 
 
 def qwen3vl() -> PretrainedConfig:
-    """Qwen3-VL, which gives what it sees to the first layers too."""
+    """Qwen3-VL, which feeds what it sees to the first layers too."""
     text = cases.qwen3(SMALL, **BYTE_IDS, **_positions(4, 2, 2, mrope_interleaved=True))
     return _vision(Qwen3VLConfig, text, _seeing(SMALL.width, deepstack_visual_indexes=[0]))
 
@@ -122,14 +122,14 @@ def qwen3vlmoe() -> PretrainedConfig:
 
 
 def _qwen35(kind: type[PretrainedConfig], text: PretrainedConfig) -> PretrainedConfig:
-    """Qwen 3.5 as it is published: it sees, and guesses a further token by one more layer."""
+    """Qwen 3.5 as published: with a vision part, and one more layer that predicts a further token."""
     made = _vision(kind, text, _seeing(text.hidden_size, deepstack_visual_indexes=[]))
     made.text_config.mtp_num_hidden_layers = 1
     return made
 
 
 def bert() -> PretrainedConfig:
-    """BERT with two kinds of text."""
+    """BERT with two token types."""
     return BertConfig(**BERT, pad_token_id=0)
 
 
@@ -147,7 +147,7 @@ def _longrope() -> PretrainedConfig:
 
 
 def xlm_roberta() -> PretrainedConfig:
-    """XLM-RoBERTa with a head of one score: bge-reranker's kind."""
+    """XLM-RoBERTa with a head of one score, like bge-reranker."""
     ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1}
     sizes = BERT | {"max_position_embeddings": BERT_CONTEXT + 2}
     return XLMRobertaConfig(**sizes, **ids, layer_norm_eps=1e-5, num_labels=1)

@@ -1,9 +1,9 @@
-"""What is different in files of Qwen 3.5 and Qwen3-Next: names, the order of value heads, norms and decays.
+"""File differences of Qwen 3.5 and Qwen3-Next: names, the order of value heads, norms and decays.
 
-In: parameters and configurations of transformers. Out: GGUF's tensors and keys, and parameters again. Of llama.cpp's
-converter: value heads that share a key head are as far apart as there are key heads, decays are -e^A_log, norms but
-those of delta nets hold 1 + weight. Qwen3-Next's projection of queries, keys, values and gates, by key head in
-transformers, is two there; its value heads stay where they are.
+In: parameters and configurations of transformers. Out: GGUF's tensors and keys, and parameters again, following
+llama.cpp's converter: value heads that share a key head are as far apart as there are key heads, decays are -e^A_log,
+norms other than those of delta nets hold 1 + weight. Qwen3-Next's projection of queries, keys, values and gates,
+grouped by key head in transformers, becomes two in the file; its value heads keep their order.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ EXACT = ("ssm_conv1d.weight", "ssm_a")
 
 
 def name(key: str) -> str | None:
-    """GGUF's name of a parameter; None where nothing is special about it."""
+    """GGUF's name of a parameter; None if it needs no special treatment."""
     suffix = next((suffix for suffix in NAMES if key.endswith(suffix)), None)
     return None if suffix is None else f"blk.{key.split('.')[2]}.{NAMES[suffix]}"
 
 
 def parts(key: str, values: Array, config: Any) -> list[tuple[str, Array]] | None:
-    """GGUF's name and values of each tensor that a parameter becomes; None where nothing is special about it."""
+    """GGUF's name and values of each tensor that a parameter becomes; None if it needs no special treatment."""
     if key.endswith(QKVZ):
         query, keys, own, gate = (
             part.reshape(-1, values.shape[1])
@@ -58,7 +58,7 @@ def parts(key: str, values: Array, config: Any) -> list[tuple[str, Array]] | Non
 
 
 def joined(key: str, held: list[Array], config: Any) -> Array:
-    """The parameter that the values of its tensors make."""
+    """The parameter made from the values of its tensors."""
     if not key.endswith(QKVZ):
         return held[0]
     groups, width = config.linear_num_key_heads, config.linear_key_head_dim * config.linear_num_key_heads
@@ -74,7 +74,7 @@ def _cuts(config: Any) -> list[int]:
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
-    """Keys that other families have not."""
+    """Add keys that other families do not have."""
     writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
     writer.add_ssm_state_size(config.linear_key_head_dim)
     writer.add_ssm_group_count(config.linear_num_key_heads)
@@ -88,7 +88,7 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def to_file(values: Array, key: str, config: Any) -> Array:
-    """The values of a parameter as a file has them."""
+    """The values of a parameter as the file stores them."""
     if key.endswith("norm.weight") and not key.endswith("linear_attn.norm.weight"):
         return values + np.float32(1)
     if key.endswith("A_log"):
@@ -99,7 +99,7 @@ def to_file(values: Array, key: str, config: Any) -> Array:
 
 
 def from_file(values: Array, key: str, config: Any) -> Array:
-    """The parameter that the values of a tensor make."""
+    """The parameter made from the values of a tensor."""
     if key.endswith("norm.weight") and not key.endswith("linear_attn.norm.weight"):
         return values - np.float32(1)
     values = _moved(values, key, config, back=True)
@@ -109,11 +109,11 @@ def from_file(values: Array, key: str, config: Any) -> Array:
 
 
 def _moved(values: Array, key: str, config: Any, *, back: bool) -> Array:
-    """With value heads in the other order: by key head, or by their number within each key head's."""
+    """Reorder value heads: grouped by key head, or by their number within each key head's group."""
     if "linear_attn." not in key or key.endswith("linear_attn.norm.weight") or config.model_type == "qwen3_next":
         return values
     count, groups = config.linear_num_value_heads, config.linear_num_key_heads
-    order = np.arange(count).reshape(groups, -1).T.ravel()  # grouped head of each tiled one
+    order = np.arange(count).reshape(groups, -1).T.ravel()  # index of the grouped head for each tiled one
     order = np.argsort(order) if back else order
     if key.endswith("out_proj.weight"):
         return values.reshape(len(values), count, -1)[:, order].reshape(values.shape)

@@ -1,7 +1,7 @@
-"""Tokenizers small enough for tiny models, each of the kind that a family publishes.
+"""Tokenizers small enough for tiny models, of the kinds that families publish.
 
-In: a folder. Out: the tokenizer's files in it, as published checkpoints have them, and a function that encodes a text
-by the library they are made for (tokenizers or sentencepiece). All have VOCABULARY tokens or fewer.
+In: a folder. Out: the tokenizer's files in it, as in published checkpoints, and a function that encodes a text with the
+library they are made for (tokenizers or sentencepiece). All have at most VOCABULARY tokens.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ WORDS = ("the", "cat", "sat", "on", "a", "dog", "moon", "##s", "##ing", "hello")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a tokenizer is written, and what llama.cpp calls the cutting of its texts (its converter knows real ones)."""
+    """A kind of tokenizer: `write` writes its files; `pre` is llama.cpp's name for its pre-tokenizer.
+
+    The name is given because llama.cpp's converter recognises published tokenizers only.
+    """
 
     write: Callable[[Path], Encode]
     pre: str = "default"
 
 
 def byte_level(pattern: str, pre: str, begin: str | None = None, first: tuple[str, ...] = ()) -> Kind:
-    """Merges of bytes within pieces that a pattern cuts; `begin` stands before every text. `first`: patterns before."""
+    """Byte-level BPE within pieces split by `pattern`, after the patterns `first`; `begin` is put before every text."""
 
     def write(folder: Path) -> Encode:
         letters = byte_alphabet()
@@ -76,7 +79,7 @@ def byte_level(pattern: str, pre: str, begin: str | None = None, first: tuple[st
 
 
 def word_piece() -> Kind:
-    """BERT's: words and their parts, between two control tokens."""
+    """BERT's kind: words and their parts, between two control tokens."""
 
     def write(folder: Path) -> Encode:
         control = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -98,7 +101,7 @@ def word_piece() -> Kind:
 
 
 def pieces(*, prefix: bool) -> Kind:
-    """SentencePiece's: merged pieces by score, bytes for what has none; `prefix`: a space stands before a text."""
+    """SentencePiece's kind: pieces merged by score, with byte fallback; `prefix`: put a space before a text."""
 
     def write(folder: Path) -> Encode:
         ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
@@ -110,7 +113,7 @@ def pieces(*, prefix: bool) -> Kind:
 
 
 def unigram() -> Kind:
-    """XLM-RoBERTa's: pieces by probability, whose numbers are one above SentencePiece's, between two control tokens."""
+    """XLM-RoBERTa's kind: pieces by probability, ids one above SentencePiece's, between two control tokens."""
 
     def write(folder: Path) -> Encode:
         ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
@@ -132,7 +135,7 @@ def unigram() -> Kind:
 
 
 def _trained(path: Path, kind: str, **settings: object) -> Any:
-    """A SentencePiece model of a few sentences, without rules of normalisation."""
+    """A SentencePiece model trained on a few sentences, without normalisation rules."""
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS * 50),

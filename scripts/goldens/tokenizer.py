@@ -1,6 +1,6 @@
 """A byte-level tokenizer small enough for a tiny model: every byte, six control tokens, two merges.
 
-In: a GGUF writer. Out: the tokenizer's metadata in it. Any text can be tokenized with it, any ids turned into bytes.
+In: a GGUF writer. Out: the tokenizer's metadata in it. It can tokenize any text and convert any ids to bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CHAT_TEMPLATE = (
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in GPT-2's vocabulary, by byte."""
+    """The printable character that represents each byte in GPT-2's vocabulary, by byte."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def add_tokenizer(writer: gguf.GGUFWriter) -> None:
-    """Add 264 tokens: 256 bytes, the control tokens, one token a merge."""
+    """Add 264 tokens: 256 bytes, the control tokens, one token per merge."""
     tokens = [*byte_alphabet(), *CONTROL, *("".join(merge) for merge in MERGES)]
     kinds = [gguf.TokenType.CONTROL if token in CONTROL else gguf.TokenType.NORMAL for token in tokens]
     writer.add_tokenizer_model("gpt2")

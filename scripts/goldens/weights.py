@@ -1,7 +1,7 @@
 """Random weights of a tiny model, and their quantisation.
 
-In: a transformers model, a format. Out: weights that make every layer matter, and their bytes in a GGUF format.
-Block formats that the gguf package cannot write come from ggml itself, through llama-cpp-python's library.
+In: a transformers model, a format. Out: weights with which every layer matters, and their bytes in a GGUF format. ggml
+itself, through llama-cpp-python's library, quantises to the block formats that the gguf package cannot write.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ UNIFORM = {
     "q4_1": Type.Q4_1,
 }
 CHOOSING = ("expert_bias", "e_score_correction_bias")
-"""Biases that experts are chosen by."""
+"""Biases used to select experts."""
 FIRST_OF_FFN = ("gate_proj.bias", "fc1.bias")
 
 
 def learned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What a model has learned: its parameters, and the biases by which it chooses experts."""
+    """What a model learns: its parameters, and the biases by which it selects experts."""
     yield from model.named_parameters()
     yield from ((name, values) for name, values in model.named_buffers() if name.endswith(CHOOSING))
 
@@ -43,7 +43,7 @@ def learned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
     """Fill a model: branches at least as large as the residual stream, uneven attention, logits spread by about 2.
 
-    `quiet` moves the biases before activations.
+    `quiet` shifts the biases before activations.
     """
     random = np.random.default_rng(seed)
     for name, parameter in learned(model):
@@ -61,7 +61,7 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
 
 
 def _scale(name: str, config: PretrainedConfig) -> float:
-    """What a model multiplies embeddings or logits by (MiniCPM3)."""
+    """The factor by which a model multiplies embeddings or logits (MiniCPM3)."""
     if "embed_tokens" in name:
         return getattr(config, "scale_emb", 1.0)
     base = getattr(config, "dim_model_base", None)
@@ -69,7 +69,7 @@ def _scale(name: str, config: PretrainedConfig) -> float:
 
 
 def holds_differences(model: str, name: str) -> bool:
-    """Whether a norm's weight is what it differs from 1 by."""
+    """Whether a norm's weight is stored as its difference from 1."""
     has_delta_nets = model.startswith(("Qwen3_5", "Qwen3Next"))
     return "Gemma" in model or (has_delta_nets and not name.endswith("linear_attn.norm.weight"))
 
@@ -83,9 +83,9 @@ def _gain(name: str) -> float:
 
 
 class Types:
-    """Chooses the type of each matrix of a file: one for all, or by turns those that its columns allow.
+    """Chooses the type of each matrix of a file: one type for all, or in turn those that its columns allow.
 
-    "k": those that other files do not have. "mix": one of each kind.
+    "k": the types that other files do not have. "mix": one of each kind.
     """
 
     def __init__(self, form: str, turn: int) -> None:

@@ -1,1 +1,1 @@
-"""Measuring this engine beside others: cases, processes, rounds of runs, figures, tables."""
+"""Benchmarks of this engine beside others: cases, processes, rounds of runs, figures, tables."""

@@ -1,4 +1,4 @@
-"""What is to be measured: the cases of a bench, from what the user asks for.
+"""The cases of a benchmark, derived from what the user asks for.
 
 In: test names, depths, token counts. Out: `Case`s in the order they are run, and the context they need. Runs nothing.
 """
@@ -39,7 +39,7 @@ class BenchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure. `n`: tokens of a run, the largest pass of a verify, most tokens of an answer."""
+    """One thing to measure. `n`: tokens of a run, of the largest verify pass, or at most of an answer."""
 
     test: str
     n: int
@@ -54,19 +54,19 @@ class Case:
         return BenchJob(self.test, self.n, self.depth, seed, self.counts, self.questions, turns, self.cold)
 
     def warm_up(self) -> BenchJob:
-        """A job that touches everything a run does, as short as that can be."""
+        """The shortest job that exercises everything a run does."""
         n = min(self.n, WARM_TOKENS) if self.test == "decode" else self.n
         return BenchJob(self.test, n, self.depth, 0, self.counts, self.questions)
 
     @property
     def title(self) -> str:
-        """What is measured, for people."""
+        """A description of the case for people."""
         cold = " (nothing compiled yet)" if self.cold else ""
         return f"{self.test}{cold}, depth {self.depth}" if self.depth else f"{self.test}{cold}"
 
 
 def cases(wanted: BenchRequest) -> tuple[Case, ...]:
-    """The cases, test by test and depth by depth."""
+    """Create the cases, test by test and depth by depth."""
     found: list[Case] = []
     for test in wanted.tests:
         if test == "chat":
@@ -85,7 +85,7 @@ def cases(wanted: BenchRequest) -> tuple[Case, ...]:
 
 
 def read_tests(text: str) -> tuple[str, ...]:
-    """Test names with commas between them, each once. Raises BadSetting."""
+    """Parse comma-separated test names, without duplicates. Raises BadSetting."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     unknown = [name for name in names if name not in TESTS]
     if unknown or not names:
@@ -95,7 +95,7 @@ def read_tests(text: str) -> tuple[str, ...]:
 
 
 def read_depths(text: str) -> tuple[int, ...]:
-    """Numbers of cached tokens with commas between them. Raises BadSetting."""
+    """Parse comma-separated numbers of cached tokens. Raises BadSetting."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 9 for part in parts):
         raise BadSetting(f"--depth cannot be {text!r}; give numbers of cached tokens such as 0,2048")
@@ -103,7 +103,7 @@ def read_depths(text: str) -> tuple[int, ...]:
 
 
 def read_questions(path: Path) -> tuple[BenchConversation, ...]:
-    """Conversations of a file of {"category", "turns": […]} lines. Raises BadSetting, naming the line."""
+    """Read conversations from lines of {"category", "turns": […]}. Raises BadSetting, naming the line."""
     import json
 
     try:

@@ -1,7 +1,7 @@
-"""A process that holds one engine and measures it: `python -m edgeinfer.app.bench.child`.
+"""A process that runs one engine and measures it: `python -m edgeinfer.app.bench.child`.
 
 In: a `BenchOpening`, then jobs. Out: a reply to each. Between jobs it waits and computes nothing. With `--first-token
-OPENING` it loads, evaluates a short prompt, prints a line and ends: the start of a peer.
+OPENING` it loads, evaluates a short prompt, prints a line and exits: this is how the start of a peer is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.ipc.records import from_json
 
 FIRST_TOKEN = "--first-token"
 START_PROMPT_TOKENS = 31
-"""As many as a chat template makes of "Hi"."""
+"""As many tokens as a chat template makes of "Hi"."""
 
 
 def open_subject(opening: BenchOpening) -> BenchSubject:
@@ -43,7 +43,7 @@ def main() -> None:
     with connect() as channel, suppress(EOFError, OSError):
         try:
             subject = open_subject(channel.receive(BenchOpening))
-        except Exception as reason:  # a peer may raise anything; the bench goes on without it
+        except Exception as reason:  # a peer may raise anything; the benchmark goes on without it
             channel.send(BenchReply(problem=_in_words(reason)))
             return
         channel.send(BenchReply())
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _serve(channel: Channel, subject: BenchSubject) -> None:
-    """Do jobs until the bench ends. Raises EOFError then."""
+    """Do jobs until the benchmark ends. Raises EOFError at the end."""
     while True:
         job = channel.receive(BenchJob)
         try:
@@ -65,7 +65,7 @@ def _serve(channel: Channel, subject: BenchSubject) -> None:
 
 
 def _print_first_token(opening: BenchOpening) -> None:
-    """Evaluate a short prompt and print a line. What the engine itself prints goes to standard error."""
+    """Evaluate a short prompt and print a line. The engine's own output goes to standard error."""
     sys.stdout.flush()
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

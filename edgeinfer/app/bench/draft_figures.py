@@ -1,7 +1,7 @@
-"""What speculation is worth: conversations led with and without it, by category and in all.
+"""The gain from speculation: conversations run with and without it, by category and in total.
 
-In: `DraftRun`s. Out: `DraftRow`s and a calibration. Speedups are of medians over repeats; totals add tokens and seconds
-up. Spec-Bench's eight small categories form one group, MT-Bench, as in its own tables.
+In: `DraftRun`s. Out: `DraftRow`s and a calibration. Speedups use medians over repeats; totals add up tokens and
+seconds. Spec-Bench's eight small categories form one group, MT-Bench, as in its own tables.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One group of questions led one way, loops left out.
+    """One group of questions answered one way, without loops.
 
-    speedup     seconds of plain decoding over seconds with drafts
-    modelled    the same by the costs of passes that were measured or assumed, drafting itself not counted; None where
-                passes of one size were asked for, whose costs nobody measures
-    sources     accepted tokens by source, as shares of all tokens; "model" are those that the model gave itself
+    speedup     seconds of plain decoding divided by seconds with drafts
+    modelled    the same from the measured or assumed costs of passes, without the time of drafting itself; None if
+                passes of one size were requested, whose costs are not measured
+    sources     accepted tokens by draft source, as shares of all tokens; "model" are those the model chose itself
     """
 
     group: str
@@ -45,14 +45,14 @@ class DraftRow:
 
 @dataclass(frozen=True, slots=True)
 class DraftFigures:
-    """All of it. `calibration`: way, then candidates, their mean estimated chance and the share that was right."""
+    """All figures. `calibration`: by way, then candidates, their mean estimated probability and the share accepted."""
 
     rows: tuple[DraftRow, ...]
     calibration: Mapping[str, tuple[tuple[int, float, float], ...]]
 
 
 def draft_figures(conversations: Sequence[Sequence[DraftRun]]) -> DraftFigures:
-    """The figures of conversations, each with its runs."""
+    """Compute the figures of conversations, each given with its runs."""
     groups: dict[str, list[Sequence[DraftRun]]] = {}
     for runs in conversations:
         category = runs[0].category
@@ -108,7 +108,7 @@ def _sources(runs: Iterable[DraftRun]) -> dict[str, float]:
 
 
 def _sizes(runs: Iterable[DraftRun]) -> dict[int, float]:
-    """Shares of passes by the tokens they checked."""
+    """Shares of passes by the number of tokens they verified."""
     counts: dict[int, int] = {}
     for run in runs:
         for size, count in run.sizes.items():

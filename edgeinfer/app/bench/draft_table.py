@@ -1,4 +1,4 @@
-"""What speculation is worth, for people: tables of the figures of `draft_figures`, and their JSON.
+"""Tables and JSON of the gain from speculation, from the figures of `draft_figures`.
 
 In: `DraftFigures`. Out: lines of text, or a dict that `json` can write.
 """
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from edgeinfer.app.bench.draft_figures import DraftFigures, DraftRow
 
 NONE = "–"
-"""Stands for what was not measured."""
+"""Placeholder for what was not measured."""
 
 HEAD = (
     *("answers with drafts", "start", "questions", "speedup", "modelled", "tokens/step", "drafting", "slowest"),
@@ -20,7 +20,7 @@ HEAD = (
 
 
 def lines(figures: DraftFigures) -> Iterator[str]:
-    """The tables."""
+    """The tables as lines of text."""
     table = [HEAD, *map(_cells, figures.rows)]
     for line, cells in zip(aligned([cells[:-1] for cells in table]), table, strict=True):
         yield f"{line}  {cells[-1]}"
@@ -35,7 +35,7 @@ def lines(figures: DraftFigures) -> Iterator[str]:
 
 
 def as_json(figures: DraftFigures) -> dict[str, object]:
-    """The figures; keys may be added, never renamed."""
+    """The figures as a dict; keys may be added, never renamed."""
     rows = [asdict(row) | {"sizes": {str(size): share for size, share in row.sizes.items()}} for row in figures.rows]
     calibration = {
         way: [{"candidates": n, "estimated": chance, "seen": right} for n, chance, right in tenths]
@@ -65,7 +65,7 @@ def _times(value: float | None) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Cells in columns: the first two to the left, numbers to the right."""
+    """Format cells in columns: the first two left-aligned, numbers right-aligned."""
     widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
     for row in table:
         cells = [

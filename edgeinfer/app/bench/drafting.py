@@ -1,8 +1,8 @@
-"""Answers with drafting and without, by turns, one conversation after another: what speculation is worth.
+"""Measures the gain from speculation: answers each conversation with and without drafting, in alternation.
 
 In: a `BenchOpening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each way and repeat:
-"off", "cold" (nothing learnt but what every start has) and "warm" (what the conversations before taught, never this
-one). The order of the ways changes from repeat to repeat.
+"off", "cold" (drafting knows only what every start has) and "warm" (drafting has learned from earlier conversations,
+never from this one). The order of the ways changes from repeat to repeat.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.graph.step import Floats, Int32s
 
 LOOP_TOKENS = 24
-"""An answer loops from where so many tokens come for the second time,"""
+"""An answer loops from where the same run of this many tokens comes for the second time,"""
 LOOP_TIMES = 3
-"""if they come so many times."""
+"""if that run comes this many times."""
 DECILES = 10
 
 
 def load_for(opening: BenchOpening) -> LLM:
-    """The model of an opening, ready to answer. Raises what loading raises."""
+    """Load the model of an opening, ready to answer. Raises what loading raises."""
     return load(
         opening.model,
         device=opening.executor,
@@ -48,7 +48,7 @@ def load_for(opening: BenchOpening) -> LLM:
 
 
 class DraftingBench:
-    """Leads conversations; what "warm" has learnt stays from job to job."""
+    """Runs conversations; what "warm" has learned is kept from job to job."""
 
     def __init__(self, opening: BenchOpening) -> None:
         self._llm = load_for(opening)
@@ -63,7 +63,7 @@ class DraftingBench:
             self._sampling |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Lead a job's conversation, each way `job.repeats` times, in an order that `job.seed` begins."""
+        """Run a job's conversation `job.repeats` times in each way; `job.seed` chooses the first way."""
         if job.test != "drafting":
             raise NotMeasurable(f"opened for drafting, so there is no test {job.test!r}")
         (question,) = job.questions
@@ -88,7 +88,7 @@ class DraftingBench:
     def _lead(
         self, question: BenchConversation, way: str, repeat: int, n_answer: int, drafts: ModelDrafts | None
     ) -> tuple[DraftRun, list[tuple[int, ...]]]:
-        """One conversation one way; its numbers and the tokens of its answers."""
+        """Run one conversation one way; returns its figures and the tokens of its answers."""
         messages: list[dict[str, str]] = []
         parts: list[_Part] = []
         answers: list[tuple[int, ...]] = []
@@ -109,19 +109,19 @@ class DraftingBench:
 
 @dataclass(slots=True)
 class DraftWatch:
-    """Notes what a speculator drafts and what comes of it, pass by pass."""
+    """Records what a speculator drafts and which drafts are accepted, pass by pass."""
 
     passes: list[tuple[int, int, float]] = field(default_factory=list)
-    """Tokens checked, tokens given, and the pass's modelled cost, of one token: 1, 0 if unknown; since `take`."""
+    """Per pass since `take`: tokens verified, tokens gained, modelled cost (one-token pass: 1; unknown: 0)."""
     drafts: list[tuple[Draft, Int32s, Floats]] = field(default_factory=list)
-    """Of the same passes: what was drafted, the path, and the chances of the path to come to each node."""
+    """For the same passes: the draft, the accepted path, and the probability that the path reaches each node."""
     calibration: list[list[float]] = field(default_factory=lambda: [[0.0, 0.0, 0.0] for _ in range(DECILES)])
-    """By tenth of the estimated chance: candidates, the sum of their chances, and how many were right."""
+    """By tenth of the estimated probability: candidates, the sum of their probabilities, and how many were accepted."""
     speculator: SessionDrafts | None = None
 
     @classmethod
     def over(cls, speculator: SessionDrafts) -> DraftWatch:
-        """Look on as a speculator learns."""
+        """Record each pass that a speculator learns from."""
         watch, learn = cls(speculator=speculator), speculator.learn
 
         def watched(draft: Draft, walked: Walk, seconds: float | None) -> None:
@@ -134,7 +134,7 @@ class DraftWatch:
         return watch
 
     def take(self) -> list[tuple[int, int, float]]:
-        """The passes so far, which are forgotten; their candidates are counted now, not while time is measured."""
+        """Return the passes so far and forget them; counts candidates here, to keep that out of the measured time."""
         passes, self.passes = self.passes, []
         drafts, self.drafts = self.drafts, []
         for draft, path, reaches in drafts:
@@ -153,13 +153,13 @@ class DraftWatch:
 
 @dataclass(slots=True)
 class Shown:
-    """When the text of an answer was there: moments, and characters so far."""
+    """Records when an answer's text arrived: moments, and characters so far."""
 
     moments: list[tuple[float, int]] = field(default_factory=list)
 
     @classmethod
     def read(cls, pieces: Iterable[str]) -> Shown:
-        """Take an answer to its end."""
+        """Read an answer to its end."""
         shown, n_chars = cls(), 0
         for piece in pieces:
             n_chars += len(piece)
@@ -168,7 +168,7 @@ class Shown:
         return shown
 
     def seconds(self, beginning: str | None) -> float:
-        """From the first piece until a text that it begins with was there; None: until the end."""
+        """Seconds from the first piece until this beginning of the text had arrived; None: until the end."""
         (first, _), (end, n_chars) = self.moments[0], self.moments[-1]
         wanted = n_chars if beginning is None else len(beginning)
         return next((moment for moment, n_shown in self.moments if n_shown >= wanted), end) - first
@@ -176,7 +176,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One answer, whole or without its loop: tokens after the first, passes, seconds, modelled cost of its passes."""
+    """The figures of one answer: tokens after the first, passes, seconds, modelled cost of the passes."""
 
     n_tokens: int
     n_kept: int
@@ -189,7 +189,7 @@ class _Part:
 
     @classmethod
     def of(cls, tokens: Sequence[int], n_kept: int, kept_s: float, seconds: float, watch: DraftWatch | None) -> _Part:
-        """The numbers of an answer's tokens after the first; `n_kept` came before it began to loop, in `kept_s`."""
+        """Compute the figures; the first `n_kept` tokens came before the answer began to loop and took `kept_s`."""
         n_tokens, n_kept = max(len(tokens) - 1, 0), max(n_kept - 1, 0)
         if watch is None or watch.speculator is None:
             return cls(n_tokens, n_kept, n_kept, kept_s, float(n_kept), 0.0, {}, {})
@@ -212,7 +212,7 @@ class _Part:
 
 
 def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch: DraftWatch | None) -> DraftRun:
-    """The answers of a conversation in one."""
+    """Combine the answers of a conversation into one run."""
     sizes: Counter[str] = Counter()
     sources: dict[str, tuple[int, int]] = {}
     for part in parts:
@@ -239,7 +239,7 @@ def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch:
 
 
 def loop_start(tokens: Sequence[int]) -> int:
-    """How many tokens of an answer come before it repeats itself; all of them where it does not."""
+    """How many tokens of an answer come before it repeats itself; all of them if it does not."""
     places: dict[tuple[int, ...], list[int]] = {}
     for start in range(len(tokens) - LOOP_TOKENS + 1):
         found = places.setdefault(tuple(tokens[start : start + LOOP_TOKENS]), [])

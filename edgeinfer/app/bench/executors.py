@@ -1,7 +1,7 @@
-"""Who is measured: our device and those it is compared with, by the names a user gives.
+"""The executors to measure: our device and those it is compared with, by the names that users give.
 
-In: "cpu", "llama-cpp-python", "onnxruntime-genai:FOLDER", "python:FILE". Out: `BenchExecutor`s, checked as far as that
-can be done without loading anything. Starts nothing.
+In: "cpu", "llama-cpp-python", "onnxruntime-genai:FOLDER", "python:FILE". Out: `BenchExecutor`s, checked as far as is
+possible without loading anything. Starts nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRIPT = "python"
 
 @dataclass(frozen=True, slots=True)
 class BenchExecutor:
-    """A name for rows, and what it stands for. `path`: the script, or the folder that a peer reads."""
+    """An executor and its name in tables. `path`: the script, or the folder that a peer reads."""
 
     name: str
     kind: Literal["ours", "peer", "script"]
@@ -31,7 +31,7 @@ class BenchExecutor:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is equal for every executor."""
+    """The conditions that are the same for every executor."""
 
     model: Path
     threads: int
@@ -47,7 +47,7 @@ class Conditions:
 
 
 def ours(device: str) -> BenchExecutor:
-    """The device of ours that is measured, or several with commas between them. Raises UnknownKey."""
+    """Our device to measure, or several separated by commas. Raises UnknownKey."""
     unknown = [name for name in device.split(",") if name.partition(":")[0] not in DEVICES]
     if unknown:
         raise UnknownKey(f"no device is called {unknown[0]!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
@@ -55,7 +55,7 @@ def ours(device: str) -> BenchExecutor:
 
 
 def read_against(text: str, device: str) -> tuple[BenchExecutor, ...]:
-    """Executors with commas between them, those that share a model with a plus.
+    """Parse executors separated by commas; a plus joins devices that share a model.
 
     Raises UnknownKey, BadSetting, DeviceUnavailable.
     """

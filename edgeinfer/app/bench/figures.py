@@ -1,6 +1,7 @@
-"""From runs to figures: rows of medians and ranges, ratios of neighbours, the cost of verification passes.
+"""Computes figures from runs: rows of medians and ranges, ratios of adjacent runs, the cost of verification passes.
 
-In: samples and failures. Out: frozen rows with the names of the command-line contract. Measures and prints nothing.
+In: samples and failures. Out: frozen rows with the names that the command-line contract defines. Measures and prints
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from edgeinfer.app.bench.traffic import TrafficBench
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, least and most; None where nothing was measured."""
+    """Median, minimum and maximum; None where nothing was measured."""
 
     median: float | None
     min: float | None
@@ -53,7 +54,7 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Speed of `executor` over that of `against`, of runs one after the other; above 1 it is faster."""
+    """Speed of `executor` divided by that of `against`, from adjacent runs; above 1, `executor` is faster."""
 
     test: str
     executor: str
@@ -67,7 +68,7 @@ class Ratio:
 def rows(
     measured: CaseResult, case: Case, names: Sequence[str], traffic: Mapping[str, TrafficBench], memory: MemoryBandwidth
 ) -> list[BenchRow]:
-    """A row per executor and number of tokens; one with the problem for an executor that failed."""
+    """One row per executor and number of tokens; a failed executor has one row with its problem."""
     found = []
     for name in names:
         samples = [sample for sample in measured.samples if sample.executor == name]
@@ -124,13 +125,13 @@ def _share(read: float | None, possible: float | None) -> float | None:
 
 
 def ratios(measured: CaseResult, case: Case, first: str, others: Sequence[str]) -> list[Ratio]:
-    """How often faster `first` is than each other, by number of tokens (a chat's differ, so it has one ratio)."""
+    """Speed ratios of `first` to each other executor, by number of tokens (one for chats, as lengths differ)."""
     found = []
     for other in others:
         values: dict[int, list[float]] = {}
         for one, two in neighbours(measured.samples, first, other):
             ours, theirs = rates(one.reply), rates(two.reply)
-            if case.test == "chat":  # answers of our devices may differ in length
+            if case.test == "chat":  # our devices may give answers of different lengths
                 ours, theirs = ({case.n: next(iter(side.values()))} for side in (ours, theirs))
             for n in ours.keys() & theirs.keys():
                 values.setdefault(n, []).append(ours[n] / theirs[n])

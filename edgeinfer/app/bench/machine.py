@@ -1,7 +1,7 @@
-"""The machine a bench runs on: its CPU, cores, memory, and how fast that can be read.
+"""Describes the machine of a benchmark: CPU, cores, memory, and memory bandwidth.
 
-In: cores to read with, and how large the model is. Out: a `BenchMachine`. Memory is read in a process of its own
-(`python -m …machine [CORES,BYTES]`), so that its buffer and its compiler are gone before anything else is measured.
+In: the cores to read with, and the model's size. Out: a `BenchMachine`. Memory is read in a separate process (`python
+-m …machine [CORES,BYTES]`), so that its buffer and its compiler are gone before anything else is measured.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SHOWN_FEATURES_ARM = ("neon", "dotprod", "i8mm", "bf16", "sve")
 
 @dataclass(frozen=True, slots=True)
 class MemoryBandwidth:
-    """What the reading process found. `pattern` is the one that read fastest; None where it could not be measured.
+    """What the reading process measured. `pattern`: the access pattern that read fastest; None if not measured.
 
-    `model_read_bytes_s`: the same for a buffer as large as the model's weights, which may stay in caches in part.
-    `busy`: others used the machine meanwhile, however often it was tried.
+    `model_read_bytes_s`: the rate for a buffer as large as the model's weights, part of which may stay in caches.
+    `busy`: other programs used the machine in every try.
     """
 
     features: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class MemoryBandwidth:
 
 @dataclass(frozen=True, slots=True)
 class BenchMachine:
-    """The machine, as a record names it."""
+    """The machine, as a record describes it."""
 
     cpu: str
     cores: int
@@ -55,7 +55,7 @@ class BenchMachine:
 
 
 def describe(n_usable: int, memory: MemoryBandwidth) -> BenchMachine:
-    """This machine."""
+    """Describe this machine."""
     system = f"{platform.system()} {platform.release()}"
     ram = int(psutil.virtual_memory().total)
     return BenchMachine(machine_name(), n_usable, ram, system, platform.python_version(), memory)
@@ -64,7 +64,10 @@ def describe(n_usable: int, memory: MemoryBandwidth) -> BenchMachine:
 def read_quietly(
     cores: tuple[int, ...], model_bytes: int, idle: Callable[[], float], is_busy: Callable[[float], bool]
 ) -> MemoryBandwidth:
-    """Memory read by one thread on each of `cores`: the fastest of up to TRIES, until one was on a quiet machine."""
+    """Read memory with one thread on each of `cores` until the machine is quiet, at most TRIES times.
+
+    Returns the reading of the quiet machine, otherwise the fastest one.
+    """
     tries: list[MemoryBandwidth] = []
     before = idle()
     for _ in range(TRIES):
@@ -78,7 +81,7 @@ def read_quietly(
 
 
 def read_memory(cores: tuple[int, ...], model_bytes: int) -> MemoryBandwidth:
-    """What a process of its own finds; an empty `MemoryBandwidth` where it fails."""
+    """Measure in a separate process; returns an empty `MemoryBandwidth` if it fails."""
     probe = command("edgeinfer.app.bench.machine", json.dumps([cores, model_bytes]))
     try:
         done = subprocess.run(

@@ -1,6 +1,6 @@
-"""A whole bench: every case in rounds, with all executors loaded in processes of their own.
+"""Runs a whole benchmark: every case in rounds, with each executor loaded in its own process.
 
-In: a model, cases, executors, conditions. Out: a `Record`. Prints nothing; says what it is doing by a `Progress`.
+In: a model, cases, executors, conditions. Out: a `Record`. Prints nothing; reports what it is doing to a `Progress`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ops:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything a bench found out. `samples` are in the order they were run."""
+    """All results of a benchmark. `samples` are in the order they were run."""
 
     machine: BenchMachine
     threads: int
@@ -62,7 +62,7 @@ def measure(
     conditions: Conditions,
     progress: Progress,
 ) -> Record:
-    """Run every case. What an executor cannot do, or dies of, is in its rows."""
+    """Run every case. An executor's failures and crashes are reported in its rows."""
     progress("reading memory", 0, 0)
     usable = usable_cores()
     cores = conditions.cores or usable
@@ -109,7 +109,7 @@ def measure(
 
 
 def _drafting(case: Case, run: Callable[[BenchJob], BenchReply], progress: Progress) -> DraftFigures:
-    """Lead every conversation with drafts and without, by turns. Raises EdgeInferError where that cannot be done."""
+    """Run every conversation with and without drafts in alternation. Raises EdgeInferError if that is impossible."""
     led = []
     for number, question in enumerate(case.questions):
         progress("leading conversations with drafts and without", number, len(case.questions))
@@ -122,7 +122,7 @@ def _drafting(case: Case, run: Callable[[BenchJob], BenchReply], progress: Progr
 
 @dataclass(slots=True)
 class _Findings:
-    """What the cases so far gave."""
+    """The results of the cases so far."""
 
     first: str
     traffic: Mapping[str, TrafficBench]
@@ -132,14 +132,14 @@ class _Findings:
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, case: Case, measured: CaseResult, others: Sequence[str]) -> None:
-        """Take in a case."""
+        """Add the results of a case."""
         self.samples += measured.samples
         self.rows += figures.rows(measured, case, (self.first, *others), self.traffic, self.memory)
         self.ratios += figures.ratios(measured, case, self.first, others)
 
 
 def _announcer(case: Case, progress: Progress) -> Callable[[str, int], None]:
-    """Says who runs next, in words for people."""
+    """Reports which executor runs next, in words for people."""
 
     def announce(name: str, number: int) -> None:
         progress(f"{case.title}: {name}, " + (f"run {number} of {case.runs}" if number else "getting ready"), 0, 0)
@@ -148,7 +148,7 @@ def _announcer(case: Case, progress: Progress) -> Callable[[str, int], None]:
 
 
 def _traffic(executors: Sequence[BenchExecutor], conditions: Conditions) -> dict[str, TrafficBench]:
-    """What a token costs each of our own devices, from the header alone."""
+    """The memory traffic of a token on each of our devices, computed from the header alone."""
     with GGUFFile.open(conditions.model) as file:
         spec = spec_of(file.metadata, file.tensors, conditions.n_context)
         return {
@@ -159,7 +159,7 @@ def _traffic(executors: Sequence[BenchExecutor], conditions: Conditions) -> dict
 
 
 def _ops(todo: Sequence[Case], run: Callable[[BenchJob], BenchReply]) -> tuple[Ops, ...]:
-    """Where the time of a pass goes in each case that has passes, as far as the device can say."""
+    """Profile a pass of each case that has passes, as far as the device supports it."""
     found = []
     for case in todo:
         if case.test in PROFILED_TESTS:

@@ -1,7 +1,7 @@
-"""Messages between the bench and its child processes.
+"""Messages between the benchmark and its child processes.
 
-A `BenchOpening` goes to a child first, then one `BenchJob` after another; each is answered by a `BenchReply`. Records
-only, sent by `edgeinfer.ipc`.
+A `BenchOpening` goes to a child first, then one `BenchJob` after another; each is answered by a `BenchReply`. These are
+plain records, sent by `edgeinfer.ipc`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from typing import Literal
 from edgeinfer.settings import KVKind, Spec
 
 Turns = tuple[tuple[int, int, int], ...]
-"""Turns of conversations: tokens that were cached already (0: a new conversation), tokens read, tokens answered."""
+"""Turns of conversations as (tokens already cached (0: a new conversation), tokens read, tokens answered)."""
 
 Purpose = Literal["passes", "answers", "ops", "drafting"]
-"""What one of our devices is opened for: single passes, whole answers, the times of the ops of a pass, or answers with
-and without drafting."""
+"""What one of our devices is opened for.
+
+Single passes, whole answers, the times of the ops of a pass, or answers with and without drafting.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOpening:
-    """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
+    """What a child loads: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
 
-    `ram_bytes`: of memory for weights, which the cpu reads the rest of from disk in every pass; None for all of them.
-    `approx`: below which activations of our own device count as zero, if any do.
+    `ram_bytes`: memory for weights; the cpu device reads the rest from disk in every pass. None: all weights stay in
+    memory. `approx`: our own device treats activations below this threshold as zero. None: no activations are dropped.
     """
 
     executor: str
@@ -46,7 +48,7 @@ class BenchOpening:
 
 @dataclass(frozen=True, slots=True)
 class BenchConversation:
-    """A conversation to be led: the user's turns, in a category."""
+    """A conversation to run: the user's turns, and a category."""
 
     category: str
     turns: tuple[str, ...]
@@ -58,7 +60,7 @@ class BenchJob:
 
     verify: passes of each of `counts` tokens. chat: answers of up to n tokens to `questions`, or a replay of `turns`.
     start: the start of a process, with nothing compiled if `cold`. ops: one pass of n tokens. drafting: a conversation,
-    each way `repeats` times.
+    `repeats` times in each way.
     """
 
     test: str
@@ -74,7 +76,7 @@ class BenchJob:
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """All calls of one kernel for one kind of op in a pass: seconds in them, and at barriers behind them."""
+    """All calls of one kernel for one kind of op in a pass: seconds in the calls, and at the barriers after them."""
 
     op: str
     kernel: str
@@ -85,11 +87,12 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True)
 class DraftRun:
-    """A conversation led one way: "off", "cold" or "warm". Answers count from their second token to where they loop.
+    """One conversation run one way ("off", "cold" or "warm"). Answers count from their second token to where they loop.
 
-    n_kept tokens in n_passes took `seconds`, `drafting_s` of them spent on drafts, and would have cost `cost` passes of
-    one token; n_tokens: with the loops. sizes: passes by the tokens they checked. sources: drafted tokens, and accepted
-    ones. calibration: by tenth of the estimated chance, candidates, the sum of their chances, and how many were right.
+    n_kept tokens in n_passes took `seconds`, `drafting_s` of them for drafting, and have a modelled cost of `cost`
+    passes of one token; n_tokens includes the loops. sizes: passes by the tokens they verified. sources: drafted and
+    accepted tokens by draft source. calibration: by tenth of the estimated probability: candidates, the sum of their
+    probabilities, and how many were accepted.
     """
 
     category: str
@@ -110,7 +113,7 @@ class DraftRun:
 
 @dataclass(frozen=True, slots=True)
 class BenchReply:
-    """What a run took: seconds by number of tokens; or a `problem`, in words. `turns`: what a chat consisted of."""
+    """The result of a run: seconds by number of tokens, or a `problem` in words. `turns`: the turns of a chat."""
 
     seconds: Mapping[int, float] = field(default_factory=dict)
     accepted_per_step: float | None = None

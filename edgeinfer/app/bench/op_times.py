@@ -1,7 +1,7 @@
-"""Which ops the time of a pass goes to, for a device of ours that can say it.
+"""Profiles the ops of a pass, on our devices that support it.
 
-In: a `BenchOpening`; jobs "ops". Out: replies with `OpTime`s. Opens a lane by itself, places the tokens in its cache by
-accounting alone (what the cache holds does not change the time), and asks the lane to profile one pass.
+In: a `BenchOpening`; jobs "ops". Out: replies with `OpTime`s. Opens its own lane, marks the cached tokens in the
+bookkeeping only (the contents of the cache do not change the time), and has the lane profile one pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROFILED_PASSES = 15
 
 
 class OpProfile:
-    """A lane of its own, to be profiled."""
+    """A lane opened for profiling."""
 
     def __init__(self, opening: BenchOpening) -> None:
         self._limits = limits_for(opening.n_context, kv=opening.kv)
@@ -35,7 +35,7 @@ class OpProfile:
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Profile passes of n tokens (one pass's most) and reply with the median of each op's times."""
+        """Profile passes of n tokens (at most one pass's limit) and reply with the median of each op's times."""
         op_times = self._lane.capabilities.op_times
         if op_times is None:
             raise NotMeasurable(f"{self._device.name} does not time its ops")
@@ -52,7 +52,7 @@ class OpProfile:
         self._model.close()
 
     def _placed(self, n_tokens: int, depth: int) -> Step:
-        """A pass of one sequence's tokens after `depth` others, with the logits of the last."""
+        """A pass over one sequence's tokens after `depth` cached ones, with the logits of the last token."""
         states = self._lane.capabilities.states
         cache = KVCache(self._limits.n_pages, self._limits.n_context, 0 if states is None else states.n_slots)
         sequence = cache.create()

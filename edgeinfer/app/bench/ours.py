@@ -1,4 +1,4 @@
-"""Our own devices as subjects of a bench: single passes through the executor, or whole answers.
+"""Our devices as benchmark subjects: single passes through the executor, or whole answers.
 
 In: a `BenchOpening` that names a device. Out: a `BenchSubject`. Uses the engine as any program does.
 """
@@ -70,7 +70,7 @@ class SequencePasses:
 
     @property
     def reading(self) -> WeightReads:
-        """What was read so far of weights that do not stay in memory."""
+        """Bytes read so far of weights that do not stay in memory."""
         return self._executor.reading
 
     @property
@@ -78,7 +78,7 @@ class SequencePasses:
         return self._executor.n_cached(self._sequence)
 
     def evaluate(self, tokens: Tokens, *, every: bool) -> None:
-        """Evaluate tokens after the cached ones and keep them; with logits of `every` one, or of the last."""
+        """Evaluate tokens after the cached ones and keep them; with logits of `every` token, or of the last."""
         limit = self._executor.limits.max_tokens
         for start in range(0, len(tokens), limit):
             part = tokens[start : start + limit]
@@ -91,8 +91,8 @@ class SequencePasses:
             self._executor.commit(self._sequence, order)
 
     def truncate(self, n_cached: int) -> None:
-        """Forget the cached tokens from n_cached on."""
-        if self._executor.truncate(self._sequence, n_cached) < n_cached:  # a state from there cannot be had
+        """Drop the cached tokens from n_cached on."""
+        if self._executor.truncate(self._sequence, n_cached) < n_cached:  # no state is available at that position
             self._executor.pretend(self._sequence, n_cached)
 
     def close(self) -> None:
@@ -101,13 +101,13 @@ class SequencePasses:
 
 
 class Answers:
-    """Whole conversations, greedy: from the question to the last token of the answer, as a user has them."""
+    """Whole greedy conversations, from the question to the last token of the answer, as a user sees them."""
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Lead the job's conversations. Raises NotMeasurable for another job."""
+        """Run the job's conversations. Raises NotMeasurable for any other job."""
         if job.test != "chat":
             raise NotMeasurable(f"opened for chat, so there is no test {job.test!r}")
         turns: list[tuple[int, int, int]] = []
@@ -133,7 +133,7 @@ class Answers:
         self._llm.close()
 
     def _lead(self, turns: tuple[str, ...], n_answer: int) -> list[Stats]:
-        """One conversation in a session of its own; the numbers of each answer."""
+        """Run one conversation in its own session; returns the stats of each answer."""
         messages: list[dict[str, str]] = []
         led = []
         with self._llm.session() as session:
@@ -147,5 +147,5 @@ class Answers:
 
 
 def _sampled(stats: Stats) -> int:
-    """Tokens of an answer, the one that ended it included."""
+    """Tokens of an answer, including the one that ended it."""
     return stats.n_generated + (stats.finish_reason == "stop")

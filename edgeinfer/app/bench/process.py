@@ -1,7 +1,7 @@
-"""The bench's end of a child process: started once, loaded once, given one job after another.
+"""The benchmark's end of a child process: started once, loaded once, given one job after another.
 
-In: a `BenchOpening` and jobs. Out: replies; what a child dies of becomes a reply with a problem ("crashed (signal
-11)"), so that no engine can end the bench. Knows nothing of what the child measures.
+In: a `BenchOpening` and jobs. Out: replies. A crash of the child becomes a reply with a problem ("crashed (signal
+11)"), so that no engine can end the benchmark. Does not know what the child measures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CLOSE_LIMIT_S = 10.0
 
 
 class BenchChild:
-    """One process with one engine. Raises nothing for what the engine does; close it."""
+    """One process with one engine. The engine's failures never raise here; call `close` at the end."""
 
     def __init__(self, opening: BenchOpening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -30,7 +30,7 @@ class BenchChild:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process can take jobs."""
         return self._process is not None and self._process.is_alive and self.opened.problem is None
 
     @property
@@ -38,11 +38,11 @@ class BenchChild:
         return 0 if self._process is None else self._process.pid
 
     def run(self, job: BenchJob) -> BenchReply:
-        """The answer to a job."""
+        """Do a job and return the reply."""
         return self._ask(job)
 
     def close(self) -> None:
-        """End the process, in good order unless it was interrupted at work; may be called twice."""
+        """End the process, cleanly unless it was interrupted at work; may be called twice."""
         if self._process is not None:
             self._process.close(patience_s=0.0 if self._is_busy else CLOSE_LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""A bench as JSON: the keys of the command-line contract and some more. Keys may be added, never renamed.
+"""A benchmark as JSON: the keys of the command-line contract and some more. Keys may be added, never renamed.
 
 In: a `Record` and facts about the model. Out: a dict that `json` can write; numbers that were not measured are null.
 """
@@ -19,7 +19,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class BenchModel:
-    """The model that was measured. `approx`: the threshold of its activations on our own device."""
+    """The model that was measured. `approx`: the activation threshold on our own device."""
 
     name: str
     path: str
@@ -30,7 +30,7 @@ class BenchModel:
 
 
 def as_json(record: Record, model: BenchModel) -> Json:
-    """The whole record."""
+    """The whole record as a dict."""
     return {
         "machine": _machine(record.machine),
         "model": asdict(model),

@@ -1,7 +1,7 @@
-"""Rounds of runs: ours and another's by turns, with the idle share around each, repeated where the machine was busy.
+"""Rounds of runs: ours and a peer's in alternation, with the idle share around each, repeated if the machine was busy.
 
-In: a case, who runs it, and functions that run a job and tell the idle share. Out: `Sample`s and `CaseFailure`s in the
-order they happened. Starts no process and reads no clock itself.
+In: a case, the executors, and functions that run a job and return the idle share. Out: `Sample`s and `CaseFailure`s in
+the order they happened. Starts no process and reads no clock itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from edgeinfer.app.bench.messages import BenchJob, BenchReply, Turns
 
 REPEATS = 2
 REPEATED_SEED = 1000
-"""Added to the seed of a run that is repeated: an executor may still know what it read before."""
+"""Added to the seed of a repeated run, as an executor may still have cached what it read before."""
 
 Run = Callable[[str, BenchJob], BenchReply]
-"""Has an executor do a job."""
+"""Runs a job on the named executor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run that was measured. `repeats`: runs of it that were thrown away because the machine was busy."""
+    """One measured run. `repeats`: earlier tries that were discarded because the machine was busy."""
 
     case: Case
     executor: str
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CaseFailure:
-    """What an executor could not do, in words."""
+    """A case that an executor failed in, with the problem in words."""
 
     case: Case
     executor: str
@@ -45,14 +45,14 @@ class CaseFailure:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of a case, in order."""
+    """The results of a case, in order."""
 
     samples: tuple[Sample, ...]
     failures: tuple[CaseFailure, ...]
 
 
 class Rounds:
-    """Runs cases. `idle` is asked between runs; `is_busy` says whether a share is too little."""
+    """Runs cases. `idle` is asked between runs; `is_busy` says whether an idle share is too small."""
 
     def __init__(self, run: Run, idle: Callable[[], float], is_busy: Callable[[float], bool]) -> None:
         self._run, self._idle, self._is_busy = run, idle, is_busy
@@ -61,10 +61,10 @@ class Rounds:
     def measure(
         self, case: Case, first: str, others: Sequence[str], before_run: Callable[[str, int], None]
     ) -> CaseResult:
-        """Run a case: `first`, an other, `first`, the next other …, `case.runs` times over.
+        """Run a case: `first`, another, `first`, the next other …, `case.runs` times over.
 
-        Each executor has a short run before, which is not measured. One that fails is left out from there on.
-        `before_run` is told who runs next, and in which round.
+        Each executor does a short warm-up first, which is not measured. An executor that fails is left out from then
+        on. `before_run` is called with the name of the executor that runs next, and the round.
         """
         failures: dict[str, CaseFailure] = {}
         turns: Turns = ()
@@ -88,7 +88,7 @@ class Rounds:
         return CaseResult(tuple(samples), tuple(failures.values()))
 
     def _sample(self, case: Case, name: str, job: BenchJob) -> Sample:
-        """One run, repeated while the machine is busy; the quietest of them."""
+        """Do one run, repeated while the machine is busy; returns the quietest."""
         best: Sample | None = None
         for repeats in range(REPEATS + 1):
             before = self.last_idle
@@ -105,7 +105,7 @@ class Rounds:
 
 
 def _by_turns(first: str, others: Sequence[str]) -> list[str]:
-    """`first` before each of the others; alone where there are none."""
+    """`first` before each of the others; alone if there are none."""
     return [name for other in others for name in (first, other)] or [first]
 
 
@@ -114,7 +114,7 @@ def _replaying(job: BenchJob, turns: Turns) -> BenchJob:
 
 
 def neighbours(samples: Sequence[Sample], first: str, other: str) -> list[tuple[Sample, Sample]]:
-    """Runs of `other`, each with the run of `first` right before it."""
+    """Runs of `other`, each paired with the run of `first` right before it."""
     pairs = itertools.pairwise(samples)
     return [(one, two) for one, two in pairs if one.executor == first and two.executor == other]
 

@@ -1,6 +1,7 @@
-"""How each kind of executor is given a job: a child process, a script, or the start of a process.
+"""Gives jobs to each kind of executor: a child process, a script, or the start of a process.
 
-In: a `BenchExecutor` and the conditions of the bench. Out: `Runner`s that answer jobs with replies, problems included.
+In: a `BenchExecutor` and the conditions of the benchmark. Out: `Runner`s that answer jobs with replies, problems
+included.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "o
 
 
 class Runner(Protocol):
-    """Answers jobs; a problem of the executor is a reply too."""
+    """Answers jobs; a problem of the executor is also a reply."""
 
     def run(self, job: BenchJob) -> BenchReply: ...
 
@@ -46,7 +47,7 @@ def runner_for(executor: BenchExecutor, conditions: Conditions) -> Runner:
 
 
 class ChildRunner:
-    """A child process with the engine loaded, started when first asked and again after a crash."""
+    """A child process with the engine loaded, started at the first job and again after a crash."""
 
     def __init__(self, executor: BenchExecutor, conditions: Conditions) -> None:
         self._executor, self._conditions = executor, conditions
@@ -103,7 +104,7 @@ class ChildRunner:
             return seconds_to_output(self._first_answer(), environment(os.environ) | own)
 
     def _first_answer(self) -> list[str]:
-        """The command line of a first answer."""
+        """The command line of a process that gives one first answer."""
         wanted = self._conditions
         cores = [] if wanted.cores is None else ["--cores", ",".join(str(core) for core in wanted.cores)]
         return [

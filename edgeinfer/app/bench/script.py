@@ -1,7 +1,7 @@
-"""A user's script as an executor: it measures what it is told to, and prints tokens per second.
+"""A user's script as an executor: it runs the test it is given and prints tokens per second.
 
-In: jobs. Out: replies. The script is run once for every figure, as MODEL TEST N DEPTH THREADS; the last line it prints
-is its tok/s. How it measures is its own business.
+In: jobs. Out: replies. The script is run once per figure, as MODEL TEST N DEPTH THREADS; the last line it prints is its
+tok/s. The script decides how it measures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ScriptRunner:
         self._script, self._conditions = script, conditions
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Ask the script, for a verification once per number of tokens."""
+        """Run the script; for a verification, once per number of tokens."""
         if job.test in NOT_ASKED:
             return BenchReply(problem=f"a script is not asked for {job.test}, only for prefill, decode and verify")
         seconds: dict[int, float] = {}
@@ -37,7 +37,7 @@ class ScriptRunner:
         return BenchReply(seconds)
 
     def close(self) -> None:
-        """Nothing stays open between jobs."""
+        """Does nothing: nothing stays open between jobs."""
 
     def _rate(self, job: BenchJob, count: int) -> float | str:
         """Tokens per second, or the problem."""

@@ -1,8 +1,8 @@
-"""What a child measures: the seam between the loop that takes jobs and the engines that do them.
+"""What a child measures: the interface between the loop that takes jobs and the engines that do them.
 
-In: jobs. Out: replies. `Stepper` is an engine that evaluates the tokens it is given against a cache it can cut back;
-`Stepped` turns one into a `BenchSubject`, so that our devices and every peer with a low-level interface are timed by
-the same lines. Engines that only generate implement `BenchSubject` themselves.
+In: jobs. Out: replies. A `Stepper` is an engine that evaluates given tokens against a cache that it can truncate;
+`Stepped` turns one into a `BenchSubject`, so that the same code times our devices and every peer with a low-level
+interface. Engines that only generate implement `BenchSubject` themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BenchSubject(Protocol):
     """An engine with a model loaded."""
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Do a job and say what it took. Raises NotMeasurable."""
+        """Do a job and return its times. Raises NotMeasurable."""
         ...
 
     def close(self) -> None: ...
@@ -46,24 +46,24 @@ class Stepper(Protocol):
     def n_cached(self) -> int: ...
 
     def evaluate(self, tokens: Tokens, *, every: bool) -> None:
-        """Evaluate tokens after the cached ones and keep them; with logits of `every` one, or of the last."""
+        """Evaluate tokens after the cached ones and keep them; with logits of `every` token, or of the last."""
         ...
 
     def truncate(self, n_cached: int) -> None:
-        """Forget the cached tokens from n_cached on."""
+        """Drop the cached tokens from n_cached on."""
         ...
 
     def close(self) -> None: ...
 
 
 class Stepped:
-    """A stepper as a subject. The cache stays filled between runs of equal depth."""
+    """Turns a stepper into a subject. The cache stays filled between runs of equal depth."""
 
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Do a job and say what it took. Raises NotMeasurable."""
+        """Do a job and return its times. Raises NotMeasurable."""
         measures = {"prefill": self._prefill, "decode": self._decode, "verify": self._verify, "chat": self._replay}
         if job.test not in measures:
             raise NotMeasurable(f"there is no test {job.test!r} of a loaded model")
@@ -73,7 +73,7 @@ class Stepped:
         self._stepper.close()
 
     def _prefill(self, job: BenchJob) -> BenchReply:
-        """Seconds for a prompt of n tokens, to the logits of its last."""
+        """Seconds for a prompt of n tokens, up to the logits of its last token."""
         self._fill(job.depth)
         seconds = self._timed(random_tokens(job.seed, job.n, self._stepper.n_vocab))
         return BenchReply({job.n: seconds})
@@ -88,7 +88,7 @@ class Stepped:
         return BenchReply({job.n: time.perf_counter() - started}, accepted_per_step=1.0)
 
     def _verify(self, job: BenchJob) -> BenchReply:
-        """Seconds of one pass of each number of tokens, with the logits of all of them: medians of a few turns."""
+        """Seconds of one pass for each number of tokens, with the logits of all tokens: medians of a few turns."""
         self._fill(job.depth)
         seconds: dict[int, list[float]] = {count: [] for count in job.counts}
         for turn in range(VERIFY_REPEATS):
@@ -99,7 +99,7 @@ class Stepped:
         return BenchReply({count: statistics.median(times) for count, times in seconds.items()})
 
     def _replay(self, job: BenchJob) -> BenchReply:
-        """Seconds for conversations of the same lengths as another engine's, reading and answering."""
+        """Seconds for conversations with the same lengths as another engine's, reading and answering."""
         if not job.turns:
             raise NotMeasurable("a chat is replayed by its lengths, and none were given")
         stepper = self._stepper
@@ -108,13 +108,13 @@ class Stepped:
         for n_cached, n_read, n_answer in job.turns:
             stepper.truncate(min(n_cached, stepper.n_cached))
             stepper.evaluate(tokens[:n_read], every=False)
-            for place in range(n_answer - 1):  # the prompt's pass gave the first
+            for place in range(n_answer - 1):  # the prompt's pass gave the first token
                 stepper.evaluate(tokens[place : place + 1], every=False)
         seconds = time.perf_counter() - started
         return BenchReply({answered(job.turns): seconds}, accepted_per_step=1.0, turns=job.turns)
 
     def _fill(self, depth: int) -> None:
-        """Bring the cache to exactly `depth` tokens."""
+        """Fill or truncate the cache to exactly `depth` tokens."""
         if self._stepper.n_cached > depth:
             self._stepper.truncate(depth)
         missing = depth - self._stepper.n_cached

@@ -1,4 +1,4 @@
-"""A bench for people: plain tables with the same numbers as the JSON.
+"""A benchmark as plain tables for people, with the same numbers as the JSON.
 
 In: a `Record` and facts about the model. Out: lines of text.
 """
@@ -21,7 +21,7 @@ HEAD = (
 
 
 def lines(record: Record, model: BenchModel) -> Iterator[str]:
-    """The whole record, line by line."""
+    """The whole record as lines of text."""
     machine = record.machine
     memory = "memory not measured"
     if machine.memory.read_bytes_s is not None:

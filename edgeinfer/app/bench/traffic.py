@@ -1,7 +1,7 @@
-"""Bytes of memory that a token costs: weights in the form a device holds them, and cached keys and values.
+"""Memory traffic per token: bytes of weights in the device's format, and of cached keys and values.
 
-In: a header, a device, a case. Out: bytes per token, by arithmetic on sizes: each weight and each cached key and value
-is counted once a pass. What a pass reads again, or keeps in caches, is not known here.
+In: a header, a device, a case. Out: bytes per token, computed from sizes: each weight and each cached key and value is
+counted once per pass. What a pass reads again, or keeps in caches, is not considered.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class TrafficBench:
     def of(
         cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int, kv: KVKind = "f16"
     ) -> TrafficBench:
-        """The traffic of a device, of several together that of the first. Raises UnknownKey."""
+        """The traffic of a device; for several devices, that of the first. Raises UnknownKey."""
         limits, first = limits_for(n_context, kv=kv), device.split(",")[0]
         return cls(spec, tensors, kind_of(first).footprint(spec, tensors, limits), limits)
 
     def bytes_per_token(self, test: str, n: int, depth: int) -> float | None:
-        """Bytes read for each of the n tokens of a run after `depth` cached ones; None for a whole program's run."""
+        """Bytes read per token in a run of n tokens after `depth` cached ones; None if a whole program is run."""
         if test == "decode":
             passes = [(1, depth + place) for place in range(n)]
         elif test == "verify":
@@ -50,7 +50,10 @@ class TrafficBench:
         return sum(self._pass_bytes(count, cached) for count, cached in passes) / n
 
     def _pass_bytes(self, count: int, cached: int) -> float:
-        """Weights once but for experts no token has, and what attention reaches of the cache, as a device has it."""
+        """Bytes of one pass in the device's formats.
+
+        Weights count once, without experts that no token uses, plus the part of the cache that attention reads.
+        """
         reached = pass_work(self.spec, self.tensors, count, cached).kv_bytes
         stored = self.footprint.kv_bytes_per_token / max(1, self.spec.kv_bytes_per_token(HALF_BYTES))
         in_file = sum(info.nbytes for info in self.tensors.values())

@@ -1,7 +1,8 @@
-"""What is slow or wrong on this machine, and what to do about it. `checks` is the registry, each file exports `CHECK`.
+"""Finds what is slow or wrong on this machine, and how to fix it. `checks` is the registry; each file exports `CHECK`.
 
-A check reads a few facts of a machine and judges them. Judging is pure, so that it is tested with recorded facts;
-reading never fails for what a system does not tell: of unknown facts nothing is said. Nothing here changes anything.
+A check reads a few facts of a machine and judges them. Judging is pure, so that tests can use recorded facts. Reading
+never fails because a system does not report something; unknown facts yield no findings. Nothing here changes the
+machine.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from edgeinfer.app.doctor.machine import ExaminedMachine
 
 Status = Literal["wrong", "slow", "note", "ok"]
-"""wrong: something does not work; slow: it costs speed now; note: worth knowing; ok: nothing to be done."""
+"""wrong: something does not work; slow: it costs speed now; note: worth knowing; ok: nothing to do."""
 STATUSES: tuple[Status, ...] = get_args(Status)
 Facts = TypeVar("Facts")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `fix`: what would change it, None if and only if the status is ok.
+    """The result of looking at one thing. `fix`: how to fix it; None if and only if the status is ok.
 
-    `value` is the number of the message, if it is about one, in `unit`.
+    `value` is the number in the message, if there is one, in `unit`.
     """
 
     name: str
@@ -43,13 +44,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[Facts]):
-    """What a file of `checks` exports.
+    """What each file of `checks` exports.
 
-    order    where its findings stand among equally bad ones
-    summary  what is looked at, in a line
-    read     facts of a machine
-    judge    what they mean: findings
-    unknown  the facts of a machine that tells nothing
+    order    position of its findings among equally bad ones
+    summary  what it looks at, in one line
+    read     reads facts of a machine
+    judge    turns facts into findings
+    unknown  the facts of a machine that reports nothing
     """
 
     order: int
@@ -70,7 +71,7 @@ def examine(machine: ExaminedMachine) -> tuple[Finding, ...]:
 
 
 def run_check(key: str, check: Check[Facts], machine: ExaminedMachine) -> Sequence[Finding]:
-    """The findings of one check. One that fails says so, and leaves the others be."""
+    """The findings of one check. If the check itself fails, the finding says so, and other checks are not affected."""
     try:
         return check.judge(check.read(machine))
     except (ImportError, OSError, ValueError, EdgeInferError) as reason:

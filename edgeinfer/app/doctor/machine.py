@@ -1,7 +1,7 @@
-"""The machine as checks are given it: where its files are, and what several of them ask for.
+"""The machine that checks examine: where its files are, and the facts that several checks need.
 
-In: nothing, or what a test recorded. Out: an `ExaminedMachine`. Looks for half a second at what others do; measures
-nothing.
+In: nothing, or what a test recorded. Out: an `ExaminedMachine`. Samples the load of other processes for half a second;
+measures nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from edgeinfer.scheduling.machine.topology.files import text_of
 
 @dataclass(frozen=True, slots=True)
 class ExaminedMachine:
-    """A machine to be examined.
+    """A machine to examine.
 
-    root          below it are `sys`, `proc` and `dev`
-    window        counters around half a second
-    profile       what was measured on it before, kept in `profile_path`; None if it never was
+    root          folder that holds `sys`, `proc` and `dev`
+    window        counters before and after half a second
+    profile       earlier measurements, stored in `profile_path`; None if there are none
     models        the folder of models
-    environ       the environment's variables
+    environ       the environment variables
     now           the time, in UTC
     """
 
@@ -42,12 +42,12 @@ class ExaminedMachine:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether the processor says that it runs under a hypervisor."""
+        """Whether the processor reports that it runs under a hypervisor."""
         return "hypervisor" in cpu_flags(self.root)
 
 
 def this_machine() -> ExaminedMachine:
-    """The machine this process runs on."""
+    """Describe the machine this process runs on."""
     from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
     from edgeinfer.models.store import default_root
 
@@ -67,7 +67,7 @@ def this_machine() -> ExaminedMachine:
 
 
 def cpu_flags(root: Path) -> frozenset[str]:
-    """What the first processor can do, as Linux calls it."""
+    """The features of the first processor, by Linux's names."""
     for line in text_of(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):

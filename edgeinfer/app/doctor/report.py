@@ -1,6 +1,6 @@
-"""Findings for people and for programs.
+"""Formats findings for people and for programs.
 
-In: findings, and the machine they are of. Out: lines of text, or the record of `edgeinfer doctor --json`.
+In: findings, and the machine they are about. Out: lines of text, or the record of `edgeinfer doctor --json`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str]:
-    """A line for each that asks for something, its fix below it; then those that are ok, or only how many they are."""
+    """One line per finding that needs action, with its fix below; then the ok findings, or only their number."""
     pressing = [finding for finding in findings if finding.status != "ok"]
     fine = [finding for finding in findings if finding.status == "ok"]
     shown = [*pressing, *(fine if is_whole else ())]
@@ -36,7 +36,7 @@ def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str
 
 
 def record(machine: ExaminedMachine, findings: Sequence[Finding]) -> dict[str, object]:
-    """The same facts with stable keys; what is not known is null."""
+    """The same facts with stable keys; unknown values are null."""
     import edgeinfer
     from edgeinfer.engine.measure.profiles import machine_name
 

@@ -1,7 +1,7 @@
-"""What the operating system tells of itself by calls, not files: times of processors and processes, swap, disks, heat.
+"""What the operating system reports through calls, not files: CPU times of processes, swap, disks, heat.
 
-In: psutil. Out: small records; 0, None or () for what a system does not tell. A seam, so that tests use what some
-system told. Judges nothing.
+In: psutil. Out: small records; 0, None or () for what a system does not report. An interface, so that tests can use
+recorded values. Judges nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from edgeinfer.scheduling.workers.governor import Condition
 
 MILLI = 1e-3
 PSUTIL_ERRORS = (OSError, RuntimeError, ValueError, psutil.Error)
-"""What psutil raises where a system has no such thing, or hides it."""
+"""What psutil raises if a system does not have something or hides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTime:
-    """Seconds of processors' time that a process has had."""
+    """Seconds of CPU time that a process has used."""
 
     pid: int
     name: str
@@ -38,9 +38,10 @@ class ProcessTime:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What only grows. `processors_s`: time of all logical CPUs, `steal_s` what of it a host took away.
+    """Counters that only grow. `processors_s`: time of all logical CPUs; `steal_s`: the part that a host took away.
 
-    `n_throttled`, `throttled_s`: how often a processor slowed down for heat, and how long the one did that did most.
+    `n_throttled`: thermal throttling events of all CPUs; `throttled_s`: throttled time of the CPU that throttled
+    longest.
     """
 
     processors_s: float = 0.0
@@ -64,7 +65,7 @@ class SampledInterval:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Bytes of swap space, and those in use."""
+    """Bytes of swap space, total and used."""
 
     total_bytes: int = 0
     used_bytes: int = 0
@@ -80,7 +81,7 @@ class Mount:
 
 
 class System(Protocol):
-    """An operating system that can be asked."""
+    """An operating system to query."""
 
     def counters(self) -> Counters: ...
 
@@ -94,16 +95,16 @@ class System(Protocol):
 
 
 class ThisSystem:
-    """The one this process runs on; `root` is where its files are."""
+    """The system this process runs on; `root`: the root folder of its files."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
 
     def counters(self) -> Counters:
-        """As they are now."""
+        """The counters now."""
         times = psutil.cpu_times()
         spent = times._asdict()
-        doubled = spent.get("guest", 0.0) + spent.get("guest_nice", 0.0)  # within user and nice already
+        doubled = spent.get("guest", 0.0) + spent.get("guest_nice", 0.0)  # already included in user and nice
         n_throttled, throttled_s = throttling(self._root)
         _, swapped_in, swapped_out = _swap()
         return Counters(
@@ -125,7 +126,7 @@ class ThisSystem:
         return _swap()[0]
 
     def mounts(self) -> tuple[Mount, ...]:
-        """Everything mounted."""
+        """All mounted file systems."""
         try:
             parts = psutil.disk_partitions(all=True)
         except PSUTIL_ERRORS:
@@ -133,7 +134,7 @@ class ThisSystem:
         return tuple(Mount(part.device, Path(part.mountpoint), part.fstype) for part in parts)
 
     def free_bytes(self, folder: Path) -> int | None:
-        """What can be written into a folder, or into the nearest one above it if it is not there yet."""
+        """Free bytes for a folder, or for its nearest existing parent if it does not exist yet."""
         try:
             return shutil.disk_usage(nearest_existing(folder)).free
         except OSError:
@@ -145,21 +146,21 @@ def watch(
     idle: Callable[[], float] = idle_share,
     clock: Callable[[], float] = time.perf_counter,
 ) -> SampledInterval:
-    """Counters around the half second in which `idle` looks how busy others keep the machine."""
+    """Counters before and after the half second in which `idle` measures how idle the machine is."""
     before, started = system.counters(), clock()
     share = idle()
     return SampledInterval(before, system.counters(), clock() - started, share)
 
 
 def nearest_existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or its nearest parent that exists."""
     return next((each for each in (folder, *folder.parents) if os.path.isdir(each)), folder)
 
 
 def throttling(root: Path) -> tuple[int | None, float | None]:
-    """How often processors were slowed down for heat since the start, and for how long the hottest one was.
+    """Thermal throttling events since the start, and seconds for which the most throttled processor was slowed down.
 
-    Source: Documentation/ABI/testing/sysfs-devices-system-cpu of Linux; Intel alone counts, newer kernels the time.
+    Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu; only Intel counts, newer kernels also the time.
     """
     folder = root / "sys/devices/system/cpu"
     places = [folder / f"cpu{number}/thermal_throttle" for number in numbered(folder, "cpu")]
@@ -174,10 +175,10 @@ def throttling(root: Path) -> tuple[int | None, float | None]:
 
 
 def _swap() -> tuple[Swap, int, int]:
-    """Swap space, and bytes that came from there and went there since the start."""
+    """Swap space, and bytes swapped in and out since the start."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # psutil warns where paging is not told
+            warnings.simplefilter("ignore")  # psutil warns if the system does not report paging
             told = psutil.swap_memory()
     except PSUTIL_ERRORS:
         return Swap(), 0, 0
@@ -185,7 +186,7 @@ def _swap() -> tuple[Swap, int, int]:
 
 
 def _process_times() -> Iterator[ProcessTime]:
-    """Of other processes that may be looked at. Number 0 is no process: Windows counts idle time there."""
+    """CPU times of the other processes that may be read. Number 0 is no process: Windows counts idle time there."""
     own = os.getpid()
     for process in psutil.process_iter(["name", "cpu_times"]):
         times = process.info["cpu_times"]

@@ -46,8 +46,9 @@ class ServerState:
 
     @contextmanager
     def _counted(self, n: int) -> Iterator[None]:
-        """Count answers until they end. Counting happens before anything is awaited, so that a burst sees itself
-        counted.
+        """Count answers until they end.
+
+        Counting happens before anything is awaited, so that the requests of a burst are counted against each other.
         """
         most = self.options.parallel + self.options.queue
         if n > most:

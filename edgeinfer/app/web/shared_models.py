@@ -99,7 +99,9 @@ class SharedModels:
         return found
 
     def close(self) -> None:
-        """Close all models, even those in use; one being opened ends at its next progress report, or with the process.
+        """Close all models, even those in use.
+
+        A model that is opening ends at its next progress report, or with the process.
         """
         with self._lock:
             self._closed = True

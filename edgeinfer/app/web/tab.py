@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def run_tab(environ: MutableMapping[str, str]) -> int:
-    """Run the app of a tab until it is closed and return an exit code. Raises BadSetting, SessionsFailed, EngineGone.
+    """Run the app of a tab until it is closed; returns an exit code.
+
+    Raises BadSetting, SessionsFailed, EngineGone.
     """
     from edgeinfer.app.tui.engine import LoadedModel
     from edgeinfer.app.tui.launch import run_app

@@ -1,7 +1,7 @@
-"""Other engines to be measured beside ours: a file each, named like the package, exporting PEER.
+"""Peers: other engines to compare with, one file each, named like the package and exporting PEER.
 
 The folder is the registry; `llama_cpp_python.py` is the peer `llama-cpp-python`. A peer imports its package only when
-it is opened, in a process of its own.
+it is opened, in its own process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from edgeinfer.app.bench.subject import BenchSubject
 from edgeinfer.privacy import refuse_telemetry
 from edgeinfer.registry import Registry
 
-refuse_telemetry()  # before any peer's package is imported
+refuse_telemetry()  # before a peer's package is imported
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A registry entry. `module`: what must be importable; `install`: how to get it, for messages.
+    """A registry entry. `module`: what must be importable; `install`: how to install it, for messages.
 
-    `reads_gguf`: whether it opens the very file; else it needs a folder of its own, given as KEY:FOLDER.
+    `reads_gguf`: whether it opens the GGUF file itself; otherwise it needs its own folder, given as KEY:FOLDER.
     """
 
     module: str
@@ -32,7 +32,7 @@ class Peer:
 
     @property
     def installed(self) -> bool:
-        """Whether its package can be imported; imports nothing."""
+        """Whether the peer's package can be imported; imports nothing."""
         return importlib.util.find_spec(self.module) is not None
 
 
@@ -40,10 +40,10 @@ PEERS: Registry[Peer] = Registry("edgeinfer.app.bench.peers", "PEER", "peer")
 
 
 def module_name(key: str) -> str:
-    """The file of a peer's key."""
+    """The file of the peer with this key."""
     return key.replace("-", "_")
 
 
 def peer_keys() -> tuple[str, ...]:
-    """The peers there are, as users name them."""
+    """The available peers, by the names that users give."""
     return tuple(key.replace("_", "-") for key in sorted(PEERS.keys()))

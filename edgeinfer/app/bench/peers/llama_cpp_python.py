@@ -1,7 +1,7 @@
-"""llama-cpp-python, through llama.cpp's own calls: no Python between tokens but the call, no copy of logits.
+"""llama-cpp-python through llama.cpp's low-level API: per token only the call goes through Python; no copy of logits.
 
-In: a GGUF file. Out: a `BenchSubject` of the same passes as ours: equal threads for prompts and single tokens, logits
-asked for the last token only (or for all in a verification), f16 keys and values, everything else as llama.cpp chooses.
+In: a GGUF file. Out: a `BenchSubject` of the same passes as ours: the same number of threads for prompts and single
+tokens, logits of the last token only (of all in a verification), f16 keys and values, llama.cpp's defaults otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from edgeinfer.app.bench.peers import Peer
 from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens
 
 BATCH_TOKENS = 2048
-"""llama.cpp's own default for the tokens of a call; it cuts them into passes of 512."""
+"""llama.cpp's default for the tokens of a call; it splits them into passes of 512."""
 
 
 class Llama:
-    """One context of llama.cpp with one sequence."""
+    """One llama.cpp context with one sequence."""
 
     def __init__(self, opening: BenchOpening) -> None:
         import llama_cpp
@@ -45,7 +45,7 @@ class Llama:
         return self._n_cached
 
     def evaluate(self, tokens: Tokens, *, every: bool) -> None:
-        """Evaluate tokens after the cached ones and keep them; with logits of `every` one, or of the last."""
+        """Evaluate tokens after the cached ones and keep them; with logits of `every` token, or of the last."""
         batch = self._batch
         for start in range(0, len(tokens), BATCH_TOKENS):
             part = tokens[start : start + BATCH_TOKENS].tolist()
@@ -63,7 +63,7 @@ class Llama:
         self._api.llama_synchronize(self._context)
 
     def truncate(self, n_cached: int) -> None:
-        """Forget the cached tokens from n_cached on."""
+        """Drop the cached tokens from n_cached on."""
         if not self._api.llama_memory_seq_rm(self._memory, 0, n_cached, -1):
             raise NotMeasurable(f"llama.cpp cannot cut the cache of this model back to {n_cached} tokens")
         self._n_cached = n_cached

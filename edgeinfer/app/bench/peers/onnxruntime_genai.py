@@ -1,7 +1,7 @@
-"""onnxruntime-genai on a folder in its own form: it reads no GGUF, so whoever compares chooses an equal model for it.
+"""onnxruntime-genai on a folder in its own format; it reads no GGUF, so the user chooses an equivalent model.
 
 In: a folder with genai_config.json. Out: a `BenchSubject` of the same passes as ours. Its generator evaluates the
-tokens it is given and can be cut back; all settings but the threads are the folder's.
+tokens it is given and can be rewound; all settings except the threads come from the folder.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Generator:
         return int(self._generator.token_count())
 
     def evaluate(self, tokens: Tokens, *, every: bool) -> None:
-        """Evaluate tokens after the cached ones and keep them; its graph decides whose logits it computes."""
+        """Evaluate tokens after the cached ones and keep them; the graph decides which logits it computes."""
         self._generator.append_tokens(np.ascontiguousarray(tokens, np.int32))
 
     def truncate(self, n_cached: int) -> None:
-        """Forget the cached tokens from n_cached on."""
+        """Drop the cached tokens from n_cached on."""
         self._generator.rewind_to(n_cached)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""openvino-genai on the same GGUF file, by its own text-generation pipeline and its own clock of tokens.
+"""openvino-genai on the same GGUF file, through its text-generation pipeline and its own token timings.
 
-In: a GGUF file. Out: a `BenchSubject`. The pipeline only generates: single tokens are timed between its tokens, the
-first of those intervals left out (it is longer, so this flatters the peer), and verification passes cannot be had. All
-settings but the threads are its own choice (its CPU keeps keys and values in 8 bits).
+In: a GGUF file. Out: a `BenchSubject`. The pipeline only generates: single tokens are timed by the intervals between
+its tokens, without the first interval (it is longer, so this favours the peer), and verification passes are not
+possible. All settings except the threads are its defaults (its CPU device keeps keys and values in 8 bits).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pipeline:
         self._n_vocab = len(vocabulary)
 
     def run(self, job: BenchJob) -> BenchReply:
-        """Do a job and say what it took. Raises NotMeasurable."""
+        """Do a job and return its times. Raises NotMeasurable."""
         match job.test:
             case "prefill" if job.depth == 0:
                 return BenchReply({job.n: self._generate(self._tokens(job.seed, job.n), 1)[0]})
@@ -51,7 +51,10 @@ class Pipeline:
         del self._pipeline
 
     def _replay(self, job: BenchJob) -> BenchReply:
-        """Seconds for conversations of the same lengths as another engine's; what it keeps between turns is its own."""
+        """Seconds for conversations with the same lengths as another engine's.
+
+        The pipeline decides what it keeps between turns.
+        """
         started = time.perf_counter()
         for n_cached, n_read, n_answer in job.turns:
             self._generate(self._tokens(job.seed, n_cached + n_read), n_answer)

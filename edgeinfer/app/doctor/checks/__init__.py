@@ -1,1 +1,1 @@
-"""One file per thing that doctor looks at, or per group of closely related ones."""
+"""The checks of doctor: one file per subject, or per group of closely related ones."""

@@ -1,6 +1,6 @@
-"""Memory channels: what the rates of one core and of all cores let one suspect.
+"""Memory channels: guesses their number from the read rates of one core and of all cores.
 
-Decoding is bound by memory, so that a second channel nearly doubles it: the cheapest fix there is for many machines.
+Decoding is memory-bound, so a second channel nearly doubles its speed: on many machines this is the cheapest upgrade.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from edgeinfer.app.doctor.machine import ExaminedMachine
 
 SUSPECT_CORES = 4
 SUSPECT_RATIO = 1.3
-"""One core reads about half of what two channels give, and most of what one gives."""
+"""One core reads about half of what two channels provide, and most of what one provides."""
 SUSPECT_BYTES_S = 40e9
-"""One channel gives at most 45 GB/s with the fastest usual modules (DDR5-5600), about nine tenths of it in practice."""
+"""One channel gives at most 45 GB/s with the fastest usual modules (DDR5-5600), in practice about 90 % of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Rates as they were measured, in bytes per second, of one core alone and of all together."""
+    """Measured read rates in bytes per second, of one core alone and of all cores together."""
 
     is_virtual: bool = False
     n_cores: int = 0
@@ -29,7 +29,7 @@ class Channels:
 
 
 def read(machine: ExaminedMachine) -> Channels:
-    """The profile's rates."""
+    """The rates in the machine's profile."""
     if machine.profile is None:
         return Channels(machine.is_virtual)
     rates = machine.profile.cpu
@@ -38,7 +38,7 @@ def read(machine: ExaminedMachine) -> Channels:
 
 
 def judge(facts: Channels) -> Sequence[Finding]:
-    """Whether there may be a single channel."""
+    """Whether the machine may have only one memory channel."""
     alone, together = facts.alone_bytes_s, facts.together_bytes_s
     if alone is None or together is None:
         return []

@@ -1,4 +1,4 @@
-"""Clocks: what the system lets them be. Governors, limits, turbo, the energy preference, the power profile."""
+"""CPU clocks that the system allows: governors, limits, turbo, the energy preference, the power profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeinfer.scheduling.machine.topology.files import number_of, numbered, tex
 
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 SELF_GOVERNING = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
-"""Drivers that choose clocks themselves: their "powersave" is no limit, what they prefer is in another file."""
+"""Drivers that choose clocks themselves: their "powersave" is no limit, and their preference is in another file."""
 LIMITED_SHARE = 0.95
 PERFORMANCE = "powerprofilesctl set performance"
 GOVERN = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
@@ -19,7 +19,7 @@ GOVERN = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/sc
 
 @dataclass(frozen=True, slots=True)
 class ClockPolicy:
-    """How some cores are clocked. Clocks in Hz, None if not told; `limit_hz` is the highest the system allows."""
+    """Clock policy of a group of cores. Clocks in Hz, None if unknown; `limit_hz` is the highest the system allows."""
 
     driver: str = ""
     governor: str = ""
@@ -31,7 +31,10 @@ class ClockPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """`turbo`: whether clocks above the nominal one are allowed, None if not told; `profile`: the platform's."""
+    """`turbo`: whether clocks above the nominal one are allowed, None if unknown.
+
+    `profile`: the platform's power profile.
+    """
 
     policies: tuple[ClockPolicy, ...] = ()
     turbo: bool | None = None
@@ -39,7 +42,7 @@ class Clocks:
 
 
 def read(machine: ExaminedMachine) -> Clocks:
-    """What Linux tells of clocks; other systems tell nothing."""
+    """What Linux reports about clocks; empty on other systems."""
     folder = machine.root / CPUFREQ
     places = [folder / f"policy{number}" for number in numbered(folder, "policy")]
     no_turbo, boost = number_of(folder.parent / "intel_pstate/no_turbo"), number_of(folder / "boost")
@@ -63,7 +66,7 @@ def _hz(kilohertz: int | None) -> float | None:
 
 
 def judge(facts: Clocks) -> Sequence[Finding]:
-    """What keeps clocks down; if nothing does, what they are."""
+    """What keeps clocks down; if nothing does, the clocks themselves."""
     findings = [*_governor(facts), *_preference(facts), *_limit(facts), *_turbo(facts), *_profile(facts)]
     if findings or not facts.policies:
         return findings
@@ -96,7 +99,7 @@ def _preference(facts: Clocks) -> Iterator[Finding]:
 def _limit(facts: Clocks) -> Iterator[Finding]:
     shares = [policy.limit_hz / policy.max_hz for policy in facts.policies if policy.limit_hz and policy.max_hz]
     least = min(shares, default=1.0)
-    if least < LIMITED_SHARE and facts.turbo is not False:  # without turbo the limit is lower as well
+    if least < LIMITED_SHARE and facts.turbo is not False:  # without turbo the limit is lower too
         message = f"clocks are limited to {100 * least:.0f} % of the highest"
         fix = "lift it: sudo cpupower frequency-set --max <clock>; some firmware limits clocks without a mains adapter"
         yield Finding("clock-limit", "slow", message, fix, round(100 * least, 1), "%")

@@ -1,4 +1,4 @@
-"""Cores that compute, of those there are: affinity, cpuset, a container's quota, kinds of cores, cores switched off."""
+"""How many of the cores compute: affinity, cpuset, container quota, kinds of cores, cores that are offline."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SMT_OFF = ("off", "forceoff")
 
 @dataclass(frozen=True, slots=True)
 class CoreCounts:
-    """Logical CPUs `n_present`, `n_online` and `n_usable`; kinds of the usable cores and of those that `compute`.
+    """Logical CPUs `n_present`, `n_online` and `n_usable`; kinds of the usable cores and of those that are `computing`.
 
-    `quota`: CPUs' worth of time; `smt_control`: what Linux says of hardware threads, "" if nothing.
+    `quota`: CPU time limit, in CPUs; `smt_control`: Linux's setting for hardware threads, "" if unknown.
     """
 
     n_present: int = 0
@@ -34,7 +34,7 @@ class CoreCounts:
 
 
 def read(machine: ExaminedMachine) -> CoreCounts:
-    """What the topology says, and what was switched off."""
+    """Read the topology, and which CPUs are offline."""
     topology = machine.topology
     workers = set(topology.workers())
     folder = machine.root / CPUS
@@ -51,7 +51,7 @@ def read(machine: ExaminedMachine) -> CoreCounts:
 
 
 def judge(facts: CoreCounts) -> Sequence[Finding]:
-    """Whether all cores may compute, and all of the time."""
+    """Whether all cores may compute, all of the time."""
     return [*_usable(facts), *_offline(facts), *_quota(facts)]
 
 
@@ -74,7 +74,7 @@ def _usable(facts: CoreCounts) -> Iterator[Finding]:
 
 
 def _by_kind(kinds: Sequence[CoreKind]) -> str:
-    """Kinds with their numbers, where there is more than one."""
+    """Kinds of cores with their counts, if there is more than one kind."""
     counts = Counter(kinds)
     parts = [f"{counts[kind]} {kind}" for kind in get_args(CoreKind) if counts[kind]]
     return f" ({', '.join(parts)})" if len(parts) > 1 else ""
@@ -82,7 +82,7 @@ def _by_kind(kinds: Sequence[CoreKind]) -> str:
 
 def _offline(facts: CoreCounts) -> Iterator[Finding]:
     n_offline = facts.n_present - facts.n_online
-    if n_offline > 0 and facts.smt_control not in SMT_OFF:  # switched-off second threads are no loss
+    if n_offline > 0 and facts.smt_control not in SMT_OFF:  # second threads that are switched off are no loss
         fix = "switch on what should be: echo 1 | sudo tee /sys/devices/system/cpu/cpu<N>/online"
         message = f"{n_offline} of {facts.n_present} processors are switched off"
         yield Finding("cores-offline", "slow", message, fix, n_offline, "processors")

@@ -1,4 +1,4 @@
-"""The disk that models are on: room, kind, and how fast it was read."""
+"""The disk that holds the models: free space, kind, and measured read rate."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgeinfer.scheduling.machine.topology.files import number_of
 
 FULL_BYTES = 100e6
 SCARCE_BYTES = 5e9
-"""Less than a usual model takes."""
+"""Less than a typical model takes."""
 NETWORKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afpfs", "webdav", "ceph", "glusterfs", "9p", "davfs")
 SLOW_BYTES_S = 200e6
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDisk:
-    """Where `folder` lies. `is_rotating`, `read_bytes_s`: None if not known; virtual disks all say that they turn."""
+    """Where `folder` is stored. `is_rotating`, `read_bytes_s`: None if unknown; all virtual disks claim to rotate."""
 
     folder: Path | None = None
     free_bytes: int | None = None
@@ -32,7 +32,7 @@ class ModelDisk:
 
 
 def read(machine: ExaminedMachine) -> ModelDisk:
-    """What the system says of the disk, and what the profile does."""
+    """Read the system's and the profile's facts about the disk."""
     mount = mount_of(machine.models, machine.system.mounts())
     disk = None if machine.profile is None else machine.profile.disk
     return ModelDisk(
@@ -46,13 +46,13 @@ def read(machine: ExaminedMachine) -> ModelDisk:
 
 
 def mount_of(folder: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The file system a folder is on: the innermost around it, of equals the one mounted last."""
+    """The file system of a folder: the innermost mount around it; of several at one point, the one mounted last."""
     around = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     return max(reversed(around), key=lambda mount: len(mount.point.parts), default=None)
 
 
 def rotates(root: Path, device: str) -> bool | None:
-    """Whether a device says that it is made of turning disks; of a partition, the disk says so."""
+    """Whether a device reports rotating disks; for a partition, its disk reports it."""
     try:
         name = Path(device).resolve().name if device.startswith("/dev/") else ""
         place = (root / "sys/class/block" / name).resolve()
@@ -68,7 +68,7 @@ def rotates(root: Path, device: str) -> bool | None:
 
 
 def judge(facts: ModelDisk) -> Sequence[Finding]:
-    """Whether there is room, and whether loading will be slow."""
+    """Whether there is space, and whether loading will be slow."""
     return [*_room(facts), *_kind(facts), *_rate(facts)]
 
 
@@ -90,7 +90,7 @@ def _kind(facts: ModelDisk) -> Iterator[Finding]:
     if facts.kind.lower() in NETWORKS:
         message = f"models are on a network file system ({facts.kind}, {facts.device}): loading waits for it"
         yield Finding("disk-kind", "note", message, "set EDGEINFER_HOME to a folder on a local disk")
-    elif facts.is_rotating and facts.read_bytes_s is None:  # a rate tells more
+    elif facts.is_rotating and facts.read_bytes_s is None:  # a measured rate says more
         message = f"{facts.device} says it is a turning disk: loading is slow"
         yield Finding("disk-kind", "note", message, "set EDGEINFER_HOME to a folder on an SSD, if there is one")
 

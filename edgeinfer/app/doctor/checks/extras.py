@@ -1,4 +1,4 @@
-"""Accelerators that could compute too, if an optional package were installed."""
+"""Accelerators that could also compute if an optional package were installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from edgeinfer.scheduling.machine.topology.files import text_of
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of the package, named as its device: the vendor whose accelerators it runs on, `packages` by import."""
+    """An extra of the package, named like its device. `vendor`: of the accelerators it runs on.
+
+    `packages`: package names by import name.
+    """
 
     vendor: str
     packages: Mapping[str, str]
@@ -36,7 +39,7 @@ MOST_NODES = 64
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorNode:
-    """An accelerator that the system has a node for."""
+    """An accelerator that has a device node."""
 
     vendor: str
     kind: str
@@ -45,14 +48,14 @@ class AcceleratorNode:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Versions by import name, of what can be imported; accelerators."""
+    """Versions of the importable packages by import name, and the accelerators."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     accelerators: tuple[AcceleratorNode, ...] = ()
 
 
 def read(machine: ExaminedMachine) -> Installed:
-    """What is installed, by the installer's records: nothing is imported."""
+    """Read what is installed from the installer's records; imports nothing."""
     packages = {module: package for extra in EXTRAS.values() for module, package in extra.packages.items()}
     versions = {
         module: _version(package)
@@ -70,7 +73,7 @@ def _version(package: str) -> str:
 
 
 def accelerators(root: Path) -> Iterator[AcceleratorNode]:
-    """Accelerators with a node that programs open: render nodes, NVIDIA's own, NPUs."""
+    """Accelerators with a device node that programs open: render nodes, NVIDIA's own nodes, NPUs."""
     nvidia = [number for number in range(MOST_NODES) if (root / f"dev/nvidia{number}").exists()]
     yield from (AcceleratorNode("NVIDIA", "GPU", f"/dev/nvidia{number}") for number in nvidia)
     for folder, name, kind, nodes in NODES:
@@ -85,7 +88,7 @@ def accelerators(root: Path) -> Iterator[AcceleratorNode]:
 
 
 def judge(facts: Installed) -> Sequence[Finding]:
-    """For each accelerator's vendor whether its extra is installed."""
+    """For each accelerator vendor, whether its extra is installed."""
     findings = []
     for name, extra in EXTRAS.items():
         own = [f"{node.vendor} {node.kind} ({node.node})" for node in facts.accelerators if node.vendor == extra.vendor]

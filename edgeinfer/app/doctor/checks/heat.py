@@ -1,4 +1,4 @@
-"""Heat and power: the temperature against its limits, slowing down for heat, the battery."""
+"""Heat and power: the temperature against its limits, thermal throttling, the battery."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from edgeinfer.scheduling.machine.topology.files import text_of
 from edgeinfer.scheduling.workers.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
 
 NEAR_C = 10.0
-"""So near the high temperature, mode balanced begins to rest between passes."""
+"""Within this many degrees of the high temperature, mode balanced begins to rest between passes."""
 THROTTLED_SHARE = 0.01
 COOL = "clear the vents, let air to it, or compute less (--mode quiet)"
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """`n_throttled`: how often processors were slowed down since the start, `n_throttled_now` of it within the window.
+    """`n_throttled`: thermal throttling events since the start; `n_throttled_now`: those within the sampled window.
 
-    `throttled_s`: how long in all, of `uptime_s`. None: not told.
+    `throttled_s`: seconds spent throttled, of `uptime_s`. None: unknown.
     """
 
     condition: Condition = field(default_factory=Condition)
@@ -32,7 +32,7 @@ class Heat:
 
 
 def read(machine: ExaminedMachine) -> Heat:
-    """Sensors, and the counters of heat."""
+    """Read the sensors and the throttling counters."""
     before, after = machine.window.before.n_throttled, machine.window.after.n_throttled
     return Heat(
         condition=machine.system.condition(),
@@ -51,7 +51,7 @@ def _seconds(text: str) -> float | None:
 
 
 def judge(facts: Heat) -> Sequence[Finding]:
-    """Whether it is too hot, or has been."""
+    """Whether the machine is or was too hot."""
     return [*_temperature(facts.condition), *_throttling(facts), *_battery(facts.condition)]
 
 

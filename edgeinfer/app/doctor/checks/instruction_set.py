@@ -1,4 +1,4 @@
-"""Which instruction set kernels are made for, and what of the CPU they cannot use."""
+"""The instruction set that kernels are compiled for, and CPU features that they cannot use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeinfer.errors import BadSetting
 
 NAME = "instruction-set"
 BITS = MappingProxyType({"amx": 512, "avx512vnni": 512, "avxvnni": 256, "avx2": 256, "neon": 128})
-"""Of the vectors that kernels compute with."""
+"""Width in bits of the vectors that kernels compute with."""
 LLVM_NAMES = MappingProxyType(
     {
         "avx512_vnni": "avx512vnni",
@@ -24,17 +24,17 @@ LLVM_NAMES = MappingProxyType(
         "asimddp": "dotprod",
     }
 )
-"""What Linux calls otherwise; the rest has one name."""
+"""Features whose names differ between Linux and LLVM; all others have one name."""
 VECTORS = MappingProxyType({"x86_64": ("avx2", "fma", "f16c"), "aarch64": ("neon", "dotprod")})
-"""The least that fast kernels need, per architecture."""
+"""The minimum features that fast kernels need, per architecture."""
 ARCHITECTURES = MappingProxyType({"AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"})
 
 
 @dataclass(frozen=True, slots=True)
 class CpuFeatures:
-    """`flags` by Linux, `features` by LLVM (None: it cannot be asked).
+    """CPU features: `flags` as Linux reports them, `features` as LLVM does (None: LLVM is not available).
 
-    `forced`: EDGEINFER_SIMD; `stated`: names of variables that say what CPU code is made for, whatever this one is.
+    `forced`: EDGEINFER_SIMD; `stated`: names of variables that set the CPU to compile for, regardless of this one.
     """
 
     architecture: str = ""
@@ -45,7 +45,7 @@ class CpuFeatures:
 
 
 def read(machine: ExaminedMachine) -> CpuFeatures:
-    """What this CPU has, by Linux and by LLVM."""
+    """Read the features of this CPU, from Linux and from LLVM."""
     try:
         from edgeinfer.jit.machine_code import cpu_features
     except ImportError:
@@ -63,7 +63,7 @@ def read(machine: ExaminedMachine) -> CpuFeatures:
 
 
 def judge(facts: CpuFeatures) -> Sequence[Finding]:
-    """Whether kernels use the best there is."""
+    """Whether kernels use the best available features."""
     if facts.features is None:
         return ()
     from edgeinfer.jit.targets import NEEDS, choose
@@ -94,7 +94,7 @@ def _forced(features: frozenset[str], forced: str, used: str) -> Finding:
 
 
 def _not_to_be_had(facts: CpuFeatures, best: str, used: str) -> Finding:
-    """The CPU says it has more than code is made for."""
+    """The CPU reports features that code is not compiled for."""
     if facts.stated:
         return _finding("slow", f"{facts.stated[0]} allows {used}, the CPU has {best}", _unset(facts.stated), used)
     if best == "amx":

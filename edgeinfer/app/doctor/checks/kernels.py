@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: whether it can be used, what is in it, and what other versions have left there."""
+"""The folder of compiled kernels: whether it is usable, what it contains, and what other versions left there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODE = ".o"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of compiled code, and what is in it."""
+    """A folder of compiled code and its contents."""
 
     name: str
     n_compiled: int = 0
@@ -29,7 +29,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class KernelFolders:
-    """Below `root`: `current` folders of this very version (kernels, loops of drafting), and `others`."""
+    """Folders below `root`: `current` ones of exactly this version (kernels, drafting loops), and `others`."""
 
     root: Path | None = None
     is_writable: bool = True
@@ -38,7 +38,7 @@ class KernelFolders:
 
 
 def read(machine: ExaminedMachine) -> KernelFolders:
-    """The folders as they are on disk. Loads LLVM, since the CPU is part of their names, and no compiler."""
+    """Read the folders on disk. Loads LLVM, since the CPU is part of their names, but no compiler."""
     from edgeinfer.backends.base import device_kinds
     from edgeinfer.engine.speculation.drafts import loops_folder
 
@@ -47,7 +47,7 @@ def read(machine: ExaminedMachine) -> KernelFolders:
 
 
 def read_folders(current: Sequence[Path]) -> KernelFolders:
-    """What is in the folders of this version, and beside them."""
+    """Read the contents of this version's folders, and of the folders beside them."""
     root, names = current[0].parent, {folder.name for folder in current}
     try:
         others = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name not in names]
@@ -74,7 +74,7 @@ def _contents(folder: Path) -> Folder:
 
 
 def judge(facts: KernelFolders) -> Sequence[Finding]:
-    """Whether a start compiles nothing, and what may go."""
+    """Whether a start compiles nothing, and what can be deleted."""
     return [] if facts.root is None else [*_current(facts, facts.root), *_left(facts, facts.root)]
 
 

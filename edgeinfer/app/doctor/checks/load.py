@@ -1,4 +1,4 @@
-"""What else runs: the share of the processors' time that others take, who they are, and what a host takes away."""
+"""Other load: the share of CPU time that other processes use, which ones, and the share that a host takes away."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgeinfer.scheduling.machine.topology.files import list_of
 
 SHOWN = 3
 SHOWN_CORES = 0.03
-"""A process that takes less of a core is not worth naming."""
+"""A process that uses less of a core than this is not worth naming."""
 STEAL_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A process, and how many processors' time it took."""
+    """A process name and the number of cores it used."""
 
     name: str
     cores: float
@@ -27,7 +27,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
-    """Shares are of all logical CPUs' time; None if nothing was counted. `busiest` come first."""
+    """Shares are of all logical CPUs' time; None if nothing was counted. `busiest`: the busiest processes first."""
 
     idle_share: float | None = None
     steal_share: float | None = None
@@ -38,7 +38,7 @@ class MachineLoad:
 
 
 def read(machine: ExaminedMachine) -> MachineLoad:
-    """What the counters of half a second say."""
+    """Read the counters of the sampled half second."""
     topology, window = machine.topology, machine.window
     online = list_of(machine.root / "sys/devices/system/cpu/online")
     processors_s = window.after.processors_s - window.before.processors_s
@@ -54,7 +54,7 @@ def read(machine: ExaminedMachine) -> MachineLoad:
 
 
 def busiest(window: SampledInterval) -> tuple[Busy, ...]:
-    """Processes by what they took between the counters; same names together, for many programs are several."""
+    """Processes by CPU time used between the counters; those with the same name are added up."""
     before = {process.pid: process.cpu_s for process in window.before.processes}
     taken: dict[str, float] = {}
     for process in window.after.processes:
@@ -66,7 +66,7 @@ def busiest(window: SampledInterval) -> tuple[Busy, ...]:
 
 
 def judge(facts: MachineLoad) -> Sequence[Finding]:
-    """Whether others leave the cores that workers need, as `engine.measure.idle.is_busy` has it."""
+    """Whether other processes leave the cores that workers need, by the rule of `engine.measure.idle.is_busy`."""
     findings = []
     if facts.idle_share is not None:
         others = 1 - facts.idle_share

@@ -1,4 +1,4 @@
-"""Memory: what is left of it, limits of a container, swapping, waiting for memory, huge pages."""
+"""Memory: free memory, container limits, swapping, memory pressure, huge pages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from edgeinfer.models.download.space import size_text
 from edgeinfer.scheduling.machine.topology.files import text_of
 
 SCARCE_SHARE = 0.15
-"""Less than this of the memory left: little room for a model, and others' pages are dropped for it."""
+"""Below this share of free memory there is little room for a model, and other programs' pages are dropped for it."""
 SWAPPING_BYTES_S = 1e6
 SWAPPED_SHARE = 0.1
-"""Of the memory: more swapped out than this is more than what nobody needs."""
+"""Above this share of memory in swap, more is swapped out than merely unused pages."""
 PRESSURE_PERCENT = 1.0
 _SELECTED = re.compile(r"\[(\w+)\]")
 _AVERAGE = re.compile(r"^some avg10=(\d+(?:\.\d+)?)", re.MULTILINE)
@@ -24,8 +24,11 @@ _TOTAL = re.compile(r"^MemTotal: +(\d{1,15}) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """`host_bytes`: of the whole machine, where a container may have less. Pressure: percent of ten seconds in which
-    something waited for memory. What is unknown is 0, "" or None."""
+    """Memory and swap. What is unknown is 0, "" or None.
+
+    `host_bytes`: memory of the whole machine, of which a container may have less. `pressure_percent`: percent of ten
+    seconds in which something waited for memory.
+    """
 
     total_bytes: int = 0
     available_bytes: int = 0
@@ -38,7 +41,7 @@ class MemoryUse:
 
 
 def read(machine: ExaminedMachine) -> MemoryUse:
-    """Sizes, and what was swapped while nothing of ours ran."""
+    """Read sizes, and what was swapped while nothing of ours ran."""
     root, swap, window = machine.root, machine.system.swap(), machine.window
     before, after = window.before, window.after
     moved = after.swapped_in_bytes - before.swapped_in_bytes + after.swapped_out_bytes - before.swapped_out_bytes
@@ -58,7 +61,7 @@ def read(machine: ExaminedMachine) -> MemoryUse:
 
 
 def judge(facts: MemoryUse) -> Sequence[Finding]:
-    """Whether there is room, and whether it is memory or a disk."""
+    """Whether there is room, and whether swapping makes memory as slow as a disk."""
     return [*_room(facts), *_swap(facts), *_pressure(facts), *_huge_pages(facts)]
 
 

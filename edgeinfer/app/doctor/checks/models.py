@@ -1,6 +1,6 @@
-"""Models on this machine that do not fit into its memory now: those that run in part from disk, and those that do not.
+"""Models on this machine that do not fit into its memory now: those that still run partly from disk, and the others.
 
-In: the store, headers of large models. Out: which of them do not fit, and what would run. Reads no weights.
+In: the store, headers of large models. Out: which models do not fit, and what would run. Reads no weights.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from edgeinfer.settings import KVKind
 
 SMALL_SHARE = 0.4
-"""Files below this share of the memory fit with any usual context: their headers need not be read."""
+"""Files below this share of the memory fit with any usual context, so their headers need not be read."""
 LEAST_CONTEXT = 256
 MOST_HEADERS = 8
-"""Reading a large vocabulary takes a tenth of a second."""
+"""A limit, since reading a large vocabulary takes a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelNeed:
-    """A model, and what it takes with its usual context.
+    """A model, and the memory it needs with its usual context.
 
-    `streams` says how it runs when it does not fit as a whole: what is read from disk for every token.
+    `streams` describes how it runs if it does not fit as a whole: what is read from disk for every token.
     """
 
     name: str
@@ -50,7 +50,7 @@ class ModelNeeds:
 
 
 def read(machine: ExaminedMachine) -> ModelNeeds:
-    """Sizes of files, and of the largest and those that may not fit what their headers say."""
+    """Read file sizes, and the headers of the largest model and of those that may not fit."""
     from edgeinfer.models.store import ModelStore
 
     topology = machine.topology
@@ -67,7 +67,7 @@ def read(machine: ExaminedMachine) -> ModelNeeds:
 
 
 def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
-    """What a plan says of a model; None where it cannot be planned."""
+    """The planned need of a model; None if it cannot be planned."""
     from edgeinfer.app.fit import plan_for
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.settings import load_settings
@@ -94,7 +94,7 @@ def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
 def _in_part(
     name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: ExaminedMachine
 ) -> ModelNeed:
-    """What the cpu takes in smaller passes, and what it reads in every pass if that does not help."""
+    """What the cpu device needs with smaller passes, and what it reads in every pass if that is not enough."""
     from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, planned_weights, streaming_text
 
@@ -112,7 +112,7 @@ def _in_part(
 
 
 def judge(facts: ModelNeeds) -> Sequence[Finding]:
-    """Each model that does not fit, by how much, and what would or how it runs all the same."""
+    """Each model that does not fit, by how much, and what would fit or how it runs anyway."""
     if not facts.models or not facts.available_bytes:
         return []
     large = [model for model in facts.models if missing_bytes(model.need, facts.available_bytes)]
@@ -126,14 +126,14 @@ def judge(facts: ModelNeeds) -> Sequence[Finding]:
 
 
 def _taken(model: ModelNeed) -> str:
-    """The memory of a model, as `plan` has it where its header was read, else by the size of its file."""
+    """The memory of a model: as in `plan` if its header was read, otherwise from its file size."""
     need = model.need
     at = f" at a context of {need.n_context}: {need.parts_text}" if need.n_context else ""
     return f"{model.name} takes {size_text(need.total_bytes)}{at}"
 
 
 def _streamed(model: ModelNeed, facts: ModelNeeds) -> Finding:
-    """A model that runs, though not all of it is in memory."""
+    """A model that runs with only a part of its weights in memory."""
     missing = missing_bytes(model.need, facts.available_bytes)
     message = f"{model.name} runs with a part of its weights in memory, which is {size_text(missing)} too small for all"
     fix = f"edgeinfer pack {model.name} prepares that; {_room(model.need, facts)}"
@@ -147,7 +147,7 @@ def _unfit(model: ModelNeed, facts: ModelNeeds) -> Finding:
 
 
 def _room(need: MemoryNeed, facts: ModelNeeds) -> str:
-    """What would have all of a model in memory."""
+    """What would make the whole model fit in memory."""
     context = fitting_context(need, facts.available_bytes) if need.n_context else 0
     if context >= LEAST_CONTEXT:
         return f"a context of {context} tokens would fit (--ctx {context})"

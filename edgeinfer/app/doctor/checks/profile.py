@@ -1,4 +1,4 @@
-"""The profile of this machine: what plans are made from. Whether there is one, how old it is, how quiet it was then."""
+"""The profile of this machine, which plans are based on: whether it exists, its age, how idle the machine was."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edgeinfer.scheduling.machine.profile import Profile
 QUIET_SHARE = 0.9
 OLD_DAYS = 365.0
 MEASURED = "%Y-%m-%d %H:%M UTC"
-"""How a probe writes when it was."""
+"""The format in which a probe writes its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileState:
-    """`is_kept`: there is a file, whether it can be read or not. `age_days`: None if not known."""
+    """`is_kept`: a profile file exists, readable or not. `age_days`: None if unknown."""
 
     profile: Profile | None = None
     is_kept: bool = False
@@ -26,7 +26,7 @@ class ProfileState:
 
 
 def read(machine: ExaminedMachine) -> ProfileState:
-    """The profile that was kept."""
+    """Read the stored profile."""
     profile, path = machine.profile, machine.profile_path
     age_days = None
     if profile is not None:
@@ -39,7 +39,7 @@ def read(machine: ExaminedMachine) -> ProfileState:
 
 
 def judge(facts: ProfileState) -> Sequence[Finding]:
-    """Whether plans can be trusted."""
+    """Whether plans based on the profile can be trusted."""
     profile = facts.profile
     if profile is None:
         message = "this machine was not measured: plans cannot predict speeds, and begin with a short look"

@@ -1,4 +1,4 @@
-"""Settings that cost speed: where they come from, and how they are taken back."""
+"""Settings that cost speed: where they come from, and how to undo them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW_DEVICES = ("reference", "null")
 
 @dataclass(frozen=True, slots=True)
 class ChosenSettings:
-    """The settings, or why they cannot be read; None of both if nobody looked. `workers`: CPUs that could compute."""
+    """The settings, or why they cannot be read; neither if they were not read. `workers`: CPUs that could compute."""
 
     settings: Settings | None = None
     reason: str = ""
@@ -23,7 +23,7 @@ class ChosenSettings:
 
 
 def read(machine: ExaminedMachine) -> ChosenSettings:
-    """The settings as every command finds them."""
+    """Read the settings as every command does."""
     workers = machine.topology.workers()
     try:
         return ChosenSettings(load_settings(environ=machine.environ), "", workers)
@@ -32,7 +32,7 @@ def read(machine: ExaminedMachine) -> ChosenSettings:
 
 
 def judge(facts: ChosenSettings) -> Sequence[Finding]:
-    """What of them makes answers slower."""
+    """Which settings make answers slower."""
     if facts.reason:
         fix = "correct it there; edgeinfer config path names the file of settings"
         return [Finding("settings", "wrong", facts.reason, fix)]
@@ -70,7 +70,7 @@ def _features(settings: Settings) -> Iterator[Finding]:
 
 
 def _reset(settings: Settings, name: str) -> str:
-    """How a setting gets its default back."""
+    """How to reset a setting to its default."""
     origin = settings.origins[name]
     if origin.startswith(ENVIRONMENT_PREFIX):
         return f"unset {origin}"

@@ -1,4 +1,4 @@
-"""Versions of Python and of the packages that compute: whether they fit each other, and the processor."""
+"""Versions of Python and of the packages that compute: whether they fit each other and the processor."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """`packages`: versions, None of what is not installed. `wanted`: what packages state they need of each other.
+    """`packages`: versions, None if not installed. `wanted`: requirements of each package.
 
-    `translated`: why this Python's code is translated while it runs, "" if it is not.
+    `translated`: how this Python's machine code is emulated for another architecture, "" if it is native.
     """
 
     python: str = ""
@@ -32,7 +32,7 @@ class Versions:
 
 
 def read(machine: ExaminedMachine) -> Versions:
-    """What the installer has on record; imports none of it."""
+    """Read the installer's records; imports none of the packages."""
     packages: dict[str, str | None] = {}
     wanted: dict[str, tuple[str, ...]] = {}
     for name in PACKAGES:
@@ -53,7 +53,7 @@ def _translation(environ: Mapping[str, str]) -> str:
 
 
 def _is_under_rosetta() -> bool:
-    """Source: Apple, "About the Rosetta translation environment"."""
+    """Whether Rosetta runs this process. Source: Apple, "About the Rosetta translation environment"."""
     import ctypes
 
     value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
@@ -66,7 +66,7 @@ def _is_under_rosetta() -> bool:
 
 
 def judge(facts: Versions) -> Sequence[Finding]:
-    """Whether everything is there, and fits."""
+    """Whether all packages are installed and fit each other."""
     if not facts.packages:
         return []
     findings = []
@@ -87,11 +87,11 @@ def judge(facts: Versions) -> Sequence[Finding]:
 
 
 def _misfits(facts: Versions) -> Iterator[str]:
-    """What a package says it needs of another, and does not get."""
+    """Requirements of a package that the installed versions do not meet."""
     for name, requirements in facts.wanted.items():
         for requirement in requirements:
             match = _REQUIREMENT.fullmatch(requirement.strip())
-            if match is None or match[3]:  # with a condition: for other systems, or an extra
+            if match is None or match[3]:  # conditional: for other systems, or an extra
                 continue
             version = facts.packages.get(match[1])
             if version is not None and not satisfies(version, match[2]):
@@ -99,7 +99,7 @@ def _misfits(facts: Versions) -> Iterator[str]:
 
 
 def satisfies(version: str, clauses: str) -> bool:
-    """Whether a version is within limits such as "<0.48,>=0.47.0dev0". Limits of other forms are let pass."""
+    """Whether a version meets limits such as "<0.48,>=0.47.0dev0". Limits in other forms are accepted."""
     release = _release(version)
     for clause in clauses.split(","):
         match = _CLAUSE.fullmatch(clause.strip())

@@ -63,8 +63,7 @@ async def rerank(body: RerankRequest, request: Request) -> Record:
 async def _ranked(
     query: str, documents: list[str], llm: LLM, turn: asyncio.Lock, disconnected: threading.Event
 ) -> tuple[list[float], int]:
-    """Compute document scores and the number of tokens read, in a thread that ends soon after the client disconnects.
-    """
+    """Compute document scores and the tokens read, in a thread that ends soon after the client disconnects."""
     n_tokens = 0
 
     def go_on(_what: str, done: int, total: int) -> None:
