@@ -1,4 +1,4 @@
-"""Draws random JSON schemas with hypothesis-jsonschema's own schema generator, one per line, for measure_serving.py.
+"""Draws random JSON schemas with hypothesis-jsonschema's own schema generator, one per line, for measure_schemas.py.
 
 The last release with that generator is from 2019 and needs other versions than the tests, so it needs its own
 environment:

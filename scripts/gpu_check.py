@@ -1,9 +1,9 @@
-"""Checks and measures the cuda device on this machine's NVIDIA GPU; writes a report in Markdown.
+"""Checks and measures the cuda device on this machine's NVIDIA GPU and writes a Markdown report.
 
-Run from the repository root: python scripts/gpu_check.py MODEL.gguf; it goes to docs/benchmarks/CARD.md.
-Instead of a file, --synthetic 1b:Q4_0 (or 3b, 8b) takes a model of zeros of that shape, made in memory.
-With --tiny it runs on Numba's CUDA simulator instead, on a golden model: it shows that the program works and says
-nothing about speed. Exits with 1 and a message where there is no GPU, and with 2 where a result is wrong.
+Run from the repository root: python scripts/gpu_check.py MODEL.gguf; the report goes to docs/benchmarks/CARD.md.
+Instead of a file, --synthetic 1b:Q4_0 (or 3b, 8b) uses a model of zeros with that shape, made in memory. With --tiny it
+runs a golden model on Numba's CUDA simulator: this shows that the program works and says nothing about speed. Exits
+with 1 and a message if there is no GPU, and with 2 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 TOLERANCES = {"f32": 2e-3, "f16": 2e-3, "bf16": 2e-3}
 ROUNDED_TOLERANCE = 0.05
-"""Of models whose activations are rounded to int8; those of floats differ by the rounding of the cache alone."""
+"""For models whose activations are rounded to int8; float models differ only by the rounding of the cache."""
 SHAPES = {
     "1b": (2048, 8192, 32, 8, 64, 16, 49152),
     "3b": (3072, 8192, 24, 8, 128, 28, 49152),
     "8b": (4096, 14336, 32, 8, 128, 32, 128256),
 }
-"""Width, FFN width, heads, kv heads, head width, layers, tokens."""
+"""Width, FFN width, heads, KV heads, head width, layers, tokens."""
 
 
 def golden_rows(device: CudaDevice, size: Size) -> list[tuple[object, ...]]:
-    """Each golden model against transformers, and whether bits depend on the pass."""
+    """Compare each golden model with transformers, and check whether bits depend on the pass."""
     from tests.golden.goldens import RESULTS, Golden, Player, distance
 
     rows: list[tuple[object, ...]] = []
@@ -90,7 +90,7 @@ def opened(model: Path | None, synthetic: str | None, n_context: int, stack: Exi
 
 
 def ceilings_text(best: Ceilings) -> str:
-    """What the card does at best, in a table."""
+    """The card's limits as a table."""
     gemm = "CuPy is not installed" if best.gemm_s is None else f"{best.gemm_s / 1e12:.1f} TFLOP/s"
     rows: list[tuple[object, ...]] = [
         ("copy on the card, read and written", f"{best.copy_s / 1e9:.1f} GB/s"),
@@ -159,7 +159,7 @@ The distance is that of the logits from the CPU's alone.
 
 
 def default_out(card: str) -> Path:
-    """Where the report of a card goes: NVIDIA H200 -> docs/benchmarks/nvidia-h200.md."""
+    """The report file of a card: NVIDIA H200 -> docs/benchmarks/nvidia-h200.md."""
     return ROOT / "docs" / "benchmarks" / f"{'-'.join(re.findall('[a-z0-9]+', card.lower()))}.md"
 
 

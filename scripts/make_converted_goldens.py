@@ -1,15 +1,15 @@
-"""Make the golden files of `tests/golden/data/converted`: what llama.cpp's own converter writes, and transformers says.
+"""Makes the golden files of `tests/golden/data/converted`: llama.cpp's conversions, and transformers' results.
 
 Run from the repository root: `python scripts/make_converted_goldens.py --llama-cpp FOLDER [--all FOLDER] [FAMILY …]`,
 where FOLDER holds llama.cpp's sources (llama-cpp-python's source distribution has them in vendor/llama.cpp). Needs
 torch, transformers, sentencepiece and what the converter needs. For each family a tiny random checkpoint is written as
-its publishers write it, in bfloat16; transformers reads it, and so does the converter. The one thing that the converter
-is spared is to recognise the tokenizer by its hash, since it knows real ones only: it is told the name of the family's.
+its publishers write it, in bfloat16; both transformers and the converter read it. The converter skips one thing only:
+identifying the tokenizer by its hash, since it knows only published ones. It is given the tokenizer's name instead.
 
-For each file NAME-FORM.gguf there is NAME.npz with tokens int32[T] and n_context; texts and ids, counts of tokens, what
-the checkpoint's tokenizer makes of them; and of models that write: columns int32[C], logits float32[T, C], last
-float32[V], as `make_goldens.py` has them; of those that embed embedding float32[D], of length 1; of rerankers score
-float32[1]. `--all FOLDER` writes every form there instead, with all logits, for `measure_converted.py`.
+For each file NAME-FORM.gguf there is NAME.npz with tokens int32[T] and n_context; texts with the ids and the counts of
+their tokens by the checkpoint's tokenizer. Generating models also have columns int32[C], logits float32[T, C], last
+float32[V], as in `make_goldens.py`; embedding models have embedding float32[D], of length 1; rerankers have score
+float32[1]. `--all FOLDER` writes every form to that folder instead, with all logits, for `measure_converted.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from transformers import Mxfp4Config
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "converted"
 FORMS = ("f32", "bf16", "q8_0")
 KEPT = "bf16"
-"""Exactly the numbers of the checkpoints, in half the space."""
+"""Exactly the checkpoints' numbers, in half the space."""
 COLUMN_STEP, N_TOKENS = 16, 72
 TEXTS = ("the cat sat on the mat", "Hello, 123 moons!\n\n  it's   a dog", "naïve 東京 😀")
 QUERY, DOCUMENT, SEPARATOR = "the cat", "a dog sat on the moon", 2
@@ -48,7 +48,7 @@ QWEN3_RERANKER = (
 
 
 def write_checkpoint(family: Published, folder: Path, seed: int) -> Encode:
-    """Write a random checkpoint with its tokenizer, which is returned."""
+    """Write a random checkpoint with its tokenizer; returns the tokenizer's encode function."""
     config = family.config()
     config.dtype = torch.bfloat16
     kind = getattr(transformers, family.model)
@@ -65,14 +65,14 @@ def write_checkpoint(family: Published, folder: Path, seed: int) -> Encode:
 
 
 def tokenized(encode: Encode) -> dict[str, object]:
-    """What a tokenizer makes of some texts."""
+    """A tokenizer's tokens for some texts."""
     ids = [encode(text) for text in TEXTS]
     joined = np.concatenate(ids).astype(np.int32)
     return {"texts": np.array(TEXTS), "ids": joined, "counts": [len(each) for each in ids]}
 
 
 def judged(family: Published, folder: Path, encode: Encode, seed: int, *, whole: bool) -> dict[str, object]:
-    """What transformers gives for some tokens, from the checkpoint itself."""
+    """transformers' results for some tokens, from the checkpoint itself."""
     kind = getattr(transformers, family.model)
     unpacked = {"quantization_config": Mxfp4Config(dequantize=True)} if extras.pack_experts in family.beside else {}
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **unpacked).float().eval()
@@ -104,7 +104,7 @@ def _pooled(pooling: str, hidden: torch.Tensor, folder: Path) -> NDArray[np.floa
 
 
 def _ranked(model: Any, encode: Encode) -> dict[str, object]:
-    """The score of a document for a query, put as the families' model cards say."""
+    """The score of a document for a query, formatted as in the families' model cards."""
     head = getattr(model, "lm_head", None)
     if head is not None:
         tokens = encode(QWEN3_RERANKER.format(query=QUERY, document=DOCUMENT))
@@ -118,7 +118,7 @@ def _ranked(model: Any, encode: Encode) -> dict[str, object]:
 
 
 def make(family: Published, target: Path, converter: Converter, seed: int, *, whole: bool) -> None:
-    """Write a family's files and what transformers gives; `whole`: in every form, with all logits."""
+    """Write a family's files and transformers' results; `whole`: in every form, with all logits."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / family.name
         folder.mkdir()

@@ -1,10 +1,10 @@
-"""Make the golden files of `tests/golden/data/embedding`: tiny random models that embed, and what transformers gives.
+"""Makes the golden files of `tests/golden/data/embedding`: tiny random embedding models and transformers' results.
 
-Run from the repository root: `python scripts/make_embedding_goldens.py`. Needs torch, transformers and gguf. Files hold
-what llama.cpp's converter writes; their own numbers, dequantised, are given to transformers, which runs in float32.
-For NAME.gguf there is NAME.npz with tokens int32[T], hidden float32[T, D], the last hidden rows, and embedding
-float32[D]: their mean, after the products that follow pooling if there are some, of length 1; of a reranker tokens and
-score float32[1].
+Run from the repository root: `python scripts/make_embedding_goldens.py`. Needs torch, transformers and gguf. The files
+have the layout that llama.cpp's converter writes; transformers computes the results in float32 from the files' own
+numbers, dequantised. For NAME.gguf there is NAME.npz with tokens int32[T]; hidden float32[T, D], the last hidden rows;
+and embedding float32[D]: their mean, after the products that follow pooling if there are any, scaled to length 1. For
+rerankers it has tokens and score float32[1].
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Case:
 
 
 def xlm_roberta() -> torch.nn.Module:
-    """XLM-RoBERTa with a head of one score: bge-reranker's kind."""
+    """XLM-RoBERTa with a head of one score, like bge-reranker."""
     config = XLMRobertaConfig(
         **COMMON,
         num_hidden_layers=2,
@@ -73,7 +73,7 @@ def xlm_roberta() -> torch.nn.Module:
 
 
 def bert() -> torch.nn.Module:
-    """BERT with two kinds of text, of which the first is used."""
+    """BERT with two token types, of which the first is used."""
     config = BertConfig(**COMMON, num_hidden_layers=2, max_position_embeddings=CONTEXT, layer_norm_eps=1e-12)
     return BertModel(config, add_pooling_layer=False)
 
@@ -128,7 +128,7 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
 
 
 def tensors(model: torch.nn.Module, case: Case) -> Iterator[tuple[str, list[str]]]:
-    """GGUF's name of each tensor, and the parameters that it holds, one below the other."""
+    """GGUF's name of each tensor, and the parameters that it holds, stacked by rows."""
     names = gguf.get_tensor_name_map(
         next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == case.architecture), case.layers
     )
@@ -151,7 +151,7 @@ def tensors(model: torch.nn.Module, case: Case) -> Iterator[tuple[str, list[str]
 
 
 def add_keys(writer: gguf.GGUFWriter, case: Case, config: Any) -> None:
-    """Sizes and settings."""
+    """Add sizes and settings."""
     writer.add_type("model")
     writer.add_name(case.architecture)
     writer.add_context_length(CONTEXT if case.architecture == "bert" else 256)
@@ -207,14 +207,14 @@ def add_unigram(writer: gguf.GGUFWriter) -> None:
 
 
 def write(model: Any, case: Case, form: str, path: Path, seed: int) -> list[Array]:
-    """Write a model and give it the numbers of its file; the products that follow pooling."""
+    """Write a model and load the file's numbers into it; returns the products that follow pooling."""
     writer = gguf.GGUFWriter(path, case.architecture)
     add_keys(writer, case, model.config)
     parameters = dict(model.named_parameters())
     is_gemma = case.architecture == "gemma-embedding"
     for target, keys in tensors(model, case):
         values = np.concatenate([parameters[key].detach().numpy() for key in keys])
-        first = PAD + 1 if case.ranks and target.startswith("position") else 0  # positions count from there
+        first = PAD + 1 if case.ranks and target.startswith("position") else 0  # positions start there
         before, values = values[:first], values[first:]
         is_norm = is_gemma and target.endswith("norm.weight")
         held = _add(writer, target, values + np.float32(1) if is_norm else values, form)
@@ -246,7 +246,7 @@ def _add(writer: gguf.GGUFWriter, target: str, values: Array, form: str) -> Arra
 
 
 def make(case: Case, form: str, seed: int) -> None:
-    """Write one file and what transformers makes of some tokens."""
+    """Write one file and transformers' results for some tokens."""
     model = case.model().eval()
     randomise(model, seed)
     path = DATA / f"{'reranker' if case.ranks else case.architecture}-{form}.gguf"

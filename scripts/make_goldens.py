@@ -1,15 +1,15 @@
-"""Make the golden files of `tests/golden/data`: tiny random models as GGUF, and the logits transformers gives for them.
+"""Makes the golden files of `tests/golden/data`: tiny random models as GGUF, and transformers' logits for them.
 
 Run from the repository root: `python scripts/make_goldens.py [CASE …]`. Needs torch, transformers, gguf and (for the
-formats that only ggml can write) llama-cpp-python; none of them is needed to run the tests. The weights a file holds
-are read back, dequantised by the gguf package, and given to transformers, which runs in float32 with eager attention:
-so the logits are those of the very numbers in the file.
+formats that only ggml can write) llama-cpp-python; the tests need none of them. The weights in a file are read back,
+dequantised by the gguf package, and loaded into transformers, which runs in float32 with eager attention: so the logits
+are those of exactly the numbers in the file.
 
 For each file NAME.gguf there are one or more NAME[@RUN].npz with: tokens int32[T]; n_context, the context to open the
 model with; columns int32[C] and logits float32[T, C], every eighth token's logit at every position; last float32[V],
 all logits of the last position; frequencies and local_frequencies, float32[pairs], and magnitude: the rotary tables.
-In approx/NAME@THRESHOLD.npz there is the same for a model whose activations below a threshold (float64) are zero, with
-zeros, the share of those that are.
+approx/NAME@THRESHOLD.npz has the same for a model whose activations below a threshold (float64) are set to zero, plus
+zeros, the share of activations set to zero.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rotary_tables(model: Any) -> dict[str, object]:
 
 
 def judge(model: Any, tokens: torch.Tensor) -> dict[str, object]:
-    """What transformers says: logits at every eighth token of each position, all of the last, rotary tables."""
+    """transformers' results: logits of every eighth token at each position, all of the last position, rotary tables."""
     with torch.no_grad():
         logits = model(tokens[None], use_cache=False).logits[0].float().numpy()
     columns = np.arange(0, VOCABULARY, COLUMN_STEP, dtype=np.int32)
@@ -59,7 +59,7 @@ def judge(model: Any, tokens: torch.Tensor) -> dict[str, object]:
 
 @contextmanager
 def thresholded(model: Any, threshold: float) -> Iterator[list[float]]:
-    """The model with activations of a magnitude below a threshold as zeros; the shares of them, layer after layer."""
+    """Make activations of a magnitude below a threshold zero in the model; yields their shares, layer by layer."""
     shares: list[float] = []
 
     def cut(_module: torch.nn.Module, _inputs: object, activated: torch.Tensor) -> torch.Tensor:

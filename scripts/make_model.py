@@ -1,13 +1,14 @@
-"""Models for measuring: a random llama of a chosen shape, or another file's weights in another quant format.
+"""Makes models for measurements: a random llama of a chosen shape, or another file's weights in another quant format.
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
-FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. Shapes of
-families whose layers are not llama's (`scripts/shapes`) are theirs but for the vocabulary, which is the tokenizer's.
-With --experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) layers have so many experts of the shape's FFN width;
-with --zeros 0.9 it has ReLU and biases of the gates, so that nine of ten activations are zero (docs/GGUF_KEYS.md).
-`python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
-cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
-formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.
+FFN, 32/8 heads, tied head) with the starter model's tokenizer; --width, --layers, … change the shape. Shapes of
+families whose layers differ from llama's (`scripts/shapes`) keep the family's sizes, except for the vocabulary, which
+is the tokenizer's. With --experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) each layer has that many experts
+of the shape's FFN width; with --zeros 0.9 the model has ReLU and gate biases that make nine of ten activations zero
+(docs/GGUF_KEYS.md). `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats
+that the gguf package cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied
+head, parts of K formats) more bits; with --pure all matrices have the same type. Speed does not depend on the values of
+weights.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import load_settings
 
 MIXED = "MXFP4_MOE"
-"""llama.cpp's name for experts in MXFP4 beside other matrices in Q8_0."""
+"""llama.cpp's name for experts in MXFP4 with other matrices in Q8_0."""
 WRITTEN_HERE = (MIXED, "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
-"""Formats that the gguf package can write; random weights in others are written as F16 and converted."""
+"""Formats that the gguf package can write; random weights in other formats are written as F16 and converted."""
 NORM_EPSILON = 1e-5
 BIAS_SPREAD = 1.0
-"""Of gates' biases, beside values before them that spread by about 1: some neurons are active often, most hardly."""
+"""Spread of gate biases; gate values without bias spread by about 1, so some neurons are active often, most hardly."""
 ROPE_BASE = 10000.0
 ROUTER_GAIN = 2.0
 """Spread of a router's scores."""
@@ -59,7 +60,7 @@ def as_drawn(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def gate_biases(draw: np.random.Generator, count: int, zeros: float) -> NDArray[np.float32]:
-    """Biases that leave this share of normally distributed gates not above zero."""
+    """Biases with which this share of normally distributed gates is at most zero."""
     centre = -NormalDist(0.0, (1 + BIAS_SPREAD**2) ** 0.5).inv_cdf(zeros)
     return (draw.standard_normal(count) * BIAS_SPREAD + centre).astype(np.float32)
 
@@ -73,7 +74,7 @@ def write_random(
     zeros: float | None = None,
     adjust: Adjust = as_drawn,
 ) -> None:
-    """Write a model with random weights; every matrix is of type `kind`, but for routers, which are F32.
+    """Write a model with random weights; every matrix has type `kind`, except routers, which are F32.
 
     `zeros`: share of activations that ReLU makes zero.
     """
@@ -143,7 +144,7 @@ def copy_tokenizer(source: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
 
 
 def llama_library() -> ModuleType:
-    """llama-cpp-python's own module. Raises EdgeInferError where it is not installed."""
+    """llama-cpp-python's module. Raises EdgeInferError if it is not installed."""
     try:
         import llama_cpp
     except ImportError:
@@ -156,7 +157,7 @@ def llama_library() -> ModuleType:
 
 
 def convert(kind: str, source: Path, out: Path, *, pure: bool, threads: int) -> None:
-    """Write the weights of `source` in another format. Raises EdgeInferError for a format there is not."""
+    """Write the weights of `source` in another format. Raises EdgeInferError if there is no such format."""
     library = llama_library()
     prefix = re.compile("LLAMA_FTYPE_(MOSTLY|ALL)_")
     values = {prefix.sub("", name): name for name in dir(library) if prefix.match(name)}
@@ -173,7 +174,7 @@ def convert(kind: str, source: Path, out: Path, *, pure: bool, threads: int) -> 
 
 
 def make(options: argparse.Namespace) -> None:
-    """Do what the command line asks."""
+    """Make the model that the command line asks for."""
     if options.requantise:
         if len(options.paths) != 2:
             raise EdgeInferError("--requantise takes two paths: SOURCE OUT")

@@ -1,11 +1,10 @@
-"""Make the golden files of `tests/golden/data/rows`: texts with rows of numbers among their ids, and three positions.
+"""Makes the golden files of `tests/golden/data/rows`: texts with embedding rows between tokens, and 3-axis positions.
 
 Run from the repository root: `python scripts/make_row_goldens.py`. Needs torch, transformers and gguf. The text parts
-of Qwen2-VL and Qwen3-VL are written as tiny random models; of Qwen 3.5 and Gemma 3 those of `tests/golden/data` are
-made again, byte for byte. Transformers is given embeddings (`inputs_embeds`), and positions int64[3, 1, T] where it
-takes them. NAME.npz has model, the file's path from `tests/golden/data`; tokens int32[T], -1 where a row is; rows
-float32[N, D]; axes int32[T, 3] (of models without several axes: [0, 3]); columns int32[C] and logits float32[T, C];
-last float32[V].
+of Qwen2-VL and Qwen3-VL are written as tiny random models; for Qwen 3.5 and Gemma 3 those of `tests/golden/data` are
+regenerated, byte for byte. transformers is given embeddings (`inputs_embeds`), and positions int64[3, 1, T] if it takes
+them. NAME.npz has model, the file's path from `tests/golden/data`; tokens int32[T], -1 at rows; rows float32[N, D];
+axes int32[T, 3] (for models without several axes: [0, 3]); columns int32[C] and logits float32[T, C]; last float32[V].
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
 ROWS = DATA / "rows"
 SECTIONS = [4, 2, 2]
-"""Pairs of heads of 16."""
+"""Rotary pairs of heads of width 16."""
 IMAGES = {10: (1, 4, 6), 45: (2, 3, 2)}
-"""Where images begin in the text of N_TOKENS, and their frames, height and width in rows."""
+"""Where images begin in the text of N_TOKENS tokens, and their frames, height and width in rows."""
 N_TOKENS = 80
 SQUARE = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=48)
 
@@ -45,27 +44,27 @@ class Tied(torch.nn.Module):
         self.model, self.config = model, model.config
 
     def forward(self, **given: torch.Tensor) -> torch.Tensor:
-        """Logits of embeddings."""
+        """Logits for embeddings."""
         hidden: torch.Tensor = self.model(use_cache=False, **given).last_hidden_state
         return hidden @ self.model.embed_tokens.weight.T
 
 
 def qwen2vl() -> torch.nn.Module:
-    """The text part of Qwen2-VL: pairs turn by the three positions one section after the other."""
+    """The text part of Qwen2-VL: pairs rotate by the three positions in consecutive sections."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(SECTIONS)}
     config = Qwen2VLTextConfig(**SQUARE.common(), rope_parameters=rope, tie_word_embeddings=True)
     return Tied(Qwen2VLTextModel(config))
 
 
 def qwen3vl() -> torch.nn.Module:
-    """The text part of Qwen3-VL: pairs turn by the three positions in turns."""
+    """The text part of Qwen3-VL: pairs rotate by the three positions in alternation."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(SECTIONS)}
     common = SQUARE.common() | {"head_dim": SQUARE.head_width}
     return Tied(Qwen3VLTextModel(Qwen3VLTextConfig(**common, rope_parameters=rope, tie_word_embeddings=True)))
 
 
 def layout() -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Which tokens are rows, bool[T], and the positions of all, int32[T, 3]: as Qwen2-VL counts them."""
+    """Which tokens are rows, bool[T], and the positions of all tokens, int32[T, 3], counted as in Qwen2-VL."""
     is_row, axes = np.zeros(N_TOKENS, bool), np.zeros((N_TOKENS, 3), np.int32)
     token = following = 0
     while token < N_TOKENS:
@@ -81,7 +80,7 @@ def layout() -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
 
 
 def judge(model: Any, seed: int, *, has_axes: bool) -> dict[str, object]:
-    """A text with rows and what transformers makes of it."""
+    """A text with rows and transformers' results for it."""
     random = np.random.default_rng(seed)
     is_row, axes = layout()
     tokens = random.integers(0, VOCABULARY, N_TOKENS).astype(np.int32)
@@ -115,7 +114,7 @@ def own(name: str, model: Any, architecture: str, form: str, seed: int) -> None:
 
 
 def existing(name: str, form: str, *, has_axes: bool) -> None:
-    """Results of a model that is there, which is made again to ask it."""
+    """Results of an existing model, which is regenerated to compute them."""
     number = next(number for number, case in enumerate(CASES) if case.name == name and form in case.formats)
     case = CASES[number]
     seed = 100 * number + case.formats.index(form)
@@ -132,7 +131,7 @@ def existing(name: str, form: str, *, has_axes: bool) -> None:
 
 
 def save(path: Path, model: Any, seed: int, *, has_axes: bool) -> None:
-    """Write the results of a model in a file."""
+    """Write the results of a model to a file."""
     results = judge(model, seed, has_axes=has_axes)
     np.savez(ROWS / f"{path.stem}.npz", model=str(path.relative_to(DATA)), **results)
     print(f"{path.stem}: logits spread {np.std(results['logits']):.2f}")

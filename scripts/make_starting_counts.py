@@ -1,10 +1,9 @@
-"""Make the counts that drafting starts with: how often candidates of each bucket were accepted, on texts of many kinds.
+"""Makes the counts that drafting starts with: how often candidates of each bucket were accepted, on many kinds of text.
 
-Run from the repository root: `python scripts/make_starting_counts.py MODEL.gguf [--out FILE]`. The model answers
-questions
-that stand here, and questions about passages of this project's documentation, greedily and sampled, and checks trees of
-16 drafted tokens. Counts say nothing of a vocabulary or a model, only how much each source of drafts is to be believed.
-The questions are none of any benchmark's. Takes some minutes.
+Run from the repository root: `python scripts/make_starting_counts.py MODEL.gguf [--out FILE]`. The model answers the
+questions below, and questions about passages of this project's documentation, greedily and sampled, and verifies trees
+of 16 drafted tokens. The counts do not depend on a vocabulary or a model; they only say how much each draft source can
+be trusted. None of the questions comes from a benchmark. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def conversations() -> Iterator[tuple[str, ...]]:
 
 
 def lead(llm: LLM, turns: tuple[str, ...], sampled: bool) -> None:
-    """Lead one conversation."""
+    """Run one conversation."""
     messages: list[dict[str, str]] = []
     with llm.session() as session:
         for turn in turns:
@@ -102,7 +101,7 @@ def lead(llm: LLM, turns: tuple[str, ...], sampled: bool) -> None:
 
 
 def answer(model: Path, led: Sequence[tuple[str, ...]], sampled: bool, files: tuple[Path, ...]) -> ModelDrafts:
-    """Lead conversations with what was learnt before; what drafting has learnt now."""
+    """Run conversations, with what earlier ones taught; returns what drafting has learned."""
     with load(model, spec=TREE_TOKENS, n_context=4096, history=True, draft_from=files) as llm:
         assert llm.drafts is not None
         if not llm.drafts.n_primed:

@@ -1,9 +1,9 @@
-"""What `--approx T` leaves out of a model and what that does to its predictions, for several T.
+"""Measures how much of a model `--approx T` leaves out and how that changes its predictions, for several T.
 
-Run: `python scripts/measure_approx.py MODEL TEXT [--approx 0.01,0.03,0.1] [--tokens 512]`. Gives the model the first
-tokens of a text, in pieces of 256 that each begin anew, plain and with each threshold, and prints for each: the share
-of neurons left out, the mean Kullback-Leibler divergence of the next token's distribution from the plain one in nats,
-the share of positions with another most likely token, and the perplexity of the text.
+Run: `python scripts/measure_approx.py MODEL TEXT [--approx 0.01,0.03,0.1] [--tokens 512]`. Evaluates the first tokens
+of a text, in independent pieces of 256, exactly and with each threshold, and prints for each threshold: the share of
+neurons left out, the mean Kullback-Leibler divergence of the next token's distribution from the exact one in nats, the
+share of positions with another most likely token, and the perplexity of the text.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CONTEXT, PASS_TOKENS = 256, 64
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Log-probabilities float64[T, V] of what follows each token, and the share of neurons left out."""
+    """Log-probabilities float64[T, V] after each token, and the share of neurons left out."""
 
     logs: np.ndarray
     skipped: float | None
 
 
 def evaluated(path: Path, text: str, n_tokens: int, approx: float | None) -> tuple[np.ndarray, Found]:
-    """The tokens of a text int32[T], and what the model says after each."""
+    """The tokens of a text int32[T], and the model's predictions after each."""
     with open_model(path, CONTEXT, approx) as model:
         metadata = model.file.metadata
         tokenizer = own_texts(metadata, vocabulary_of(metadata))[0]
@@ -51,7 +51,7 @@ def evaluated(path: Path, text: str, n_tokens: int, approx: float | None) -> tup
 
 
 def step_of(tokens: np.ndarray, start: int) -> Step:
-    """A step of one sequence whose pages lie in order, with all logits."""
+    """A step of one sequence whose pages are in order, with all logits."""
     order = np.arange(len(tokens), dtype=np.int32)
     zeros = np.zeros(len(tokens), np.int32)
     batch = Batch(tokens, zeros, start + order, order - 1, order)
@@ -60,7 +60,7 @@ def step_of(tokens: np.ndarray, start: int) -> Step:
 
 
 def perplexity(tokens: np.ndarray, logs: np.ndarray) -> float:
-    """Of the tokens after the first of each piece."""
+    """Perplexity over the tokens after the first of each piece."""
     places = np.array([place for place in range(len(tokens) - 1) if (place + 1) % CONTEXT])
     return float(np.exp(-logs[places, tokens[places + 1]].mean()))
 

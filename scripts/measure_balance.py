@@ -1,10 +1,10 @@
-"""How well work follows the cores: workers of unequal speed, cores that other programs take, and equal idle cores.
+"""Measures how well the work split follows the cores: unequal workers, cores used by other programs, equal idle cores.
 
 Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle,plan] [--threads 2] [--gen 128] [--rounds 3]`.
 Prints one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes calls of worker
-1 take r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is
-here); `idle` compares with a fixed worker pool; `plan` begins with the shares of a profile that rates the last worker
-wrong by two. All runs evaluate the same tokens, and their logits are compared byte by byte.
+1 take r times as long; `busy` pins a spinning process to one core (and runs llama-cpp-python beside it, if it is
+installed); `idle` compares with a fixed worker pool; `plan` starts with the shares of a profile that is wrong about the
+last worker by a factor of two. All runs evaluate the same tokens, and their logits are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Run:
 
 
 class Bench:
-    """One compiled model that runs with any work split; `slow_down` reaches its worker pool."""
+    """One compiled model that runs with any work split; `slow_down` acts on its worker pool."""
 
     def __init__(self, model: Model, n_threads: int, n_gen: int) -> None:
         device = CpuDevice(DeviceOptions(n_threads))
@@ -92,18 +92,18 @@ class Bench:
         return Executor(self._device, self.lane, self._limits, "", DeviceOptions(adapts=adapts))
 
     def restart(self, shares: tuple[float, ...] = ()) -> None:
-        """Forget what was learned, and begin with these shares of small and of large passes."""
+        """Forget what was learned, and start with these shares for small and large passes."""
         options = DeviceOptions(adapts=True, decode_shares=shares, prefill_shares=shares)
         self.adaptive = Executor(self._device, self.lane, self._limits, "", options)
 
     @property
     def shares(self) -> str:
-        """What share of the last step each worker had."""
+        """Each worker's share of the last step."""
         cuts = self.lane.work_split.cuts
         return "/".join(f"{(stop - start) / cuts[-1]:.2f}" for start, stop in itertools.pairwise(cuts))
 
     def run(self, work_split: WorkSplit | None, n_prompt: int = N_PROMPT) -> Run:
-        """A prompt and `n_gen` tokens with a fixed work split, or adapting."""
+        """Run a prompt and `n_gen` tokens with a fixed work split; None adapts it."""
         executor = self.adaptive if work_split is None else self._fixed
         if work_split is not None:
             self.lane.work_split = work_split
@@ -178,7 +178,7 @@ def measure_slow(bench: Bench, rounds: int) -> None:
 
 @contextlib.contextmanager
 def spinning(core: int) -> Iterator[None]:
-    """A process that keeps one core busy."""
+    """Run a process that keeps one core busy."""
     process = subprocess.Popen([sys.executable, "-c", SPIN, str(core)])
     time.sleep(SETTLE_S)
     try:
@@ -189,7 +189,7 @@ def spinning(core: int) -> Iterator[None]:
 
 
 def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
-    """One core taken: adaptive against each fixed worker pool, and what happens when the load comes and goes."""
+    """One busy core: adaptive against each fixed worker pool, and the reaction when the load comes and goes."""
     print("\nbusy core: a process spins on one core (tok/s)")
     print(f"{'core':>5} {'team':>12} {'prefill':>8} {'decode':>8}")
     everything = []
@@ -220,7 +220,7 @@ def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
 
 
 def measure_change(bench: Bench, core: int) -> list[Run]:
-    """The load comes and goes while tokens are decoded: how many tokens until the worker pool has followed."""
+    """Start and stop the load during decoding; prints how many tokens the worker pool needs to adapt."""
     bench.restart()
     before = bench.run(None)
     print(f"core {core}: idle", trace(before))
@@ -234,7 +234,7 @@ def measure_change(bench: Bench, core: int) -> list[Run]:
 
 
 def trace(run: Run) -> str:
-    """Worker pool sizes, token by token, as runs."""
+    """Worker pool sizes, token by token, run-length encoded."""
     parts: list[tuple[int, int]] = []
     for size in run.sizes:
         if parts and parts[-1][0] == size:
@@ -245,7 +245,7 @@ def trace(run: Run) -> str:
 
 
 def first(run: Run, size: int) -> int | str:
-    """Tokens before the worker pool had a size and kept it for eight."""
+    """Tokens before the worker pool reached a size that it kept for eight tokens."""
     for place in range(len(run.sizes) - 7):
         if set(run.sizes[place : place + 8]) == {size}:
             return place
@@ -258,7 +258,7 @@ def peer_rates(bench: Bench, model: Path) -> dict[str, str]:
 
 
 def peer_rate(model: Path, threads: int, n_gen: int) -> str:
-    """Decode rate of llama-cpp-python now; it loads first, and may not take more than PEER_LIMIT_S."""
+    """llama-cpp-python's decode rate at present; including loading, it may take at most PEER_LIMIT_S."""
     if importlib.util.find_spec("llama_cpp") is None:
         return "not installed"
     command = [sys.executable, "-c", PEER, str(model), str(threads), str(n_gen)]
@@ -272,7 +272,7 @@ def peer_rate(model: Path, threads: int, n_gen: int) -> str:
 
 
 def measure_idle(bench: Bench, rounds: int) -> None:
-    """Equal idle cores: what adapting costs. Of each pair of runs now one comes first, now the other."""
+    """The cost of adapting on equal idle cores. The order within each pair of runs alternates."""
     print("\nidle cores (tok/s)")
     bench.restart()
     pairs = []
@@ -293,7 +293,7 @@ def measure_idle(bench: Bench, rounds: int) -> None:
 
 
 def measure_plan(bench: Bench, rounds: int) -> None:
-    """Shares planned for a worker that is thought twice as fast or half as fast as it is: rates as tokens go by."""
+    """Plans that overrate or underrate a worker by a factor of two: rates as decoding goes on."""
     print("\na plan for wrong rates (decode, of the right plan's rate; right and wrong by turns)")
     n_workers = bench.n_threads
     for wrong in (2.0, 0.5):

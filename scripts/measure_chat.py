@@ -1,13 +1,13 @@
-"""What the terminal app costs and how quickly it reacts, in a real pseudo-terminal.
+"""Measures the terminal app's cost and reaction times in a real pseudo-terminal.
 
-Run: `python scripts/measure_chat.py [WHAT ...] [--model NAME] [--runs N]`: paint stream gap stop session machine
-speed. Each figure is taken from an app in a process of its own behind a pseudo-terminal of 100 x 40 cells, whose
-output is read as fast as it comes; the idle share of the machine is printed around each. paint: from the start of the
-process to the first cells, warm, by the command line; stream: the share of one core that the app's main thread takes
-while 50 tokens a second stream into an answer of long code fences; gap: the longest time in which the event loop did
-nothing, while kernels are compiled for the first time, a prompt is read and tokens come; stop: from Escape to the end
-of the last step; session: until 400 messages are shown; machine: the share that the app takes while the machine screen
-is seen; speed: tokens per second in the app and of `edgeinfer run`, by turns. Nothing is judged.
+Run: `python scripts/measure_chat.py [WHAT ...] [--model NAME] [--runs N]`: paint stream gap stop session machine speed.
+Each figure comes from an app in its own process behind a pseudo-terminal of 100 x 40 cells, whose output is read as
+fast as it comes; the idle share of the machine is printed around each. paint: from the start of the process to the
+first cells, warm, through the command line; stream: the share of one core that the app's main thread uses while 50
+tokens a second stream into an answer of long code fences; gap: the longest time in which the event loop does not run,
+while kernels are compiled for the first time, a prompt is read and tokens arrive; stop: from Escape to the end of the
+last step; session: until 400 messages are shown; machine: the share of a core that the app uses while the machine
+screen is visible; speed: tokens per second in the app and in `edgeinfer run`, alternating. Nothing is judged.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ COLUMNS, ROWS = 100, 40
 TOKENS_PER_S = 50
 STREAM_S = 20.0
 PRESS_ESCAPE = "[escape, please]"
-"""What an app under measurement prints when it wants the key."""
+"""What an app under measurement prints when it waits for the key."""
 PROMPT = "Write a very long story about a lighthouse keeper and the sea, with many chapters."
 CODE = "".join(f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # step {i}\n\n" for i in range(150))
 FENCED = f"Here is the program.\n\n```python\n{CODE}```\n\nAnd once more:\n\n```python\n{CODE}```\n"
 
 
 class Terminal:
-    """A program behind a pseudo-terminal; its output is read by a thread."""
+    """A program behind a pseudo-terminal; a thread reads its output."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self.began = time.perf_counter()
@@ -95,7 +95,7 @@ PLACEHOLDER = b"new chat"
 
 
 def idle_share(seconds: float = 0.5) -> float:
-    """The share of the cores' time that nobody uses."""
+    """The idle share of the cores."""
     return 1 - psutil.cpu_percent(seconds) / 100
 
 
@@ -113,7 +113,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def measure_paint(home: Path, model: str, runs: int) -> None:
-    """The command line, from its start to the first cells."""
+    """Start the command line and time it until the first cells."""
     found = []
     for _ in range(runs + 1):
         terminal = Terminal([sys.executable, "-m", "edgeinfer", "chat", "-m", model], environment(home))
@@ -125,13 +125,13 @@ def measure_paint(home: Path, model: str, runs: int) -> None:
 
 
 def measure_child(mode: str, home: Path, model: str, runs: int, unit: str) -> None:
-    """A mode of this script in a terminal, which writes its figures to a file."""
+    """Run a mode of this script in a terminal; it writes its figures to a file."""
     found = []
     for _ in range(runs):
         with tempfile.TemporaryDirectory() as folder:
             result = Path(folder) / "result.json"
             command = [sys.executable, __file__, "--child", mode, "--model", model, "--result", str(result)]
-            kernels = {"XDG_CACHE_HOME": folder} if mode == "gap" else {}  # where none were compiled yet
+            kernels = {"XDG_CACHE_HOME": folder} if mode == "gap" else {}  # where none are compiled yet
             terminal = Terminal(command, environment(home) | kernels)
             terminal.wait_for(lambda terminal=terminal: terminal.process.poll() is not None, 300)
             if not result.exists():
@@ -142,7 +142,7 @@ def measure_child(mode: str, home: Path, model: str, runs: int, unit: str) -> No
 
 
 def measure_speed(home: Path, model: str, runs: int) -> None:
-    """The app and `edgeinfer run` by turns: the same prompt, the same tokens."""
+    """The app and `edgeinfer run` alternating: the same prompt, the same tokens."""
     apps, commands = [], []
     options = ["-m", model, "--temp", "0", "--max-tokens", "300", "--spec", "off"]
     for _ in range(runs):
@@ -169,7 +169,7 @@ def show(name: str, values: Sequence[float]) -> None:
 
 
 class Watch:
-    """The longest time between two turns of the event loop, beyond the nap it takes."""
+    """The longest time between two turns of the event loop, minus the time it sleeps."""
 
     NAP_S = 0.005
 

@@ -1,4 +1,4 @@
-"""The app that `measure_chat.py` measures: driven from within its own process, as a hand at the keyboard would.
+"""The app that `measure_chat.py` measures, driven from within its own process as a user at the keyboard would.
 
 In: a mode, a model, a file for the figures. Out: the figures as JSON. Not a command of its own.
 """
@@ -34,7 +34,7 @@ Figures = dict[str, float]
 
 
 async def until(happened: Callable[[], object], patience_s: float = 200, look_s: float = 0.02) -> None:
-    """Without asking much of the loop that is measured."""
+    """Poll at long intervals, to put little load on the measured loop."""
     ends = time.monotonic() + patience_s
     while not happened():
         if time.monotonic() > ends:
@@ -43,7 +43,7 @@ async def until(happened: Callable[[], object], patience_s: float = 200, look_s:
 
 
 async def say(app: ChatApp, text: str) -> None:
-    """Write a text and send it."""
+    """Type a text and send it."""
     app.chat_screen.composer.put(text)
     await asyncio.sleep(0.1)
     app.chat_screen.composer.action_send()
@@ -51,17 +51,17 @@ async def say(app: ChatApp, text: str) -> None:
 
 
 def thread_s(thread: int) -> float:
-    """Seconds of a core that a thread of this process has used."""
+    """CPU seconds that a thread of this process has used."""
     return next(t.user_time + t.system_time for t in psutil.Process().threads() if t.id == thread)
 
 
 def words_of(text: str) -> list[str]:
-    """A text in pieces as tokens would be, some four characters each."""
+    """A text in pieces the size of tokens, about four characters each."""
     return [text[at : at + 4] for at in range(0, len(text), 4)]
 
 
 async def stream(app: ChatApp, script: Script) -> Figures:
-    """Code fences at 50 tokens a second: what the main thread takes of a core."""
+    """Stream code fences at 50 tokens a second: the share of a core that the main thread uses."""
     main = threading.get_native_id()
     script.answers.append(words_of(FENCED))
     script.hold()
@@ -85,7 +85,7 @@ async def stream(app: ChatApp, script: Script) -> Figures:
 
 
 async def gap(app: ChatApp, script: Script) -> Figures:
-    """The longest pause of the loop, while the model is opened, its prompt is read, and it answers."""
+    """The longest pause of the loop while the model is opened, its prompt is read, and it answers."""
     watch = Watch()
     turning = asyncio.create_task(watch.run())
     began = time.perf_counter()
@@ -102,7 +102,7 @@ async def gap(app: ChatApp, script: Script) -> Figures:
 
 
 async def stop(app: ChatApp, script: Script) -> Figures:
-    """From Escape until the answer is over, and one step's time. `typed` counts the way to the terminal and back."""
+    """From Escape until the answer ends, and one step's time. `typed` includes the way to the terminal and back."""
     screen = app.chat_screen
     await until(lambda: app.state.model is not None)
     await say(app, PROMPT)
@@ -123,7 +123,7 @@ async def stop(app: ChatApp, script: Script) -> Figures:
     screen.engine.stop = stop_and_note  # type: ignore[method-assign]
     screen.post_message = post_and_note  # type: ignore[method-assign]
     typed = time.monotonic()
-    os.write(2, PRESS_ESCAPE.encode())  # past the app, which keeps what is printed
+    os.write(2, PRESS_ESCAPE.encode())  # bypasses the app, which captures what is printed
     while screen.writing is not None:
         await asyncio.sleep(0.001)
     shown = time.monotonic()
@@ -139,7 +139,7 @@ async def stop(app: ChatApp, script: Script) -> Figures:
 
 
 async def session(app: ChatApp, script: Script) -> Figures:
-    """A chat of 400 messages: from choosing it to its last message on the screen."""
+    """A chat of 400 messages: from selecting it to its last message on the screen."""
     await until(lambda: app.state.model is not None)
     began = time.perf_counter()
     await app.chat_screen.open_chat(app.state.store.sessions()[0].number)
@@ -150,7 +150,7 @@ async def session(app: ChatApp, script: Script) -> Figures:
 
 
 async def machine(app: ChatApp, script: Script) -> Figures:
-    """What the main thread takes of a core while the machine screen is seen, at rest and while an answer is written."""
+    """The share of a core that the main thread uses on the machine screen, at rest and during an answer."""
     main = threading.get_native_id()
     await until(lambda: app.state.model is not None)
     app.chat_screen.action_machine()
@@ -171,7 +171,7 @@ async def machine(app: ChatApp, script: Script) -> Figures:
 
 
 async def speed(app: ChatApp, script: Script) -> Figures:
-    """Tokens per second as the answer's own figures say. Looks seldom: looking takes a core from the model."""
+    """Tokens per second by the answer's own stats. Polls rarely, as polling takes a core from the model."""
     screen = app.chat_screen
     await until(lambda: app.state.model is not None)
     await say(app, PROMPT)
@@ -192,7 +192,7 @@ SCRIPTED = ("stream", "session")
 
 
 def fill(n_messages: int) -> None:
-    """Keep a chat of so many messages."""
+    """Store a chat with that many messages."""
     answer = "Some **text** with a list:\n\n- one\n- two\n\n```python\nprint('hello')\n```\n\nAnd an end. " * 2
     with SessionStore(default_path()) as store:
         kept = store.create(None, "scripted")
@@ -203,7 +203,7 @@ def fill(n_messages: int) -> None:
 
 
 def run_child(mode: str, model: str, result: Path) -> None:
-    """Run the app, measure, leave."""
+    """Run the app, measure, exit."""
     script = Script()
     overrides = {
         "model": model,
@@ -230,5 +230,5 @@ def _run(app: ChatApp, mode: str, script: Script, result: Path) -> None:
         app.exit(0)
 
     tasks: list[asyncio.Task[None]] = []
-    app.call_later(lambda: tasks.append(asyncio.create_task(measure())))  # what it gives back would be waited for
+    app.call_later(lambda: tasks.append(asyncio.create_task(measure())))  # a returned task would be awaited
     app.run()

@@ -1,9 +1,9 @@
-"""How far models that llama.cpp's converter wrote are from transformers: a table of families and forms.
+"""Measures how far models written by llama.cpp's converter are from transformers: a table of families and forms.
 
 Run from the repository root: `python scripts/measure_converted.py FOLDER [DEVICE …]`, where FOLDER was written by
 `make_converted_goldens.py --all FOLDER`. For each file and device: the largest difference of a logit (of an element of
-an embedding, of a score), the difference relative to all, the mean Kullback-Leibler divergence of next tokens, and what
-is left out of the file.
+an embedding, of a score), the norm of all differences relative to that of the expected values, the mean
+Kullback-Leibler divergence of next tokens, and what is left out of the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 
 
 def log_shares(logits: Array) -> NDArray[np.float64]:
-    """Logarithms of the shares of next tokens."""
+    """Log-probabilities of next tokens."""
     exact = logits.astype(np.float64)
     exact = exact - exact.max(axis=1, keepdims=True)
     shares: NDArray[np.float64] = exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
@@ -41,7 +41,7 @@ def divergence(expected: Array, found: Array) -> float:
 
 
 def logits(path: Path, held: Mapping[str, Any], device: str) -> Array:
-    """The logits that a device gives for the tokens of a golden."""
+    """A device's logits for the tokens of a golden."""
     known = (held[key] for key in ("columns", "logits", "last"))
     golden = Golden(path.stem, path, int(held["n_context"]), held["tokens"], *known)
     with Player(open_device(device, DeviceOptions(n_workers=2)), golden) as player:
@@ -49,7 +49,7 @@ def logits(path: Path, held: Mapping[str, Any], device: str) -> Array:
 
 
 def compared(path: Path, held: Mapping[str, Any], device: str) -> tuple[float, float, str]:
-    """Largest difference, relative difference and divergence (of models that write) of a file on a device."""
+    """Largest difference, relative difference and (for generating models) divergence of a file on a device."""
     if "every" in held:
         found, expected = logits(path, held, device), held["every"]
         kl = f"{divergence(expected, found):.1e}"

@@ -1,10 +1,10 @@
-"""Texts a second of a model that embeds: edgeinfer, llama-cpp-python and, with --onnx, ONNX Runtime, by turns.
+"""Measures embedded texts per second: edgeinfer, llama-cpp-python and, with --onnx, ONNX Runtime, alternating.
 
 Run: `python scripts/measure_embeddings.py MODEL.gguf [--tokens 16,128] [--texts 64] [--rounds 5] [--onnx FILE.onnx]`.
-Texts are random token ids of the given length, the same for all. Each round embeds all of them with everyone, one after
-the other, in another order each time; medians and ratios of the rounds are shown. llama.cpp gets as many texts of a
-pass as its context holds; ONNX Runtime gets 32 at a time. FILE.onnx is what `--export FILE.onnx` writes with
-transformers and torch: a BERT of the model's shape with random weights in float32, as speed does not depend on them.
+Texts are random token ids of the given length, the same for all engines. Each round embeds all texts with every engine,
+in a different order each time; medians and ratios of the rounds are shown. llama.cpp gets as many texts per pass as its
+context holds; ONNX Runtime gets 32 at a time. FILE.onnx is what `--export FILE.onnx` writes with transformers and
+torch: a BERT of the model's shape with random weights in float32, as speed does not depend on them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Texts = list[list[int]]
 Embed = Callable[[Texts], object]
 ONNX_BATCH = 32
 LEAST_ID = 1000
-"""Ids below it may be special in BERT's vocabularies."""
+"""Lower ids may be special tokens in BERT's vocabularies."""
 
 
 def own(path: Path) -> Embed:
-    """edgeinfer's way."""
+    """Embeds with edgeinfer."""
     from edgeinfer.engine.loading import load
 
     return load(path, device="cpu").embed
 
 
 def llama_cpp(path: Path, n_context: int, n_threads: int) -> Embed:
-    """llama.cpp's way; the same ids, without a tokenizer."""
+    """Embeds with llama.cpp; the same ids, without a tokenizer."""
     import llama_cpp
 
     library = llama_cpp.llama_cpp
@@ -71,7 +71,7 @@ def llama_cpp(path: Path, n_context: int, n_threads: int) -> Embed:
 
 
 def groups(texts: Texts, most: int) -> list[Texts]:
-    """Texts, as many at a time as a context holds."""
+    """Embed texts, as many at a time as fit in a context."""
     found: list[Texts] = []
     for tokens in texts:
         if not found or sum(map(len, found[-1])) + len(tokens) > most:
@@ -81,7 +81,7 @@ def groups(texts: Texts, most: int) -> list[Texts]:
 
 
 def onnx_runtime(path: Path, n_threads: int) -> Embed:
-    """ONNX Runtime's way."""
+    """Embeds with ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -99,7 +99,7 @@ def onnx_runtime(path: Path, n_threads: int) -> Embed:
 
 
 def export(model: Path, out: Path) -> None:
-    """Write a BERT of this shape as transformers has it."""
+    """Write a BERT of this shape as transformers defines it."""
     import torch
     from gguf import GGUFReader
     from transformers import BertConfig, BertModel
@@ -134,7 +134,7 @@ def export(model: Path, out: Path) -> None:
 
 
 def measure(ways: dict[str, Embed], texts: Texts, rounds: int) -> dict[str, list[float]]:
-    """Texts a second of each way and round."""
+    """Texts per second of each engine and round."""
     rates: dict[str, list[float]] = {name: [] for name in ways}
     order = random.Random(0)
     for embed in ways.values():

@@ -1,10 +1,11 @@
-"""Experts from disk: hit rate, bytes and time per token of the cache, beside one that keeps what was used last.
+"""Measures experts read from disk: the cache's hit rate, bytes and time per token, beside an LRU cache.
 
-Run: `python scripts/measure_experts.py OUT.gguf [--share 40] [--tokens 256]`. OUT is made if it is not there: random
-weights, 64 experts of which 8 are active, whose router has what trained ones have (Mixtral and OLMoE report it): some
-experts are chosen more often than others, neighbouring tokens choose alike, and a layer changes the state only so much
-that the next layer's choice can be guessed. The text is tokens of one topic after another; what the router then does
-is measured and printed. Weights may take `--share` percent of the model; bits are compared with the model in memory.
+Run: `python scripts/measure_experts.py OUT.gguf [--share 40] [--tokens 256]`. OUT is created if it does not exist:
+random weights, 64 experts of which 8 are active, and a router with the properties of trained ones (as reported for
+Mixtral and OLMoE): some experts are chosen more often than others, adjacent tokens choose alike, and a layer changes
+the state so little that the next layer's choice can be guessed. The text is tokens of one topic after another; what the
+router then does is measured and printed. Weights may take `--share` percent of the model; logits are compared bit by
+bit with those of the model in memory.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from edgeinfer.settings import load_settings
 SHAPE = Shape(1024, 12, 512, 16, 4, 4096, experts=64, active=8, arch="qwen3moe")
 TOPICS, TOPIC_TOKENS = 16, 48
 TRUNK_GAIN = 100.0
-"""How large the embedding is beside what a layer adds to the state."""
+"""Size of the embedding relative to what a layer adds to the state."""
 TOPIC_SHARE = 0.3
-"""Of an embedding: what tokens of a topic have in common."""
+"""The share of an embedding that tokens of a topic have in common."""
 POPULARITY = 0.1
-"""Spread of the logarithm of how large the scores of an expert are."""
+"""Spread of the logarithm of the size of an expert's scores."""
 WARM = 64
 PAGES = 32
 
@@ -105,7 +106,7 @@ def step_of(token: int, position: int) -> Step:
 
 @contextmanager
 def opened(model: Model, bundles: Path | None, share: float, policy: Policy | None) -> Iterator[Lane]:
-    """The model in memory, or with a share of its weights there and a cache of that policy."""
+    """The model in memory, or with a share of its weights in memory and a cache with that policy."""
     device = CpuDevice(DeviceOptions())
     limits = Limits(PAGES * 64, PAGES, max_tokens=64)
     if bundles is not None and policy is not None:
@@ -133,7 +134,7 @@ def opened(model: Model, bundles: Path | None, share: float, policy: Policy | No
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What tokens took after WARM of them: seconds, and what was read."""
+    """Results of the tokens after the first WARM: seconds, and what was read."""
 
     logits: list[NDArray[np.float32]]
     seconds: list[float]
@@ -142,7 +143,7 @@ class Found:
 
 
 def run(lane: Lane, tokens: list[int]) -> Found:
-    """Feed tokens one by one."""
+    """Evaluate tokens one by one."""
     logits, seconds, before, chosen = [], [], WeightReads(), []
     for position, token in enumerate(tokens):
         if position == WARM and isinstance(lane, StreamedLane):
@@ -165,7 +166,7 @@ def run(lane: Lane, tokens: list[int]) -> Found:
 
 
 def statistics_of(lane: StreamedLane, tokens: list[int]) -> str:
-    """How often neighbouring tokens choose the same expert, and the most popular eighth is chosen."""
+    """How often adjacent tokens choose the same expert, and how often the most popular eighth is chosen."""
     mixtures = lane._mixtures
     assert mixtures is not None
     repeats, counts, before = [], np.zeros((len(mixtures.ops), SHAPE.experts)), {}
@@ -227,7 +228,7 @@ def main() -> None:
 
 
 def show(policy: Policy, found: Found, whole: Found) -> None:
-    """A line."""
+    """Format one line."""
     n_tokens, reading = len(found.seconds), found.reading
     same = all(np.array_equal(one, other) for one, other in zip(found.logits, whole.logits, strict=True))
     print(

@@ -1,13 +1,13 @@
-"""How near the CPU device comes to exact arithmetic on a real model, beside llama.cpp on the same file.
+"""Measures how close the CPU device is to exact arithmetic on a real model, beside llama.cpp on the same file.
 
 Run from the repository root: `python scripts/measure_parity.py [MODEL] [--positions N] [--answers N] [--no-peer]`.
-MODEL is a path or the name of a model of the store (default: the starter model, pulled if it is not there). The judge
-is the reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
+MODEL is a path or the name of a model in the store (default: the starter model, downloaded if it is not there). The
+reference device is the standard: dequantised weights, float32 activations, float32 cache. Prints two tables:
 - the divergence KL(reference || engine) of next-token distributions over passages that the model itself wrote: mean,
   median and 99th percentile in nats, and the mean as a multiple of llama.cpp's;
-- along greedy answers of the CPU device, the places where an engine's first choice is not the reference's: how many,
-  and by how much the reference's first choice leads its second there (the gap) and the engine's first (the loss). Only
-  at the first such place does an answer leave the reference's own; what follows is another text.
+- along greedy answers of the CPU device, the positions where an engine's first choice is not the reference's: how many,
+  and by how much the reference's first choice leads its second there (the gap) and the engine's first (the loss). An
+  answer leaves the reference's only at the first such position; what follows is another text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answers = list[tuple[int, list[int]]]
 PASSAGE_TOKENS = 250
 ANSWER_TOKENS = 64
 PASSES = 64
-"""Tokens evaluated, and logits taken, at a time."""
+"""Tokens evaluated, and logits returned, at a time."""
 LONGEST = 512
 TEMPERATURE = 0.8
 THREADS = 2
@@ -89,7 +89,7 @@ class Engine:
 
     @contextmanager
     def text(self) -> Iterator[Evaluate]:
-        """A text that grows: each call takes its next tokens (at most PASSES) and gives their logits."""
+        """A growing text: each call takes its next tokens (at most PASSES) and returns their logits."""
         sequence = self._executor.create()
 
         def more(tokens: Sequence[int]) -> Floats:
@@ -117,22 +117,22 @@ class Engine:
         return tokens
 
     def close(self) -> None:
-        """Give back memory and threads."""
+        """Release memory and threads."""
         self._executor.close()
 
 
 @cache
 def _silence() -> Any:
-    """What llama.cpp tells its messages to. Kept for good: the library calls it as long as the process lives."""
+    """A log callback that drops llama.cpp's messages. Cached, as the library calls it for the life of the process."""
     import llama_cpp
 
     return llama_cpp.llama_log_callback(lambda level, text, data: None)
 
 
 class LlamaCpp:
-    """llama.cpp on a file, evaluating one text at a time; raises ImportError where llama-cpp-python is not installed.
+    """llama.cpp on a file, evaluating one text at a time. Raises ImportError if llama-cpp-python is not installed.
 
-    Weights stay as the file has them: llama.cpp's repacked ones crash on CPUs with AMX in some of its versions.
+    Weights keep the file's layout: llama.cpp's repacked ones crash on CPUs with AMX in some of its versions.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,7 +168,7 @@ class LlamaCpp:
         return logits
 
     def close(self) -> None:
-        """Give back the context and the weights."""
+        """Release the context and the weights."""
         self._api.llama_batch_free(self._batch)
         self._api.llama_free(self._context)
         self._api.llama_model_free(self._model)
@@ -190,7 +190,7 @@ def divergences(reference: Floats, other: Floats) -> Doubles:
 
 
 def sampler(seed: int) -> Callable[[Floats], int]:
-    """Draws tokens at TEMPERATURE."""
+    """Draws tokens at temperature TEMPERATURE."""
     random = np.random.Generator(np.random.PCG64(seed))
 
     def choose(logits: Floats) -> int:
@@ -209,7 +209,7 @@ def prompts(model: Model, n_prompts: int) -> list[list[int]]:
 
 
 def passages(engine: Engine, model: Model, n_positions: int) -> list[list[int]]:
-    """Texts of PASSAGE_TOKENS tokens that the model wrote (the last one shorter), `n_positions` in all."""
+    """Texts of PASSAGE_TOKENS tokens that the model wrote (the last one shorter), `n_positions` in total."""
     starts = prompts(model, -(-n_positions // PASSAGE_TOKENS))
     lengths = [min(PASSAGE_TOKENS, n_positions - number * PASSAGE_TOKENS) for number in range(len(starts))]
     return [
@@ -230,9 +230,10 @@ def divergence(texts: list[list[int]], reference: Evaluate, engines: dict[str, E
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A place where an engine's first choice is not the reference's.
+    """A position where an engine's first choice is not the reference's.
 
-    `gap`: logit of the reference's first choice less its second's; `loss`: less that of the engine's first choice.
+    `gap`: logit of the reference's first choice minus that of its second; `loss`: minus that of the engine's first
+    choice.
     """
 
     answer: int
@@ -242,7 +243,7 @@ class Departure:
 
 
 def departures(answers: Answers, reference: Evaluate, engines: dict[str, Evaluate]) -> dict[str, list[Departure]]:
-    """Where engines depart from the reference along the same answers, by engine."""
+    """The departures of each engine from the reference along the same answers, by engine."""
     found: dict[str, list[Departure]] = {name: [] for name in engines}
     for number, (n_prompt, tokens) in enumerate(answers):
         expected = reference(tokens)
@@ -258,7 +259,7 @@ def departures(answers: Answers, reference: Evaluate, engines: dict[str, Evaluat
 
 
 def first_of_each(found: list[Departure]) -> list[Departure]:
-    """The first departure of each answer: where it leaves the reference's."""
+    """The first departure of each answer, where it leaves the reference's."""
     return list({each.answer: each for each in reversed(found)}.values())[::-1]
 
 
@@ -282,7 +283,7 @@ def divergence_table(found: dict[str, Doubles]) -> str:
 
 
 def departure_table(found: dict[str, list[Departure]], answers: Answers) -> str:
-    """The second table, and the departures of the first engine one by one."""
+    """The second table, and each departure of the first engine."""
     n_tokens = sum(len(tokens) - n_prompt for n_prompt, tokens in answers)
     lines = [f"{f'greedy, {n_tokens} tokens':24}{'depart':>12}{'max gap':>12}{'max loss':>12}{'answers left, gap':>20}"]
     for name, own in found.items():
@@ -296,7 +297,7 @@ def departure_table(found: dict[str, list[Departure]], answers: Answers) -> str:
 
 
 def model_path(name: str | None) -> Path:
-    """A path, or the file of a model of the store; the starter model by default."""
+    """A path, or the file of a model in the store; the starter model by default."""
     store = ModelStore()
     return (store.pull(STARTER_SOURCE) if name is None else store.find(name)).path
 

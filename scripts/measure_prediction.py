@@ -1,11 +1,11 @@
-"""Predicted against measured: reading prompts, decoding and verifying, for several models on the CPU device or others.
+"""Compares predicted with measured times of prefill, decode and verification, for several models and devices.
 
 Run: `python scripts/measure_prediction.py MODEL… [--rounds 3] [--profile FILE]`, or with `--device openvino`, or with
-`--device cpu,openvino --schedule rows`, or with `--ram 75,50,25`: percent of each model's weights that may stay in
-memory, while the rest is read from disk in every pass. The machine, or the devices with the first models' formats, are
-probed first, unless a profile of the machine is given; then each model is loaded and timed, round after round, and
-every prediction is compared with the median. Nothing of what is measured goes into the predictions. Prints a table, how
-idle the machine was, and what the disk gave beside what the profile has of it.
+`--device cpu,openvino --schedule rows`, or with `--ram 75,50,25`: the percentages of each model's weights that may stay
+in memory, while the rest is read from disk in every pass. The machine, or the devices with the first models' formats,
+are probed first, unless a profile of the machine is given; then each model is loaded and timed, round after round, and
+every prediction is compared with the median. The predictions use none of these measurements. Prints a table, how idle
+the machine was, and the measured disk rate beside the profile's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def ram_bytes(self) -> int | None:
-        """Memory for weights."""
+        """Bytes of memory for weights."""
         if self.percent is None:
             return None
         with GGUFFile.open(self.path) as file:
@@ -75,18 +75,18 @@ class Row:
 
     @property
     def error(self) -> float:
-        """Of the predicted rate, as a share of the measured one."""
+        """Error of the predicted rate as a share of the measured one."""
         return statistics.median(self.measured_s) / self.predicted_s - 1
 
 
 def work_in(path: Path) -> ModelWork:
-    """What a model's stages have to do, from the header alone."""
+    """The work of a model's stages, from the header alone."""
     with GGUFFile.open(path) as file:
         return work_of(spec_of(file.metadata, file.tensors, CONTEXT), file.tensors)
 
 
 def placed(work: ModelWork, names: tuple[str, ...], schedule: str) -> tuple[Profile, Placement]:
-    """The machine as these devices share it, and where they run a model."""
+    """The machine's profile for these devices, and the placement of the model on them."""
     topology = read_topology()
     profile = combined_profile(names, topology, usable_cores(), work.formats[:FORMATS], no_progress)
     if len(names) == 1:
@@ -97,7 +97,7 @@ def placed(work: ModelWork, names: tuple[str, ...], schedule: str) -> tuple[Prof
 
 
 def streamed(case: Case, profile: Profile) -> Predictor:
-    """What predicts a model on the cpu, with what it reads from disk."""
+    """The predictor of a model on the cpu device, including what it reads from disk."""
     work = work_in(case.path)
     if case.ram_bytes is None or profile.disk is None:
         return Predictor(profile, work)
@@ -127,9 +127,9 @@ def predictions(predictor: Predictor) -> dict[str, float]:
 
 
 def measure(case: Case, device: str, schedule: str) -> dict[str, float]:
-    """Seconds of each test, once each after a warm-up.
+    """Seconds of each test, each done once after a warm-up.
 
-    Decoding comes first: in a cache that grows at its end, rows of a prompt that was cut off again would lie before it.
+    Decoding comes first: in a cache that grows at its end, the rows of a truncated prompt would lie before it.
     """
     ours = BenchOpening(
         device, str(case.path), len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes

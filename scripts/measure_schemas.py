@@ -1,10 +1,10 @@
-"""Whether answers follow their schemas, with drafts and without, and what following one costs.
+"""Checks whether answers follow their schemas, with drafts and without, and measures the cost of following them.
 
-Run: `python scripts/measure_schemas.py [--schemas PLACE] [--wanted N] [--model NAME]`. PLACE is a file with a schema in
-each line (`draw_schemas.py` writes one), or a folder of JSON Schema's own test suite; without it schemas are drawn by
-strategies of this script. The first N that can be followed are answered, and the reasons why others cannot are counted;
-those with characters that no token of the model writes are left out. jsonschema judges, with numbers as Python has
-them. The idle share of the machine is printed before and after.
+Run: `python scripts/measure_schemas.py [--schemas PLACE] [--wanted N] [--model NAME]`. PLACE is a file with a schema on
+each line (`draw_schemas.py` writes one), or a folder of JSON Schema's own test suite; without it this script draws
+schemas with its own strategies. The first N schemas that can be followed are answered, and the reasons why others
+cannot are counted; schemas with characters that the model has no tokens for are left out. jsonschema judges, with
+Python's numbers. The idle share of the machine is printed before and after.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Schema = dict[str, object]
 
 
 def random_schemas(n: int) -> list[Schema]:
-    """Schemas of strings, numbers, choices, lists and objects within each other, drawn by hypothesis; the largest."""
+    """The largest of schemas drawn by hypothesis: nested strings, numbers, choices, lists and objects."""
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
     names = st.from_regex("[a-z]{1,8}", fullmatch=True)
     few = st.integers(1, 3)
-    whole = st.integers(-(2**53), 2**53)  # larger ones are not the same number to everybody who reads JSON
+    whole = st.integers(-(2**53), 2**53)  # JSON readers disagree on larger ones
     leaves = st.one_of(
         st.builds(lambda most: {"type": "string", "maxLength": most}, st.integers(0, 20)),
         st.builds(
@@ -80,9 +80,9 @@ def random_schemas(n: int) -> list[Schema]:
 
 
 def given_schemas(place: Path) -> list[Schema]:
-    """Schemas of a file, one a line (`draw_schemas.py`), or of a folder of JSON Schema's own test suite.
+    """Schemas from a file, one per line (`draw_schemas.py`), or from a folder of JSON Schema's own test suite.
 
-    The suite is in the sdist of jsonschema, such as json/tests/draft7.
+    The suite is in the sdist of jsonschema, e.g. json/tests/draft7.
     """
     if place.is_file():
         return [json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()]
@@ -92,7 +92,7 @@ def given_schemas(place: Path) -> list[Schema]:
 
 @dataclass
 class Found:
-    """What became of the answers. `n_closed`: of the valid ones, those that were closed as their tokens ran out."""
+    """Counts of answers. `n_closed`: the valid ones that were closed because their tokens ran out."""
 
     n_valid: int = 0
     n_closed: int = 0
@@ -113,7 +113,7 @@ class Found:
 
 
 def problem(text: str, schema: Schema) -> str | None:
-    """Why a text does not follow a schema; None where it does."""
+    """Why a text does not follow a schema; None if it does."""
     try:
         jsonschema.validate(json.loads(text), schema)
     except (ValueError, jsonschema.ValidationError) as error:
@@ -122,13 +122,13 @@ def problem(text: str, schema: Schema) -> str | None:
 
 
 def is_writable(schema: Schema, llm: edgeinfer.LLM) -> bool:
-    """Whether the model has tokens for all its characters."""
+    """Whether the model has tokens for all characters of a schema."""
     text = json.dumps(schema, ensure_ascii=False)
     return llm.detokenize(llm.tokenize(text, add_special=False, parse_special=False)) == text
 
 
 def answered(model: str, spec: str, schemas: Sequence[Schema], most: int) -> Found:
-    """Answers to the first schemas that can be followed, each beside an answer of the same length without one."""
+    """Answers to the first schemas that can be followed, each beside an unconstrained answer of the same length."""
     found = Found()
     n_tokens, seconds, plain_tokens, plain_seconds = 0, 0.0, 0, 0.0
     with edgeinfer.load(model, device="cpu", spec=spec, n_context=2048) as llm:  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""What several answers at a time cost each other: throughput, the one that is watched, the server.
+"""Measures how concurrent answers affect each other: throughput, interactive answers, the server.
 
 Run: `python scripts/measure_serving.py [WHAT ...] [--model NAME] [--runs N]`: together watched server leaving.
-together: tokens per second of eight sequences in all against one, and against llama.cpp's eight sequences a
-`llama_decode` (llama-cpp-python's low-level API), by turns. watched: time between tokens (95th percentile) and to the
-first token of a 200-token prompt while four background answers are made, against alone. server: tokens per second of a
-stream over HTTP against the Python API, by turns. leaving: how soon an answer ends whose client goes. The idle share
-of the machine is printed around each. Nothing is judged.
+together: total tokens per second of eight sequences against one, and against llama.cpp with eight sequences per
+`llama_decode` (llama-cpp-python's low-level API), alternating. watched: time between tokens (95th percentile) and to
+the first token of a 200-token prompt beside four background answers, against alone. server: tokens per second of a
+stream over HTTP against the Python API, alternating. leaving: how soon an answer ends after its client disconnects. The
+idle share of the machine is printed around each. Nothing is judged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import edgeinfer
 WORDS = "a cat|the sea|two kings|a robot|a lost key|a storm|a garden|the moon|an old house|a train|bread|a mountain"
 PROMPTS = [f"Write a long story about {word}. Once upon a time" for word in WORDS.split("|")]
 N_TOKENS, N_TOGETHER, N_STREAMED = 200, 8, 1200
-KEPT: list[object] = []  # what llama.cpp calls as long as the process lives
+KEPT: list[object] = []  # llama.cpp calls it for the life of the process
 MESSAGES = [{"role": "user", "content": "Tell me a long story about a lighthouse and the people who live in it."}]
 
 
@@ -73,7 +73,7 @@ def together(model: str, runs: int) -> None:
 
 
 class LlamaCpp:
-    """Sequences that llama.cpp decodes together, the likeliest token each."""
+    """Sequences that llama.cpp decodes together, taking the likeliest token of each."""
 
     def __init__(self, path: str, n_sequences: int) -> None:
         import llama_cpp
@@ -92,7 +92,7 @@ class LlamaCpp:
         self._batch = api.llama_batch_init(512, 0, n_sequences)
 
     def rate(self, prompts: Sequence[Sequence[int]]) -> float:
-        """Tokens per second in all, from the first token of the prompts to the last of the answers."""
+        """Total tokens per second, from the first token of the prompts to the last of the answers."""
         import numpy as np
 
         api = self._api
@@ -125,7 +125,7 @@ class LlamaCpp:
 
 
 def watched(model: str, runs: int) -> None:
-    """The answer that somebody looks at, alone and beside four background answers."""
+    """An interactive answer, alone and beside four background answers."""
     with edgeinfer.load(model, device="cpu", spec="off", n_sessions=6, n_context=2048) as llm:
         text = "the keeper climbs the stairs of the lighthouse and looks out at the sea " * 40
         prompt = llm.tokenize(text)[:200]
@@ -162,7 +162,7 @@ def watched(model: str, runs: int) -> None:
         alone_gap, alone_first, gap, first = [], [], [], []
         measured()
         for number in range(runs):
-            prompt = [prompt[0], *prompt[2:], prompt[1 + number]]  # nothing of it was read before
+            prompt = [prompt[0], *prompt[2:], prompt[1 + number]]  # no part of it has been read before
             one = measured()
             prompt = [prompt[0], *prompt[2:], prompt[1 + number]]
             other = beside()
@@ -189,7 +189,7 @@ def server(model: str, runs: int) -> None:
     with serving(model) as url, own as llm, httpx.Client(timeout=60) as client:
 
         def over_http() -> float:
-            """By the client's clock, from the first part to the last."""
+            """Tokens per second by the client's clock, from the first chunk to the last."""
             times: list[float] = []
             with client.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
                 for line in response.iter_lines():
@@ -198,7 +198,7 @@ def server(model: str, runs: int) -> None:
                     if "timings" in line:
                         n_tokens = json.loads(line.removeprefix("data: "))["timings"]["predicted_n"]
             assert n_tokens == N_STREAMED, "the answer is too short to time"
-            return (n_tokens - 1) / (times[-1] - times[1])  # the first one has no text
+            return (n_tokens - 1) / (times[-1] - times[1])  # the first chunk has no text
 
         def direct() -> float:
             stream = llm.chat(MESSAGES, temperature=0, max_tokens=N_STREAMED)
@@ -216,7 +216,7 @@ def server(model: str, runs: int) -> None:
 
 
 def leaving(model: str, runs: int) -> None:
-    """From the end of a connection in the middle of an answer until nothing is made any more."""
+    """From the end of a connection during an answer until generation has stopped."""
     import httpx
 
     with serving(model) as url, httpx.Client(timeout=60) as client:
@@ -248,7 +248,7 @@ def leaving(model: str, runs: int) -> None:
 
 @contextlib.contextmanager
 def serving(model: str) -> Iterator[str]:
-    """A server of its own; its address."""
+    """Run a server; yields its address."""
     command = [sys.executable, "-m", "edgeinfer", "serve", "-m", model, "--port", "0", "--ready-json", "--no-key"]
     process = subprocess.Popen(
         [*command, "--spec", "off", "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -1,15 +1,15 @@
-"""Sparse models from disk: bytes per token of single neurons against dense streaming of the same file and memory.
+"""Measures sparse models from disk: bytes per token with single neurons against dense streaming with the same memory.
 
 Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ram 40] [--gen 24] [--common 0,60]
-[--group 0] [--layers 8]`.
-Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
-common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
-and evaluates random tokens one at a time with weights limited to --ram percent of what a pass reads. Ways, in turn:
-dense streaming (no neurons), neurons without a window, neurons with one, one with memory shared out by what was seen
-to fire, and both in an order found from other random tokens (--group: neurons of such groups, scattered in a layer,
-tend to fire together; synthetic). Counted after a prompt that has all runs checked. Answers are compared with those of
-the model in memory. Caches do not matter: reads go past them. What is read is what takes least time on this disk, as it
-was measured; with --fewest-bytes what a disk would be asked for whose small reads take no longer than their bytes.
+[--group 0] [--layers 8]`. Makes ReLU llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros and embeddings that
+share the given percentage among all tokens (0: tokens have little in common, as with random weights; more: a window has
+something to find), and evaluates random tokens one at a time, with weights limited to --ram percent of what a pass
+reads. The ways, in turn: dense streaming (no neurons), neurons without a window, neurons with one, one with memory
+divided according to the neurons seen to fire, and both in an order found from other random tokens (--group: neurons of
+such groups, scattered in a layer, tend to fire together; synthetic). Counting starts after a prompt that causes all
+runs to be checked. Answers are compared with those of the model in memory. Page caches do not matter, as reads bypass
+them. The reads are chosen to take the least time on this disk, as measured; with --fewest-bytes they are those for a
+disk whose small reads cost no more than their bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CALIBRATION_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one way: the tokens, seconds of a token, and what was read for the tokens after the prompt."""
+    """Results of one way: the tokens, seconds per token, and what was read for the tokens after the prompt."""
 
     tokens: list[int]
     token_s: float
@@ -70,7 +70,7 @@ class Found:
 
 
 def step_of(tokens: np.ndarray, start: int) -> Step:
-    """A step of one sequence whose pages lie in order, with the logits of its last token."""
+    """A step of one sequence whose pages are in order, with the logits of its last token."""
     places = np.arange(start, start + len(tokens), dtype=np.int32)
     zeros, parents = np.zeros(len(tokens), np.int32), np.arange(-1, len(tokens) - 1, dtype=np.int32)
     outputs = np.array([len(tokens) - 1], np.int32)
@@ -80,9 +80,9 @@ def step_of(tokens: np.ndarray, start: int) -> Step:
 
 
 def answer(lane: Lane, n_tokens: int) -> Found:
-    """What follows each of some random tokens, given one by one after a random prompt.
+    """Predictions after each of some random tokens, which are evaluated one by one after a random prompt.
 
-    The model's own answers would go in circles, in which a window finds everything.
+    The model's own answers would loop, and a window finds everything in a loop.
     """
     given = np.random.default_rng(1).integers(0, SHAPE.vocabulary, PROMPT_TOKENS + n_tokens)
     lane.run(step_of(given[:PROMPT_TOKENS], 0))
@@ -98,7 +98,7 @@ def reading_of(lane: Lane) -> WeightReads:
 
 
 def difference(after: WeightReads, before: WeightReads) -> WeightReads:
-    """What was read between; sizes that were not."""
+    """What was read between two readings, with the sizes whose counts changed."""
     names = ("n_bytes", "waited_s", "n_wanted", "n_found", "n_neurons_read", "neuron_dense_bytes")
     names += ("neuron_token_bytes", "neuron_pass_bytes", "neuron_read_bytes")
     sizes = {size: count - before.sizes.get(size, 0) for size, count in after.sizes.items()}
@@ -109,7 +109,7 @@ def difference(after: WeightReads, before: WeightReads) -> WeightReads:
 def opened(
     model: Model, folder: Path, way: str | None, share: float, firing: Firing = USUAL, disk: Disk | None = None
 ) -> Iterator[CpuLane]:
-    """The model in memory (way None), or with a share of its weights there."""
+    """The model in memory (way None), or with a share of its weights in memory."""
     device, limits = CpuDevice(DeviceOptions()), Limits(CONTEXT, CONTEXT // PAGE, max_tokens=PROMPT_TOKENS)
     no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
     with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
@@ -125,7 +125,7 @@ def opened(
 
 
 def disk_of(fewest_bytes: bool) -> Disk | None:
-    """The disk as it was measured, or one that is only asked for bytes."""
+    """The disk as measured, or an ideal one on which only the number of bytes counts."""
     sizes = (4096, 1 << 20)
     free = Curve(sizes, (2e9, 2e9))
     return Disk({4: free, SMALL_READERS: free}) if fewest_bytes else known_disk()
@@ -149,7 +149,7 @@ def stored(
 
 
 def orders_of(model: Model, held_in: contents.Contents) -> Orders:
-    """Orders of neurons, found from random tokens that are not those of the measurement."""
+    """Orders of neurons, found from other random tokens than those of the measurement."""
     tokens = np.random.default_rng(2).integers(0, SHAPE.vocabulary, CALIBRATION_TOKENS).astype(np.int32)
     started = time.perf_counter()
     fired = watch_firing(model, held_in.layers, firing_limits(CONTEXT), tokens, no_progress)
@@ -159,13 +159,13 @@ def orders_of(model: Model, held_in: contents.Contents) -> Orders:
 
 
 def pass_bytes(model: Model) -> int:
-    """Bytes of what a pass reads, packed as matrices."""
+    """Bytes that a pass reads, packed as matrices."""
     with patch.object(contents, "sparse_layers", lambda *_: []):
         return contents.contents_of(model.spec, model.file.tensors).data_bytes
 
 
 def show(way: str, found: Found, dense: Found, same: bool) -> None:
-    """A line of one way."""
+    """Format the line of one way."""
     reading, n = found.reading, found.n_tokens
     text = f"  {way}: {found.bytes_per_token / 1e6:.1f} MB a token, "
     text += f"{100 * found.bytes_per_token / dense.bytes_per_token:.0f} % of dense; {1 / found.token_s:.2f} tok/s, "
@@ -205,7 +205,7 @@ def main() -> None:
 
 
 def measure(model: Model, folder: Path, shares: list[int], options: argparse.Namespace, common: int) -> None:
-    """All ways of one model."""
+    """All ways for one model."""
     with opened(model, folder, None, 1.0) as lane:
         whole = answer(lane, options.gen)
     print(f"{common} % of embeddings in common: {1 / whole.token_s:.1f} tok/s in memory")

@@ -1,11 +1,11 @@
-"""Models larger than memory: tokens per second under a limit of memory, beside the disk's own rate and llama.cpp.
+"""Measures models larger than memory: tokens per second under a memory limit, beside the disk's rate and llama.cpp.
 
 Run: `python scripts/measure_streaming.py MODEL… [--shares 75,50,25] [--gen 32] [--threads 1] [--against] [--rounds 2]`.
 For each model and share, processes with that share of the model's size for weights (and 200 MB plus the cache for
 everything else) answer the same prompt one token at a time, each in a control group with that limit, with cold caches;
-between them the disk is read directly, file and request sizes as in the run. `--against` runs llama-cpp-python with
-mmap under the same limit. The bound is the slower of the disk (bytes per token over its rate) and of the model in
-memory; tokens are compared with those of the model in memory. Needs the right to make control groups.
+between them the disk is read directly, with file and request sizes as in the run. `--against` runs llama-cpp-python
+with mmap under the same limit. The bound is the slower of the disk (its rate over bytes per token) and the model in
+memory; tokens are compared with those of the model in memory. Needs permission to create control groups.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from edgeinfer.offload.source import open_source
 PROMPT = "The history of the steam engine begins"
 OTHER_BYTES = 200 << 20
 CONTEXT = 512
-"""Small, so that caches do not hide what weights do."""
+"""Small, so that the cache does not hide the effect of the weights."""
 DISK_S = 1.0
 PEER = """
 import json, resource, sys, time
@@ -61,7 +61,7 @@ print(json.dumps({"tok_s": (n - 1) / seconds, "bytes": (read_bytes() - before) /
 
 @dataclass(slots=True)
 class Case:
-    """What was measured of a model with a share of its size: tokens per second, bytes per token, and so on."""
+    """Results of a model with a share of its size: tokens per second, bytes per token, and so on."""
 
     share: float
     tok_s: list[float] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Case:
 
 
 class Subject:
-    """One model and how it is asked."""
+    """One model and how to run it."""
 
     def __init__(self, path: Path, gen: int, threads: int) -> None:
         self.path, self._gen, self._threads = path, gen, threads
@@ -84,7 +84,7 @@ class Subject:
             self.bundles = bundle_path(path.stem, fingerprint(file))
 
     def ours(self, ram_bytes: int | None, spec: str = "off") -> dict[str, object]:
-        """An answer by edgeinfer, with so much memory for weights (None: all of them)."""
+        """Run edgeinfer with this much memory for weights (None: all weights)."""
         arguments = [
             sys.executable,
             "-m",
@@ -104,7 +104,7 @@ class Subject:
         return json.loads(self._run(arguments, ram_bytes))
 
     def peer(self, ram_bytes: int) -> dict[str, float] | None:
-        """The same by llama-cpp-python; None where the limit killed it."""
+        """Run llama-cpp-python in the same way; None if the limit killed it."""
         arguments = [
             sys.executable,
             "-c",
@@ -139,7 +139,7 @@ def _kv_bytes(file: GGUFFile) -> int:
 
 
 def drop_caches() -> None:
-    """Have the kernel forget what it read, as far as that is allowed."""
+    """Drop the kernel's page cache, if permitted."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -148,7 +148,7 @@ def drop_caches() -> None:
 
 
 def disk_rate(path: Path, request_bytes: int, n_readers: int) -> float:
-    """Bytes per second of direct reads, in order, several at a time."""
+    """Bytes per second of direct sequential reads, several at a time."""
     with open_source(path, True) as source:
         n_requests = source.nbytes // request_bytes
         memory = aligned((n_readers, request_bytes), np.uint8)
@@ -167,7 +167,7 @@ def disk_rate(path: Path, request_bytes: int, n_readers: int) -> float:
 
 
 def measure(subject: Subject, shares: Sequence[float], rounds: int, against: bool) -> tuple[float, list[Case]]:
-    """Tokens per second in memory, and each share."""
+    """Tokens per second in memory, and the results for each share."""
     subject.ours(int(subject.nbytes * min(shares)))  # packs, and compiles kernels
     whole = subject.ours(None)
     in_memory = [float(whole["decode_tok_s"])]
@@ -191,7 +191,7 @@ def measure(subject: Subject, shares: Sequence[float], rounds: int, against: boo
 
 
 def show(subject: Subject, in_memory: float, cases: Sequence[Case]) -> None:
-    """A table of one model."""
+    """Print the table of one model."""
     print(f"{subject.path.stem}: {subject.nbytes / 1e6:.0f} MB, {in_memory:.1f} tok/s in memory")
     for case in cases:
         disk, tok_s = statistics.median(case.disk_bytes_s), statistics.median(case.tok_s)

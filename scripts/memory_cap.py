@@ -1,6 +1,6 @@
-"""A limit of memory that the kernel enforces: a control group of its own for a child process, version 1 or 2.
+"""A memory limit that the kernel enforces: a child process's own control group, version 1 or 2.
 
-In: bytes. Out: a prefix for command lines, and what the group used at most. Needs the right to make control groups.
+In: bytes. Out: a prefix for command lines, and the group's peak use. Needs permission to create control groups.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryCap:
-    """A control group with a limit of memory, file pages included; without swap where that can be said.
+    """A control group with a memory limit that includes file pages; without swap, if that can be set.
 
-    Raises OSError where none can be made.
+    Raises OSError if no group can be created.
     """
 
     def __init__(self, n_bytes: int) -> None:
@@ -37,12 +37,12 @@ class MemoryCap:
             raise
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """The same command, run in the group."""
+        """The command that runs `arguments` in the group."""
         return ["sh", "-c", f'echo $$ > "{self.folder}/cgroup.procs" && exec "$@"', "sh", *arguments]
 
     @property
     def peak_bytes(self) -> int:
-        """Most that the group held, file pages included."""
+        """The most that the group held, file pages included."""
         return int((self.folder / self._peak).read_text())
 
     def __enter__(self) -> MemoryCap:

@@ -1,4 +1,4 @@
-"""A picture of the example window with the starter model, for docs/screenshots.
+"""Takes a picture of the example window with the starter model, for docs/screenshots.
 
 Run: `QT_QPA_FONTDIR=FOLDER python scripts/screenshot_window.py [FILE]` with `pip install 'edgeinfer[examples]'`; the
 folder holds fonts (Debian: fonts-dejavu, /usr/share/fonts/truetype/dejavu). Nothing is shown on a screen.
@@ -27,7 +27,7 @@ def main() -> None:
     window.show()
 
     def wait(seconds: float = LOADING_S) -> None:
-        """Until the window can be written in."""
+        """Wait until the window accepts input."""
         ends = time.monotonic() + seconds
         while not window.input.isEnabled() or window.button.text() != "Send":
             assert time.monotonic() < ends, "the model does not answer"

@@ -1,7 +1,7 @@
-"""Screenshots of the terminal app with the starter model, for docs/screenshots.
+"""Takes screenshots of the terminal app with the starter model, for docs/screenshots.
 
 Run: `python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`). The app runs as it does
-in a terminal, except that its cells are drawn into pictures; what it answers is what the model says.
+in a terminal, except that its cells are drawn into pictures; the answers are the model's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Camera:
         self._folder = folder
 
     def take(self, name: str) -> None:
-        """One of what is seen now."""
+        """Take a picture of the current screen."""
         svg = self._app.export_screenshot(title="edgeinfer chat")
         svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
         svg = svg.replace("font-size: 20px", "font-size: 20.2px")
@@ -41,7 +41,7 @@ class Camera:
 
 
 async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str, suffix: str) -> None:
-    """A conversation, and every screen of the app."""
+    """Photograph a conversation and every screen of the app."""
     from textual.widgets import TextArea
 
     from edgeinfer.app.tui.launch import opened
@@ -69,7 +69,7 @@ async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str
                 await settle(0.1)
             for question in QUESTIONS:
                 await say(question)
-            await settle(9)  # until notices are gone
+            await settle(9)  # until notifications are gone
             camera.take(f"chat{suffix}")
             if size == SMALL:
                 return

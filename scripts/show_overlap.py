@@ -1,8 +1,8 @@
-"""Show what schedules of batches do: many sequences on an accelerator and the CPU, some with their cache in memory.
+"""Shows how batch schedules perform: many sequences on an accelerator and the CPU, some with their cache in memory.
 
-In: a model file, device names, how many sequences. Out: a table on standard output, each schedule's tokens per second
-beside what was predicted, and how busy both devices were. Schedules take turns, medians are printed.
-`python scripts/show_overlap.py MODEL --device cpu,openvino --sequences 8 --offloaded 4 --cached 512`.
+In: a model file, device names, the number of sequences. Out: a table on standard output with each schedule's tokens per
+second beside the prediction, and how busy both devices were. Schedules alternate, medians are printed. `python
+scripts/show_overlap.py MODEL --device cpu,openvino --sequences 8 --offloaded 4 --cached 512`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from edgeinfer.scheduling.machine.profile import CPU
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one round with a schedule came to. `tallies`: passes by the schedules that were chosen in it."""
+    """Results of one round with a schedule. `tallies`: passes by the schedules chosen during the round."""
 
     tok_s: float
     n_joins: int
@@ -45,7 +45,7 @@ class Found:
 
 
 def main() -> None:
-    """Read the arguments, run every schedule by turns, print the table."""
+    """Read the arguments, run every schedule in alternation, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--device", default="cpu,openvino")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_cached: int, n_tokens: int) -> Found:
-    """Decode by a schedule until so many tokens are made on average."""
+    """Decode with a schedule until `n_tokens` per sequence are generated on average."""
     sequences = [executor.create() for _ in range(n_sequences)]
     tokens = dict.fromkeys(sequences, 1)
     for sequence in sequences:
@@ -106,13 +106,13 @@ def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_cache
 
 
 def one(sequence: int, n_cached: int, token: int) -> Batch:
-    """One token and its logits."""
+    """A batch of one token, with its logits."""
     token_, owner, position, parent = (np.array([number], np.int32) for number in (token, sequence, n_cached, -1))
     return Batch(token_, owner, position, parent, np.zeros(1, np.int32))
 
 
 def shares(timeline: StepTimeline) -> tuple[float, float, float]:
-    """Of a time, what the accelerator worked, what the CPU worked, and what of the less busy one's both did."""
+    """Shares of time: accelerator busy, CPU busy, and both busy (as a share of the less busy one's time)."""
     whole = timeline.ended - timeline.began
     busy = {device: timeline.busy_s(device) / whole for device in timeline.devices}
     cpu = busy.pop(CPU, 0.0)
@@ -120,13 +120,13 @@ def shares(timeline: StepTimeline) -> tuple[float, float, float]:
 
 
 def predicted_tok_s(found: Found) -> float:
-    """What all passes together were predicted to make, before any correction."""
+    """Tokens per second predicted for all passes together, before any correction."""
     seconds = sum(tally.predicted_s for tally in found.tallies.values())
     return sum(tally.predicted_tokens for tally in found.tallies.values()) / seconds if seconds else 0.0
 
 
 def show(found: dict[str, list[Found]], accelerator: str) -> None:
-    """Medians of all rounds."""
+    """Print the medians of all rounds."""
     print(f"{'schedule':>17} {'tok/s':>7} {'predicted':>9} {'passes':>6} {'joins':>6}  {accelerator} cpu overlapped")
     for name, rounds in found.items():
         tok_s = statistics.median(each.tok_s for each in rounds)

@@ -1,7 +1,8 @@
-"""Show what each device does in one step of a model that several share, moment by moment.
+"""Shows what each device does, moment by moment, in one step of a model shared by several devices.
 
-In: a model file, device names, a schedule. Out: a table of spans on standard output, and how much of the less busy
-device's time the other worked too. `python scripts/show_timeline.py MODEL --device cpu,openvino --schedule hetegen`.
+In: a model file, device names, a schedule. Out: a table of spans on standard output, and the share of the less busy
+device's time in which the other worked too. `python scripts/show_timeline.py MODEL --device cpu,openvino --schedule
+hetegen`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def step(executor: Executor, n_tokens: int) -> StepTimeline:
 
 
 def show(timelines: list[StepTimeline], n_spans: int) -> None:
-    """The spans of the last step, and the medians of all but the first."""
+    """Print the spans of the last step, and the medians of all but the first."""
     last = timelines[-1]
     print(f"{'from us':>9} {'to us':>9}  device, stages")
     for span in last.spans[:n_spans]:

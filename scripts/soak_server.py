@@ -1,11 +1,11 @@
-"""Random clients at a server for a while, and what that leaves behind: memory, threads, open files, cache, answers.
+"""Runs random clients against a server for a while and checks what remains: memory, threads, files, cache, answers.
 
-Run: `python scripts/soak_server.py [--minutes M] [--clients N] [--model NAME] [--seed S]`. A server of its own is
-asked by clients that wait for answers, read streams fast or slowly, leave in the middle of a body, a prompt or an
-answer, send what is no request, ask for schemas, embeddings, texts and too much. Prints what the server's process
-holds once a minute and, at rest, at the beginning and at the end; every kind of answer with its status; and what is
-wrong: statuses that no request deserves, answers that are still in the making, files or threads that stay. Pages of
-the cache are printed and not judged: prefixes that are kept hold some at rest.
+Run: `python scripts/soak_server.py [--minutes M] [--clients N] [--model NAME] [--seed S]`. Starts its own server, with
+clients that wait for answers, read streams fast or slowly, disconnect during a body, a prompt or an answer, send
+malformed requests, and ask for schemas, embeddings, texts and too much. Prints the resources of the server's process
+once a minute and, at rest, at the beginning and at the end; every kind of answer with its status; and problems:
+unexpected statuses, answers that are still being generated, files or threads that remain. Pages of the cache are
+printed but not judged: stored prefixes hold some at rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REST_S = 5.0
 
 @dataclass
 class Client:
-    """One that does one thing after another, drawn at random."""
+    """A client that sends random requests, one after another."""
 
     url: str
     draw: random.Random
@@ -132,7 +132,7 @@ class Client:
             return response.status_code
 
     def left_waiting(self) -> str:
-        """Away before there is an answer, or in the middle of the prompt."""
+        """Disconnect before there is an answer, or during the prompt."""
         body = self.body(max_tokens=2000, messages=[{"role": "user", "content": self.text(2000)}])
         with contextlib.suppress(httpx.TimeoutException):
             self.http.post("/v1/chat/completions", json=body, timeout=self.draw.uniform(0.01, 1.0))
@@ -140,7 +140,7 @@ class Client:
         return "left"
 
     def raw(self) -> str:
-        """What is no HTTP, or not all of it."""
+        """Send bytes that are not HTTP, or not a complete request."""
         host, port = self.url.removeprefix("http://").split(":")
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {KEY}\r\n".encode()
         whole = json.dumps(self.body()).encode()
@@ -176,7 +176,7 @@ KINDS: tuple[Callable[[Client], int | str], ...] = (
 
 
 def held(process: psutil.Process, url: str) -> dict[str, float]:
-    """What the server holds now."""
+    """The resources that the server holds now."""
     text = httpx.get(f"{url}/metrics", headers=HEADERS, timeout=30).text
     lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("edgeinfer_")]
     gauges = {name.partition("{")[0]: float(value) for name, _, value in lines}
@@ -217,8 +217,8 @@ def main() -> int:
 
 
 def soak(process: psutil.Process, url: str, given: argparse.Namespace) -> int:
-    """Everything at once, then rest. An exit code: 1 where something is wrong."""
-    run_clients(url, given.clients, 20.0, given.seed + 1000)  # every kind of request once, so that all is imported
+    """Run all clients at once, then rest. Returns an exit code: 1 if something is wrong."""
+    run_clients(url, given.clients, 20.0, given.seed + 1000)  # each kind once, to import all modules
     time.sleep(REST_S)
     before = held(process, url)
     show("at rest", before)

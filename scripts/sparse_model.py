@@ -1,11 +1,11 @@
-"""A random llama with relu gates, of which a chosen share of activations is zero: for measuring and for tests.
+"""Makes a random llama with ReLU gates and a chosen share of zero activations, for measurements and tests.
 
-In: sizes, a file whose tokenizer to copy. Out: a GGUF file. Norms are ones and gates have unit variance, so a bias of
-all gates says how many fire. A part of every token's embedding may be common to all: then many of the neurons that fire
-for a token fire for the next one too, as they do in trained models; with none of it tokens have little in common.
-Gates of random weights fire independently of each other. With groups, which are made up for measuring too, each neuron
-belongs to one of them, whose members lie anywhere among the neurons and have a part of their gate rows in common: they
-tend to fire for the same tokens.
+In: sizes, a file whose tokenizer to copy. Out: a GGUF file. Norms are ones and gates have unit variance, so one bias
+for all gates determines how many fire. Part of every token's embedding may be common to all tokens: then many of the
+neurons that fire for a token also fire for the next one, as in trained models; without it tokens have little in common.
+Gates of random weights fire independently of each other. With groups, which are also made up for measurements, each
+neuron belongs to a group whose members are scattered among the neurons and share part of their gate rows: they tend to
+fire for the same tokens.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ARCH = "llama"
 
 @dataclass(frozen=True, slots=True)
 class SparseShape:
-    """Sizes; `zeros`: share of activations that are zero; `common`: share of an embedding's power that all have.
+    """Sizes; `zeros`: share of activations that are zero; `common`: share of an embedding's power common to all tokens.
 
-    `group`: neurons that tend to fire together, 0 for none; `together`: share of the power of their gate rows that they
-    have in common.
+    `group`: number of neurons that tend to fire together, 0 for none; `together`: share of the power of their gate rows
+    that they have in common.
     """
 
     width: int
@@ -43,7 +43,7 @@ class SparseShape:
 
 
 def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) -> None:
-    """Write the model; norms and biases are F32, all matrices of one type."""
+    """Write the model; norms and biases are F32, all matrices have one type."""
     writer, draw = gguf.GGUFWriter(out, ARCH), np.random.default_rng(seed)
     writer.add_context_length(2048)
     writer.add_embedding_length(shape.width)
@@ -67,7 +67,7 @@ def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) 
         writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
 
     def gate(name: str) -> None:
-        """Rows of neurons, scattered groups of which are alike."""
+        """Write the gate rows; rows of a group's scattered neurons are similar."""
         if not shape.group:
             matrix(name, shape.ffn, shape.width)
             return
@@ -96,7 +96,7 @@ def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) 
         for norm in ("attn_norm", "ffn_norm"):
             writer.add_tensor(f"{name}.{norm}.weight", np.ones(shape.width, np.float32))
     writer.add_tensor("output_norm.weight", np.ones(shape.width, np.float32))
-    matrix("output", shape.vocabulary, shape.width)  # a tied head would answer a token with itself for ever
+    matrix("output", shape.vocabulary, shape.width)  # a tied head would repeat a token forever
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,8 +1,8 @@
 """Runs llama.cpp's own converter in a long-lived process, to convert checkpoints to GGUF files one after another.
 
-In: the folder of llama.cpp's sources, then checkpoints. Out: files. Normally the converter identifies a tokenizer by
-the hash of what it makes of a text, which works only for published ones; here the name is passed instead, and nothing
-else is skipped. Each conversion is a fork, since the converter's classes keep state.
+In: the folder of llama.cpp's sources, then checkpoints. Out: files. The converter normally identifies a tokenizer by a
+hash of the tokens of a test text, which works only for published tokenizers; here it is given the name instead, and
+nothing else is skipped. Each conversion is a fork, since the converter's classes keep state.
 """
 
 from __future__ import annotations

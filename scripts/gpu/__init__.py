@@ -1,1 +1,1 @@
-"""What `gpu_check.py` is made of: ceilings of the card, single kernels, whole models, models shared with the CPU."""
+"""Parts of `gpu_check.py`: limits of the card, single kernels, whole models, models shared with the CPU."""

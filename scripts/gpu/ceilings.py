@@ -1,6 +1,6 @@
-"""What the card does at best, measured: copies on it and to it, multiply-adds of floats and of bytes, cuBLAS.
+"""Measures the card's limits: copies on it and to it, multiply-adds of floats and of bytes, cuBLAS.
 
-In: an open device. Out: bytes and operations per second. Knows nothing of models.
+In: an open device. Out: bytes and operations per second. Does not depend on models.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from gpu.sizes import Size
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Bytes per second of a copy on the card (read and written) and of the link, operations per second of the rest.
+    """The card's limits: bytes per second of a copy on the card (read and written) and of the link.
 
-    `gemm_s`: a large float16 product of cuBLAS; None without CuPy.
+    `dot_s`, `fma_s`, `gemm_s`: operations per second; `gemm_s`: of a large float16 product of cuBLAS, None without
+    CuPy.
     """
 
     copy_s: float
@@ -31,7 +32,7 @@ class Ceilings:
 
 
 def measured(device: CudaDevice, size: Size) -> Ceilings:
-    """Measure all."""
+    """Measure all limits."""
     return Ceilings(
         _copy(device, size), _link(device, size), _arithmetic(device, size, "dots"),
         _arithmetic(device, size, "fmas"), _gemm(size),
@@ -39,7 +40,7 @@ def measured(device: CudaDevice, size: Size) -> Ceilings:
 
 
 def seconds_of(device: CudaDevice, start: Callable[[], None], stream: object, repeats: int) -> float:
-    """Seconds that what `start` starts takes on the GPU, from a recorded graph where there is one."""
+    """GPU seconds of the work that `start` enqueues, replayed from a recorded graph if there is one."""
     start()
     stream.synchronize()  # type: ignore[attr-defined]
     graph = Recorder(device.driver).record(start, stream)  # type: ignore[arg-type]
@@ -67,7 +68,7 @@ def _copy(device: CudaDevice, size: Size) -> float:
 
 
 def _link(device: CudaDevice, size: Size) -> float:
-    """From pinned memory of the host, as streamed weights go."""
+    """Copy from pinned host memory, as streamed weights are sent."""
     driver, stream, n_bytes = device.driver, device.driver.stream(), max(4096, size.copied_bytes // 4)
     host, target = driver.pinned(n_bytes, np.uint8), driver.zeros(n_bytes, np.uint8)
     return n_bytes / seconds_of(
@@ -76,7 +77,7 @@ def _link(device: CudaDevice, size: Size) -> float:
 
 
 def _arithmetic(device: CudaDevice, size: Size, kind: str) -> float:
-    """Operations per second of a kernel that does nothing else: two for each multiply-add."""
+    """Operations per second of a kernel that does nothing else; a multiply-add counts as two."""
     from gpu import chains
 
     threads, driver = device.driver.sizes.threads, device.driver
@@ -89,7 +90,7 @@ def _arithmetic(device: CudaDevice, size: Size, kind: str) -> float:
 
 
 def _gemm(size: Size) -> float | None:
-    """A product of 8192 x 8192."""
+    """A product of 8192 x 8192 matrices."""
     try:
         import cupy
     except ImportError:

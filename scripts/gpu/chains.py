@@ -1,6 +1,6 @@
-"""Kernels that only multiply and add, in CHAINS independent chains of each thread, so that none waits for another.
+"""Kernels that only multiply and add, in CHAINS independent chains per thread, so that none waits for another.
 
-In: a float32 array with a number for each thread, rounds. Out: numbers that depend on all chains.
+In: a float32 array with one element per thread, rounds. Out: numbers that depend on all chains.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Single kernels of the cuda device on the weights and shapes of a model, as shares of what the card does at best.
+"""Measures single kernels of the cuda device on a model's weights and shapes, as shares of the card's limits.
 
-In: a device, a model, ceilings. Out: rows of tables. Each measurement is a fragment of ops of one kind.
+In: a device, a model, limits of the card. Out: rows of tables. Each measurement is a fragment of ops of one kind.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OTHERS: tuple[type[Op], ...] = (Embed, RMSNorm, Rope, StoreKV, GatedAct, Add)
 def lane_of(
     device: CudaDevice, model: Model, ops: Sequence[Op], n_context: int, most_tokens: int
 ) -> Iterator[CudaFragmentLane]:
-    """A lane that runs these ops and takes and gives nothing."""
+    """A lane that runs these ops, without inputs and outputs."""
     names = {name for op in ops for name in (*op.reads, *op.writes)}
     buffers = tuple(buffer for buffer in model.spec.buffers if buffer.name in names)
     stages = tuple(Stage(f"op {place}", (op,)) for place, op in enumerate(ops))
@@ -59,7 +59,7 @@ def lane_of(
 
 
 def product_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> list[tuple[object, ...]]:
-    """Each format of a model at each token count; all products of the format's largest shape, one after the other."""
+    """Each format of a model at each token count: all products of the format's largest shape, one after the other."""
     tensors = model.file.tensors
     found = [op for op in model.spec.ops() if isinstance(op, MatMul) and op.out != model.spec.logits]
     rows: list[tuple[object, ...]] = []
@@ -82,7 +82,7 @@ def product_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -
 
 
 def attention_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> list[tuple[object, ...]]:
-    """Attention of all layers over a deep cache; its bytes are those of keys and values, read once for all tokens."""
+    """Attention of all layers over a deep cache; bytes count keys and values, read once for all tokens."""
     ops = [op for op in model.spec.ops() if isinstance(op, Attention)]
     rows: list[tuple[object, ...]] = []
     with lane_of(device, model, ops, size.depth + max(size.counts), max(size.counts)) as lane:
@@ -100,7 +100,7 @@ def attention_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings)
 
 
 def other_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> list[tuple[object, ...]]:
-    """The kernels between products, for one token and for many; bytes are those of the values read and written."""
+    """The kernels between products, for one token and for many; bytes count the values read and written."""
     widths = {buffer.name: buffer.width for buffer in model.spec.buffers}
     rows: list[tuple[object, ...]] = []
     for kind in OTHERS:
@@ -123,7 +123,7 @@ def _seconds(device: CudaDevice, lane: CudaFragmentLane, shape: LaunchShape, siz
 
 
 def _rates(n_bytes: int, operations: int, seconds: float, best: Ceilings, ceiling: float) -> tuple[str, ...]:
-    """MB, µs, GB/s and TFLOP/s, each of these two also as a share."""
+    """MB, µs, GB/s and TFLOP/s; the last two also as shares of the limits."""
     read, done = n_bytes / seconds, operations / seconds
     times = megabytes(n_bytes), f"{seconds * 1e6:.0f}"
     return *times, f"{read / 1e9:.1f}", share(read, best.copy_s), f"{done / 1e12:.3f}", share(done, ceiling)

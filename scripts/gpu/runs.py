@@ -1,7 +1,7 @@
-"""Whole models: a prompt read and an answer written, on the card alone and shared with the CPU under a memory limit.
+"""Measures whole models: prefill and decode on the card alone, and shared with the CPU under a memory limit.
 
-In: an open device, a model. Out: rows of tables. Ways to share are the planner's schedules; what they are planned with
-is measured where there is a card, and assumed on the simulator.
+In: an open device, a model. Out: rows of tables. The ways of sharing are the planner's schedules; they are planned with
+measured rates on a card, and with assumed rates on the simulator.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ WAYS: Mapping[str, str] = {
     "auto": "what the planner predicts to be fastest",
 }
 GEMM_FROM = 64
-"""Tokens of a pass from which on cuBLAS is tried."""
+"""Minimum tokens of a pass for which cuBLAS is tried."""
 ASSUMED = "rtx4060-laptop"
-"""The machine whose rates stand for those of the simulator, which has none."""
+"""The machine whose rates are used for the simulator, which has none of its own."""
 TOLERANCE = 0.05
-"""Distance of logits from the CPU's: sums in another order round some activations to other int8."""
+"""Relative distance of logits from the CPU's: sums in another order round some activations to another int8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Run:
 
 
 def limits_for(size: Size) -> Limits:
-    """Room for the prompt and the answer."""
+    """Limits with room for the prompt and the answer."""
     pages = -(-(size.n_prompt + size.n_decoded + 1) // PAGE)
     return Limits(pages * PAGE, pages, min(256, size.n_prompt), 4)
 
 
 def run(executor: Executor, n_vocab: int, size: Size) -> Run:
-    """A sequence of arbitrary tokens, twice: the first round compiles and records."""
+    """Run a sequence of arbitrary tokens twice and return the second run: the first one compiles and records graphs."""
     found: list[Run] = []
     for _ in range(2):
         sequence = executor.create()
@@ -102,7 +102,7 @@ def _feed(executor: Executor, sequence: int, first: int, count: int, n_vocab: in
 
 
 def run_rows(device: CudaDevice, model: Model, size: Size) -> list[tuple[object, ...]]:
-    """A model on the card alone: all weights there, a part of them streamed, prompts by cuBLAS."""
+    """A model on the card alone: all weights on the card, a part of them streamed, prompts by cuBLAS."""
     limits = limits_for(size)
     whole = footprint(model.spec, model.file.tensors, limits)
     half = whole.kv_bytes + whole.buffer_bytes + whole.weight_bytes // 2
@@ -124,7 +124,7 @@ def run_rows(device: CudaDevice, model: Model, size: Size) -> list[tuple[object,
 
 def profile_for(device: CudaDevice, model: Model) -> Profile:
     """Rates of the CPU and the card together: measured, or assumed for the simulator."""
-    if device.driver.simulated:  # models are so small there that nothing but launches would count
+    if device.driver.simulated:  # models on the simulator are so small that only launches would count
         found = machine_profile(ASSUMED)
         link = replace(found.accelerators[0].link or Link(1e9, 1e9, 0.0), latency_s=0.0)
         card = replace(found.accelerators[0], op_s=0.0, pass_s=0.0, link=link)
@@ -135,9 +135,9 @@ def profile_for(device: CudaDevice, model: Model) -> Profile:
 
 
 def shared_rows(device: CudaDevice, model: Model, size: Size) -> tuple[list[tuple[object, ...]], int]:
-    """A model on the CPU and the card with room for half of its weights there, by every way; and that limit in bytes.
+    """A model shared in every way, with room on the card for half of its weights; also returns that limit in bytes.
 
-    Logits are compared with the CPU's alone.
+    Logits are compared with those of the CPU alone.
     """
     limits, work = limits_for(size), work_of(model.spec, model.file.tensors)
     whole = footprint(model.spec, model.file.tensors, limits)
@@ -167,7 +167,7 @@ def shared_rows(device: CudaDevice, model: Model, size: Size) -> tuple[list[tupl
 def _shared(
     cuda: CudaDevice, model: Model, plan: MachinePlan, limits: Limits, size: Size
 ) -> tuple[tuple[str, ...], Floats]:
-    """One way: all columns but the name and the verdict, and the logits."""
+    """Run one way; returns all columns except name and verdict, and the logits."""
     work = work_of(model.spec, model.file.tensors)
     kept = sum(
         part.n_rows * product.columns * product.bytes_per_weight
@@ -195,7 +195,7 @@ def _shared(
 
 
 def _cuda_parts(lane: Lane) -> list[CudaFragmentLane]:
-    """What of a lane is on the card."""
+    """The parts of a lane that are on the card."""
     if isinstance(lane, CudaLane):
         return [lane.part]
     return [each for each in lane.parts if isinstance(each, CudaFragmentLane)] if isinstance(lane, SharedLane) else []

@@ -1,4 +1,4 @@
-"""How much `gpu_check.py` measures, and how a table is written."""
+"""How much `gpu_check.py` measures, and functions that format tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Size:
     """Bytes copied, repeats, tokens of prompts and of answers, token counts of products, cached tokens of attention.
 
-    `n_blocks`, `n_rounds`: of the kernels that only compute. `golden_tokens`: of the golden models called `goldens`,
-    all of them for ().
+    `n_blocks`, `n_rounds`: for the kernels that only compute. `golden_tokens`: for the golden models named in
+    `goldens`; () means all of them.
     """
 
     copied_bytes: int
@@ -36,10 +36,10 @@ def table(heads: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
 
 
 def share(value: float, ceiling: float | None) -> str:
-    """A part of a ceiling in percent; nothing where there is none."""
+    """A share of a limit in percent; empty if there is no limit."""
     return "" if ceiling is None else f"{100 * value / ceiling:.0f} %"
 
 
 def megabytes(n_bytes: float) -> str:
-    """A number of MB, small ones too."""
+    """A number of MB, with decimals for small ones."""
     return f"{n_bytes / 1e6:.1f}" if n_bytes >= 1e6 else f"{n_bytes / 1e6:.4f}"

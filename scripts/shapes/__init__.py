@@ -1,4 +1,4 @@
-"""Shapes of models that random weights are made for, by name."""
+"""Model shapes for which random weights are made, by name."""
 
 from __future__ import annotations
 

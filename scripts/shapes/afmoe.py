@@ -1,4 +1,4 @@
-"""AFMoE: norms around every branch, gated attention, most layers with a window. In: sizes. Out: tensors, keys."""
+"""AFMoE: norms around every branch, gated attention, windows in most layers. In: sizes. Out: tensors, keys."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shapes.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Afmoe:
-    """Layers of attention with heads of `head_width`, then experts and one that every token has."""
+    """Layers with attention (heads of width `head_width`), then experts and one shared expert."""
 
     head_width: int
     window: int
-    scale: float  # of all shares
+    scale: float  # of all expert weights
 
     def matrices(self, shape: Shape) -> Iterator[tuple[str, int, int]]:
         """Name, rows and columns of the matrices of all layers, and of the head."""
@@ -46,7 +46,7 @@ class Afmoe:
         yield "output_norm", shape.width
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that llama has not."""
+        """Add the keys that llama does not have."""
         writer.add_head_count_kv(shape.kv_heads)
         writer.add_key_length(self.head_width)
         writer.add_value_length(self.head_width)
@@ -58,7 +58,7 @@ class Afmoe:
         writer.add_expert_weights_scale(self.scale)
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """Biases by which experts are chosen."""
+        """Biases by which experts are selected."""
         for layer in shape.mixture_layers:
             bias = draw.standard_normal(shape.experts, dtype=np.float32) * np.float32(0.01)
             writer.add_tensor(f"blk.{layer}.exp_probs_b.bias", bias)

@@ -15,7 +15,7 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Bert:
-    """BERT's layers; two kinds of text; the first token is the embedding, as with bge."""
+    """BERT's layers; two token types; the first token's row is the embedding, as with bge."""
 
     def matrices(self, shape: Shape) -> Iterator[tuple[str, int, int]]:
         """Name, rows and columns of the matrices of all layers."""
@@ -34,7 +34,7 @@ class Bert:
             yield f"blk.{layer}.layer_output_norm", shape.width
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that llama has not."""
+        """Add the keys that llama does not have."""
         writer.add_head_count_kv(shape.heads)
         writer.add_layer_norm_eps(EPSILON)
         writer.add_causal_attention(False)
@@ -42,7 +42,7 @@ class Bert:
         writer.add_pooling_type(gguf.PoolingType.CLS)
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """Biases, and the tables of positions and of kinds of text."""
+        """Biases, and the tables of positions and token types."""
         biased = [(name, rows) for name, rows, _ in self.matrices(shape)] + list(self.norms(shape))
         for name, rows in biased:
             writer.add_tensor(f"{name}.bias", draw.standard_normal(rows, dtype=np.float32) * np.float32(0.1))
@@ -52,7 +52,7 @@ class Bert:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingGemma:
-    """Gemma 3's layers with heads of `head_width`; `inner`: between the two products of the pooled row."""
+    """Gemma 3's layers with heads of width `head_width`; `inner`: width between the two products of the pooled row."""
 
     head_width: int
     window: int
@@ -83,7 +83,7 @@ class EmbeddingGemma:
         yield "output_norm", shape.width
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that llama has not."""
+        """Add the keys that llama does not have."""
         writer.add_head_count_kv(shape.kv_heads)
         writer.add_key_length(self.head_width)
         writer.add_value_length(self.head_width)
@@ -93,4 +93,4 @@ class EmbeddingGemma:
         writer.add_uint32(f"{shape.arch}.dense_3_feat_in", self.inner)
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """It has none."""
+        """Adds nothing: there are no such tensors."""

@@ -1,4 +1,4 @@
-"""gpt-oss: biases everywhere, sinks, a window in every second layer. In: sizes. Out: tensors and keys of a file."""
+"""gpt-oss: biases everywhere, sinks, windows in every second layer. In: sizes. Out: tensors and keys of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shapes.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class GptOss:
-    """Layers of attention with heads of `head_width`, then experts."""
+    """Layers with attention (heads of width `head_width`), then experts."""
 
     head_width: int
     window: int
@@ -42,7 +42,7 @@ class GptOss:
         yield "output_norm", shape.width
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that llama has not."""
+        """Add the keys that llama does not have."""
         writer.add_head_count_kv(shape.kv_heads)
         writer.add_key_length(self.head_width)
         writer.add_value_length(self.head_width)

@@ -13,9 +13,9 @@ from shapes.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """What most layers of a model have instead of attention, which has heads of `head_width`.
+    """Layers most of which have convolutions or delta nets instead of attention (heads of width `head_width`).
 
-    `attending`: the layers that have attention. `key_heads`, `value_heads`, `state_width`: of gated delta nets; without
+    `attending`: the layers with attention. `key_heads`, `value_heads`, `state_width`: for gated delta nets; without
     them the other layers are short convolutions.
     """
 
@@ -28,17 +28,17 @@ class Hybrid:
 
     @property
     def has_delta(self) -> bool:
-        """Whether layers are gated delta nets."""
+        """Whether the layers without attention are gated delta nets."""
         return self.key_heads > 0
 
     @property
     def inner(self) -> int:
-        """Width of all value heads."""
+        """Total width of all value heads."""
         return self.value_heads * self.state_width
 
     @property
     def mixed(self) -> int:
-        """Width of queries, keys and values of a delta net."""
+        """Total width of queries, keys and values of a delta net."""
         return 2 * self.key_heads * self.state_width + self.inner
 
     def matrices(self, shape: Shape) -> Iterator[tuple[str, int, int]]:
@@ -82,7 +82,7 @@ class Hybrid:
         yield "output_norm" if self.has_delta else "token_embd_norm", shape.width
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that other families have not."""
+        """Add the keys that other families do not have."""
         if self.has_delta:
             writer.add_ssm_conv_kernel(self.taps)
             writer.add_ssm_state_size(self.state_width)
@@ -106,7 +106,7 @@ class Hybrid:
                 writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """Tensors that are never quantised: kernels of convolutions, and what decays and routing are made of."""
+        """Tensors that are never quantised: convolution kernels, and the parameters of decays and routing."""
         for layer in shape.mixture_layers:
             if self.has_delta:
                 score = draw.standard_normal(shape.width, dtype=np.float32) * np.float32(shape.width**-0.5)

@@ -1,4 +1,4 @@
-"""The sizes of a model with random weights, and what a family whose layers are not llama's tells of its own.
+"""The sizes of a model with random weights, and the interface for families whose layers differ from llama's.
 
 In: sizes. Out: names and shapes of the matrices and norms of a GGUF file.
 """
@@ -14,10 +14,10 @@ import numpy as np
 
 
 class Layout(Protocol):
-    """What a family has beside the token embedding."""
+    """What a family has besides the token embedding."""
 
     def matrices(self, shape: Shape) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of the matrices of all layers; the rows of experts one after the other."""
+        """Name, rows and columns of the matrices of all layers; rows of experts are stacked."""
         ...
 
     def norms(self, shape: Shape) -> Iterator[tuple[str, int]]:
@@ -25,7 +25,7 @@ class Layout(Protocol):
         ...
 
     def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that llama has not."""
+        """Add the keys that llama does not have."""
         ...
 
     def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
@@ -35,7 +35,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a model; its head is tied to the embedding, but for olmoe."""
+    """The sizes of a model; the head is tied to the embedding, except for olmoe."""
 
     width: int
     layers: int
@@ -43,16 +43,16 @@ class Shape:
     heads: int
     kv_heads: int
     context: int
-    vocabulary: int | None = None  # as many as the tokenizer has
-    experts: int = 0  # of each layer; 0: dense
-    active: int = 0  # experts of a token
+    vocabulary: int | None = None  # None: the tokenizer's size
+    experts: int = 0  # per layer; 0: dense
+    active: int = 0  # experts per token
     arch: str = "llama"
-    layout: Layout | None = None  # layers of another kind than llama's
-    dense_layers: int = 0  # the first layers of a mixture that have no experts
-    dense_ffn: int = 0  # FFN width of these; `ffn` is that of an expert
+    layout: Layout | None = None  # for layers that differ from llama's
+    dense_layers: int = 0  # leading layers of a mixture without experts
+    dense_ffn: int = 0  # FFN width of these; `ffn` is an expert's
 
     def matrices(self, vocabulary: int) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of every matrix; the rows of a layer's experts one after the other."""
+        """Name, rows and columns of every matrix; rows of a layer's experts are stacked."""
         kv_width = self.width // self.heads * self.kv_heads
         yield "token_embd", vocabulary, self.width
         if self.layout is not None:
@@ -84,11 +84,11 @@ class Shape:
 
     @property
     def mixture_layers(self) -> range:
-        """The layers that have experts."""
+        """The layers with experts."""
         return range(self.dense_layers, self.layers if self.experts else self.dense_layers)
 
     def feed_forward(self, layer: int) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of the matrices of a layer's FFN, or of all its experts one after the other."""
+        """Name, rows and columns of the matrices of a layer's FFN, or of all its experts with stacked rows."""
         mixture = layer in self.mixture_layers
         kind, count = ("_exps", self.experts) if mixture else ("", 1)
         inner = self.ffn if mixture else self.dense_ffn or self.ffn

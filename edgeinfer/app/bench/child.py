@@ -19,7 +19,7 @@ from edgeinfer.ipc.records import from_json
 
 FIRST_TOKEN = "--first-token"
 START_PROMPT_TOKENS = 31
-"""As many tokens as a chat template makes of "Hi"."""
+"""As many tokens as "Hi" has in a chat template."""
 
 
 def open_subject(opening: BenchOpening) -> BenchSubject:

@@ -23,7 +23,7 @@ Run = Callable[[str, BenchJob], BenchReply]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured run. `repeats`: earlier tries that were discarded because the machine was busy."""
+    """One measured run. `repeats`: tries that were discarded because the machine was busy."""
 
     case: Case
     executor: str

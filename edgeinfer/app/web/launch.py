@@ -93,7 +93,7 @@ async def _serve(page: Page, listener: socket.socket) -> None:
 
 @contextmanager
 def _signals_set(ends: asyncio.Event) -> Iterator[None]:
-    """Make terminating signals set `ends` for the block; during shutdown a second Ctrl-C interrupts as usual."""
+    """Make terminating signals set `ends` for the block; after it Ctrl-C interrupts again and hang-ups are ignored."""
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if HANG_UP is not None and signal.getsignal(HANG_UP) is not signal.SIG_IGN:  # nohup sets SIG_IGN
