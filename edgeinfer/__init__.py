@@ -1,6 +1,6 @@
 """edgeinfer: language models on the computer you already have.
 
-Public names, resolved when they are first used: importing edgeinfer loads neither numpy, numba nor textual.
+Public names are resolved on first use: importing edgeinfer loads neither numpy, numba nor textual.
 
     import edgeinfer
 
@@ -11,7 +11,7 @@ Public names, resolved when they are first used: importing edgeinfer loads neith
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
+TYPE_CHECKING = False  # type checkers treat this as true; importing typing takes too long
 if TYPE_CHECKING:
     from edgeinfer.engine.batch_stream import BatchStream as BatchStream
     from edgeinfer.engine.batch_stream import Prompt as Prompt
@@ -91,11 +91,11 @@ __all__ = [
 ]
 
 _FORMER = {"Facts": "ModelInfo", "Live": "RequestProgress", "Load": "QueueStats", "Mark": "DraftSpan"}
-"""Names of version 0.1, which go with the next one."""
+"""Names from version 0.1, to be removed in the next version."""
 
 
 def _home(name: str) -> str:
-    """The module that defines a public name."""
+    """Return the module that defines a public name."""
     homes = {
         "BatchAnswer": "engine.scheduler.batcher",
         "BatchStream": "engine.batch_stream",

@@ -1,6 +1,6 @@
-"""The program `edgeinfer`, and `python -m edgeinfer`: the command line, and what an interrupt does before and after it.
+"""Entry point of `edgeinfer` and `python -m edgeinfer`: runs the command line and handles Ctrl-C before and after it.
 
-Imports nothing first: whoever presses Ctrl-C at once is to see no traceback.
+The interrupt handler is installed before any other import, so an early Ctrl-C prints no traceback.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import sys
 from edgeinfer.interrupts import end, leave_quietly
 
 APP_PACKAGES = ("typer", "textual", "tomlkit", "rich")
-"""What the extra `app` installs."""
+"""Packages that the extra `app` installs."""
 
 leave_quietly()
 
 
 def main() -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit with its exit code."""
     try:
         run_command_line()
     except SystemExit as left:
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def run_command_line() -> None:
-    """Run the command line. Exits with 1 and a line that says what to install where its packages are missing."""
+    """Run the command line. If its packages are missing, print what to install and exit with 1."""
     try:
         from edgeinfer.app.cli import main as run
     except ModuleNotFoundError as missing:

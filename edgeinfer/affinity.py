@@ -1,6 +1,6 @@
 """Which logical CPUs this process may run on.
 
-In: the operating system's word. Out: their numbers, or an error that names them. Knows no cores, caches or quotas.
+In: the operating system's answer. Out: CPU numbers, or an error that lists them. Knows no cores, caches or quotas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from edgeinfer.errors import BadSetting
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """Logical CPUs the operating system lets this process run on."""
+    """Logical CPUs that the operating system lets this process run on."""
     if sys.platform == "linux":
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def require_cpus(cpus: Iterable[int]) -> None:
-    """Raises BadSetting, naming those there are, if there is none or one that this process may not run on."""
+    """Raise BadSetting, listing the usable CPUs, if `cpus` is empty or contains one this process may not use."""
     wanted, allowed = set(cpus), allowed_cpus()
     there_are = f"this process may use {', '.join(map(str, allowed))}"
     if not wanted:

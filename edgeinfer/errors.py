@@ -1,14 +1,14 @@
-"""The error tree.
+"""The exception hierarchy.
 
-Every failure that a caller can act on is an `EdgeInferError`; its message says where, what, and what would work.
-Faces turn it into one line and exit code 1. Knows nothing of the rest of the package.
+Every failure that a caller can act on is an `EdgeInferError`; its message says where, what, and what would work. User
+interfaces print it as one line and exit with code 1. Knows nothing of the rest of the package.
 """
 
 from __future__ import annotations
 
 
 class EdgeInferError(Exception):
-    """Base of every error edgeinfer raises on purpose; the message is meant for the user."""
+    """Base class of every error that edgeinfer raises on purpose. The message is meant for the user."""
 
 
 class BadGGUF(EdgeInferError):
@@ -16,27 +16,27 @@ class BadGGUF(EdgeInferError):
 
 
 class UnsupportedModel(EdgeInferError):
-    """A well-formed model that uses an architecture, quant format or tokenizer edgeinfer does not have."""
+    """A well-formed model whose architecture, quant format or tokenizer edgeinfer does not support."""
 
 
 class ModelNotFound(EdgeInferError):
-    """A model name or path that leads nowhere."""
+    """A model name or path that does not exist."""
 
 
 class BadBundle(EdgeInferError):
-    """A bundle file that is half-written, damaged, of another version or of another model."""
+    """A bundle file that is incomplete, damaged, of another version or of another model."""
 
 
 class PackFailed(EdgeInferError):
-    """Packing that could not finish: full disk, a folder that cannot be written, another process at the same file."""
+    """Packing failed: disk full, folder not writable, or another process working on the same file."""
 
 
 class DownloadFailed(EdgeInferError):
-    """A pull that could not finish: no network, wrong checksum, full disk, another pull in progress."""
+    """A pull failed: no network, wrong checksum, disk full, or another pull in progress."""
 
 
 class DoesNotFit(EdgeInferError):
-    """A model or context larger than the memory it may use; the message carries the numbers."""
+    """A model or context that needs more memory than it may use. The message carries the numbers."""
 
 
 class ContextOverflow(EdgeInferError):
@@ -48,11 +48,11 @@ class BadTemplate(EdgeInferError):
 
 
 class BadSetting(EdgeInferError):
-    """A setting or option with an unknown name or an impossible value."""
+    """A setting or option with an unknown name or an invalid value."""
 
 
 class BadFlag(BadSetting):
-    """A value of an option on the command line that it cannot have."""
+    """A command-line option with an invalid value."""
 
 
 class UnknownKey(EdgeInferError):
@@ -60,11 +60,11 @@ class UnknownKey(EdgeInferError):
 
 
 class DeviceUnavailable(EdgeInferError):
-    """A device that this machine does not have or that its packages are missing for."""
+    """A device that this machine lacks, or whose packages are not installed."""
 
 
 class DeviceFailed(EdgeInferError):
-    """A device that broke down, ran out of memory or did not answer while it ran a model."""
+    """A device that failed, ran out of memory or did not respond while running a model."""
 
 
 class EngineClosed(EdgeInferError):
@@ -72,8 +72,8 @@ class EngineClosed(EdgeInferError):
 
 
 class SessionsFailed(EdgeInferError):
-    """Kept chats that cannot be read or written: a damaged or locked database, a full disk, a file that is none."""
+    """Saved chats cannot be read or written: damaged or locked database, full disk, or not a database."""
 
 
 class SessionsUnwritable(SessionsFailed):
-    """Kept chats in a place that takes no writing just now: a read-only folder, a full disk."""
+    """Saved chats cannot be written at the moment: read-only folder or full disk."""

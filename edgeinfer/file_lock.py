@@ -1,8 +1,8 @@
-"""One pull (or packing) of a model at a time, across processes.
+"""Lock files: one pull (or packing) of a model at a time, across processes.
 
-In: the path of a lock file. Out: a context manager that holds it, at once or after waiting for the process that does.
-The file holds the owner's process id and start time, so a lock whose owner is gone (or whose number was given to
-another process) is taken over. Does not know what it protects.
+In: the path of a lock file. Out: a context manager that holds the lock, immediately or after waiting for the current
+owner. The file holds the owner's process id and start time, so a lock is taken over if its owner is gone or its process
+id was reused. Does not know what the lock protects.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from edgeinfer.errors import DownloadFailed
 from edgeinfer.temporary import is_alive, start_time, temporary_path
 
 SUFFIX = ".lock"
-WRITING_S = 5.0  # an unreadable lock younger than this is one being written
-LOOK_S = 0.1  # between two looks whether a lock that is waited for is free
+WRITING_S = 5.0  # a lock file younger than this that cannot be read is still being written
+LOOK_S = 0.1  # interval between checks of a lock that is waited for
 
 
 class LockHeld(DownloadFailed):
-    """A living process holds the lock; `pid` is None while it is not known which."""
+    """The lock is held by a living process; `pid` is None if that process is not known."""
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
@@ -32,13 +32,13 @@ class LockHeld(DownloadFailed):
 
 
 Waiting = Callable[[int | None], None]
-"""Called again and again while a lock is waited for, with the process that holds it if that is known; may raise."""
+"""Called repeatedly while waiting for a lock, with the process that holds it if known. May raise."""
 
 
 class FileLock:
-    """A lock file, taken by `with` and removed after it. `waiting`: wait for whoever holds it, and call this meanwhile.
+    """A lock file, acquired by `with` and removed afterwards.
 
-    Without `waiting` a lock that is held is an error.
+    `waiting`: wait for the current owner and call this meanwhile. Without it a lock that is held is an error.
     """
 
     def __init__(self, path: Path, what: str, doing: str = "pulling", waiting: Waiting | None = None) -> None:
@@ -48,7 +48,7 @@ class FileLock:
         self._waiting = waiting
 
     def __enter__(self) -> FileLock:
-        """Take the lock. Raises DownloadFailed when a living process holds it, or what `waiting` raises."""
+        """Acquire the lock. Raises DownloadFailed if a living process holds it, or whatever `waiting` raises."""
         while True:
             try:
                 descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -64,7 +64,7 @@ class FileLock:
             try:
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     json.dump({"pid": os.getpid(), "started": start_time(os.getpid())}, file)
-            except BaseException:  # a full disk: an empty lock would keep others out for a while
+            except BaseException:  # disk full: an empty lock file would keep others out for a while
                 self._path.unlink(missing_ok=True)
                 raise
             return self
@@ -75,7 +75,7 @@ class FileLock:
         self._path.unlink(missing_ok=True)
 
     def _remove_stale(self) -> None:
-        """Remove the lock if its owner is gone; raise LockHeld if it is not."""
+        """Remove the lock if its owner is gone; raise LockHeld otherwise."""
         try:
             content = self._path.read_bytes()
             age_s = time.time() - self._path.stat().st_mtime
@@ -97,7 +97,7 @@ class FileLock:
             os.replace(self._path, aside)
         except FileNotFoundError:
             return
-        if aside.read_bytes() != content:  # someone took it over between our look and our rename: hand it back
+        if aside.read_bytes() != content:  # another process took it over between our check and our rename: hand it back
             with contextlib.suppress(OSError):
                 os.link(aside, self._path)
         aside.unlink(missing_ok=True)

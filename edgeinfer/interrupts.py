@@ -1,8 +1,8 @@
-"""Ctrl-C from the first moment of a process to its last: it ends quietly, and nothing prints a traceback.
+"""Ctrl-C handling over the whole life of a process: it ends quietly, without a traceback.
 
-In: nothing. Out: handlers of SIGINT for the phases of a command. While modules are imported an interrupt waits:
-libraries that are interrupted there print tracebacks of their own, and turn it into other errors. Changes nothing where
-interrupts are ignored, or where another program has a handler.
+In: nothing. Out: SIGINT handlers for the phases of a command. An interrupt during an import is delayed until the import
+is done, because libraries interrupted there print their own tracebacks and raise other errors. Changes nothing where
+interrupts are ignored or another program has installed a handler.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # what the type checker takes as true
+TYPE_CHECKING = False  # type checkers treat this as true
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
     from types import FrameType
 else:
-    import _signal as signal  # the part that Python has at its start; the rest takes its time to import, as typing does
+    import _signal as signal  # loaded at Python's startup; signal itself, like typing, is slow to import
 
 INTERRUPTED = 130
 LOOK_S = 0.02
 IMPORTING = "<frozen importlib"
-"""How the names of files begin that stand for Python's own importing."""
+"""Prefix of the file names of Python's import machinery in stack frames."""
 
 
 def leave_quietly() -> None:
-    """From now on an interrupt ends the process at once: nothing has begun yet, or everything is over."""
+    """From now on an interrupt ends the process at once. For use before any work begins and after all is done."""
     _set(_leave)
 
 
 def interrupt_commands() -> None:
-    """From now on an interrupt is a KeyboardInterrupt, after the import that is going on, if one is."""
+    """From now on an interrupt raises KeyboardInterrupt, after the import in progress, if any."""
     if signal.getsignal(signal.SIGINT) is _leave:
         _set(_interrupt)
 
 
 def interrupt_plainly() -> None:
-    """From now on as Python has it by itself, which asyncio looks for before it takes interrupts over."""
+    """From now on use Python's default handler, which asyncio checks for before it installs its own."""
     if signal.getsignal(signal.SIGINT) is _interrupt:
         _set(signal.default_int_handler)
 
@@ -66,7 +66,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _come_again(number: int) -> None:
-    """Have the same signal again in a moment."""
+    """Raise the same signal again shortly."""
     import threading
 
     timer = threading.Timer(LOOK_S, signal.raise_signal, (number,))
@@ -75,9 +75,9 @@ def _come_again(number: int) -> None:
 
 
 def end(code: object) -> None:
-    """Leave the process with an interrupt's exit code, if that is what it is.
+    """Exit the process if `code` is that of an interrupt.
 
-    Python would otherwise kill itself by the signal where a KeyboardInterrupt has gone through its `exec`.
+    Otherwise Python would kill itself by the signal once a KeyboardInterrupt has passed through its `exec`.
     """
     if code != INTERRUPTED:
         return
@@ -87,6 +87,6 @@ def end(code: object) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # its reader has left, or there is none
+        except (OSError, ValueError, AttributeError):  # the reader has gone, or there is no such stream
             continue
     os._exit(INTERRUPTED)

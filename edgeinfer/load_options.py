@@ -1,7 +1,7 @@
-"""The options of loading a model: one record, from the command line and `edgeinfer.load` to the device.
+"""The options for loading a model: one record, passed from the command line and `edgeinfer.load` to the device.
 
-In: nothing. Out: `LoadOptions`. A field that is declared with `option` is a setting too: its flag, environment variable
-and configuration key, its help and its rule are made from that one line. Does not know what any option does.
+In: nothing. Out: `LoadOptions`. A field declared with `option` is also a setting: its flag, environment variable,
+configuration key, help and validation all come from that one line. Does not know what any option does.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from edgeinfer.steps import Progress, no_progress
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SequenceSharing:
-    """Many sequences are to be evaluated at a time. `vram_bytes`: of an accelerator's memory; None: all there is."""
+    """Marks that many sequences are evaluated at a time. `vram_bytes`: accelerator memory to use; None: all of it."""
 
     vram_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """How a model is loaded. Raises BadSetting for a value that an option cannot have.
+    """How a model is loaded. Raises BadSetting for an invalid value.
 
-    Options that only programs have:
+    Options available only from Python, not as settings:
 
-    n_sessions  conversations whose whole context is kept at a time; more may be open, and are read again when memory is
-                short
-    parallel    requests at a time, whose states must have room; more wait
-    rows        prompts may have rows of numbers (`PromptRows`) among their tokens; for the cpu alone
-    race        when device "auto" is found by trying all there are: "first", at the first use of a model; "after" its
-                first answer, for small models; "never": it is the one found before, or the cpu
+    n_sessions  number of conversations whose whole context stays in the KV cache at a time; more may be open, and are
+                prefilled again when memory is short
+    parallel    number of concurrent requests, whose states must fit in memory; further requests wait
+    rows        prompts may contain rows of numbers (`PromptRows`) among their tokens; cpu only
+    race        when device "auto" is chosen by trying all devices: "first": at the first use of a model; "after": after
+                its first answer, for small models; "never": use the device found earlier, or the cpu
     sharing     the model is for batches, whose sequences two devices share
     progress    called with what is being done, how much of it is done and how much there is
     """
@@ -147,12 +147,12 @@ class LoadOptions:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """The devices that are named."""
+        """The devices named in `device`."""
         return tuple(self.device.split(","))
 
     @property
     def core_numbers(self) -> tuple[int, ...] | None:
-        """The cores to use, where some were chosen."""
+        """The cores to use, if some were chosen."""
         return None if self.cores is None else tuple(self.cores)
 
     def __post_init__(self) -> None:

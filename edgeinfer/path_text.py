@@ -1,7 +1,7 @@
-"""Paths as text: inside files the bytes that the file system has, whatever the locale; ~ in what people write.
+"""Conversion between paths and text: raw path bytes in files, whatever the locale, and ~ in user input.
 
-In: text with paths, or bytes. Out: the other. Under LC_ALL=C Python holds names outside ASCII as surrogates, which are
-no UTF-8; and a name need not be UTF-8 under any locale. Does not know what else is in the file.
+In: text with paths, or bytes. Out: the other. Under LC_ALL=C Python holds non-ASCII names as surrogates, which are not
+valid UTF-8, and under any locale a name need not be UTF-8. Does not know what else is in the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def path_bytes(text: str) -> bytes:
-    """A text with paths as a file has it: the paths' own bytes."""
+    """Encode text that contains paths for a file, using the paths' own bytes."""
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:  # characters that no path can have under this locale
@@ -19,12 +19,12 @@ def path_bytes(text: str) -> bytes:
 
 
 def path_text(content: bytes) -> str:
-    """What `path_bytes` wrote, with paths as this process opens them. Raises ValueError where no text is that."""
+    """Decode what `path_bytes` wrote, with paths as this process opens them. Raises ValueError if it cannot."""
     return os.fsdecode(content)
 
 
 def local_path(text: str) -> str:
-    """A path that was written as proper text, such as in a configuration file, as this process opens it."""
+    """Convert a path written as proper Unicode, such as in a configuration file, to the form this process opens."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -33,13 +33,13 @@ def local_path(text: str) -> str:
 
 
 def proper_text(path: str) -> str:
-    """A path as proper text, for files that must be UTF-8. Raises ValueError for a name that is none."""
+    """A path as proper Unicode, for files that must be UTF-8. Raises ValueError if the name is not UTF-8."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8")
 
 
 def user_path(text: str | Path) -> Path:
-    """A path as people write it, ~ being the home folder. ~ of a user who is not there is a name like others."""
+    """Expand ~ in a path typed by a user. ~name of an unknown user is treated as an ordinary name."""
     try:
         return Path(text).expanduser()
-    except (RuntimeError, ValueError):  # no such user; a zero byte
+    except (RuntimeError, ValueError):  # no such user, or a zero byte
         return Path(text)

@@ -1,7 +1,7 @@
-"""Reports that dependencies would send home are switched off before any of those packages is imported.
+"""Switches off telemetry in dependencies before any of those packages is imported.
 
-Out: environment variables, which children inherit, and modules that cannot be imported. Which package needs what stands
-in docs/PRIVACY.md; that nothing else reports is tested by tracing system calls (tests/privacy). Imports nothing.
+Out: environment variables, which child processes inherit, and modules blocked from import. docs/PRIVACY.md lists what
+each package needs; tests/privacy traces system calls to check that nothing else reports. Imports nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import cast
 VARIABLES = {
     "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: no events, no uploads, no identifier on disk
     "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
-    "DO_NOT_TRACK": "1",  # a convention that several packages follow, huggingface_hub among them
+    "DO_NOT_TRACK": "1",  # a convention that several packages follow, including huggingface_hub
 }
 REPORTING_MODULES = ("openvino_telemetry",)
-"""Packages that do nothing but report: openvino goes on without its one, and has no other switch."""
+"""Packages that only report telemetry. openvino works without its own and has no other switch."""
 
 
 def refuse_telemetry() -> None:
-    """Switch reports off for this process and its children; call it before importing a package that has any.
+    """Switch telemetry off for this process and its children. Call it before importing a package that has any.
 
-    What is set stays set: a program that embeds edgeinfer sends no reports of these packages either. A package that the
-    program itself imported earlier is left as it is.
+    The settings are permanent: a program that embeds edgeinfer sends no telemetry from these packages either. Packages
+    that the program has already imported are left as they are.
     """
     os.environ.update(VARIABLES)
     modules = cast("dict[str, object]", sys.modules)

@@ -1,8 +1,8 @@
-"""Folder-as-registry: the folder is the registry, the file name the key, one exported constant the entry.
+"""Folders as registries: the file name is the key, and one exported constant is the entry.
 
-In: a package (``edgeinfer.models.quants``) and the constant its modules export (``FORMAT``).
-Out: keys and entries, imported one at a time and only when asked for. Packages outside edgeinfer add entries
-through an entry point group of the same name as the package. Does not know what an entry is.
+In: a package (``edgeinfer.models.quants``) and the constant its modules export (``FORMAT``). Out: keys and entries,
+imported one at a time and only on request. Packages outside edgeinfer add entries through an entry point group of the
+same name as the package. Does not know what an entry is.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Registry(Generic[Entry]):
         self._own: list[str] | None = None
 
     def keys(self) -> tuple[str, ...]:
-        """Every key, sorted; imports none of the modules."""
+        """All keys, sorted. Imports none of the modules."""
         return tuple(sorted({*self._own_keys(), *(point.name for point in self._entry_points())}))
 
     def __contains__(self, key: str) -> bool:
         return key in self._own_keys() or any(point.name == key for point in self._entry_points())
 
     def get(self, key: str) -> Entry:
-        """The entry of `key`. Raises UnknownKey, listing the keys there are."""
+        """The entry of `key`. Raises UnknownKey, listing the known keys."""
         if key in self._own_keys():
             module = importlib.import_module(f"{self._package}.{key}")
             entry: Entry = getattr(module, self._constant)
@@ -58,7 +58,7 @@ class Registry(Generic[Entry]):
         raise UnknownKey(f"no {self._noun} is called {key!r}; edgeinfer has: {', '.join(self.keys())}")
 
     def entries(self) -> dict[str, Entry]:
-        """Every entry by key; imports all the modules."""
+        """All entries by key. Imports every module."""
         return {key: self.get(key) for key in self.keys()}
 
     def _own_keys(self) -> list[str]:
@@ -77,10 +77,10 @@ class Registry(Generic[Entry]):
 
 
 def _is_named(group: str) -> bool:
-    """Whether an installed package may add to a group: importlib.metadata is slower, as it reads all of them."""
+    """Whether an installed package may add to a group. Faster than importlib.metadata, which reads all packages."""
     name = group.encode()
     for folder in map(Path, sys.path):
-        if folder.is_file():  # an archive, whose packages only importlib.metadata lists
+        if folder.is_file():  # an archive, whose packages only importlib.metadata can list
             return True
         with suppress(OSError):
             for package in os.listdir(folder):

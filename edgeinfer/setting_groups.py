@@ -1,7 +1,7 @@
-"""The settings that there are, in groups: each option declared once, with its default, help text and rules.
+"""All settings, in groups: each option is declared once, with its default, help text and validation.
 
 In: nothing. Out: a frozen dataclass for each group, whose fields are the options. Does not know what any option does,
-and reads none.
+and reads no values.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from edgeinfer.setting_values import (
 T = TypeVar("T")
 
 ENVIRONMENT_PREFIX = "EDGEINFER_"
-CTX_CAP = 8192  # tokens of context when `ctx` is unset and the model was trained for more
-SAMPLED_REPEAT_PENALTY = 1.1  # small models fall into loops without it; greedy answers stay the plain argmax
+CTX_CAP = 8192  # context length in tokens when `ctx` is unset and the model was trained for more
+SAMPLED_REPEAT_PENALTY = 1.1  # small models loop without it; greedy answers stay the plain argmax
 METADATA_KEY = "option"
 SWITCH_WORDS = ("true", "false")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
-    """One setting: how it is read, what it may be and how it is explained.
+    """One setting: how it is parsed, which values are valid and how it is explained.
 
-    `read` turns text, a TOML value or an already typed value into T and raises ValueError with what it needs.
+    `read` converts text, a TOML value or an already typed value to T. It raises ValueError, saying what is needed.
     """
 
     default: T
     help: str
     read: Callable[[object], T]
-    form: str  # how a value is written, in usage lines: "NUMBER"
-    unset: str  # what happens where it has no value: "all there is"
-    name: str  # of the setting: its flag and its key in files are made from it
-    group: str = ""  # the record that it is in,
-    field: str = ""  # and the field there
-    words: tuple[str, ...] = ()  # the words there are, where it is one of a few; a switch has "true" and "false"
+    form: str  # placeholder for the value in usage lines: "NUMBER"
+    unset: str  # what happens if there is no value: "all there is"
+    name: str  # name of the setting, from which its flag and configuration key are made
+    group: str = ""  # the group's record that holds it
+    field: str = ""  # its field there
+    words: tuple[str, ...] = ()  # the allowed words, if it is one of a few; a switch has "true" and "false"
     is_repeatable: bool = False  # may be given several times on the command line
-    is_list: bool = False  # text with commas, which files hold as a list
+    is_list: bool = False  # comma-separated text, stored as a list in files
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is on or off."""
+        """Whether it is a boolean."""
         return self.words == SWITCH_WORDS
 
     @property
     def default_text(self) -> str:
-        """What counts where the option is not set, in words."""
+        """The default in words."""
         default: object = self.default
         if default is None or default == ():
             return self.unset
@@ -85,7 +85,8 @@ def option(
 ) -> T:
     """A dataclass field that declares an option (typed as its value, as dataclass fields are).
 
-    `name`: of the setting, where it is not the field's; `setting_default`: its default, where it is not the field's.
+    `name`: name of the setting, if it differs from the field's. `setting_default`: default of the setting, if it
+    differs from the field's.
     """
     shown = default if setting_default is None else setting_default
     declared = Option(shown, help_text, read, form, unset, name, is_repeatable=is_repeatable, is_list=is_list)
@@ -94,7 +95,7 @@ def option(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which model."""
+    """Which model to use."""
 
     model: str | None = option(
         None,
@@ -143,7 +144,7 @@ class GenerationSettings:
 
 
 def repeat_penalty_of(generation: GenerationSettings) -> float:
-    """The repeat penalty to use: the one set, else a mild one where tokens are sampled and none where they are not."""
+    """The repeat penalty to use: the one set; otherwise a mild one when sampling and none for greedy decoding."""
     if generation.repeat_penalty is not None:
         return generation.repeat_penalty
     return SAMPLED_REPEAT_PENALTY if generation.temp > 0 else 1.0

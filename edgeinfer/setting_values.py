@@ -1,7 +1,7 @@
-"""Values of settings: the kinds of words there are, and readers that turn text into values.
+"""Types of setting values, and readers that convert text to them.
 
-In: text, a TOML value or an already typed value. Out: the value; where there is none a reader raises ValueError with
-what it needs ("a number from 0 to 2"), and perhaps a hint. Knows no setting by name, and not where a value stood.
+In: text, a TOML value or an already typed value. Out: the value. If there is none, a reader raises ValueError with what
+it needs ("a number from 0 to 2"), and perhaps a hint. Knows no setting by name, and not where a value came from.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Literal, TypeVar
 T = TypeVar("T")
 
 KVKind = Literal["f16", "int8"]
-"""How cached keys and values are kept: float16, or int8 with a scale per 32 numbers."""
+"""Storage of the KV cache: float16, or int8 with a scale per 32 numbers."""
 
 Spec = Literal["auto", "on", "off"] | int
-"""Where to draft: wherever output stays the same bit by bit, everywhere, nowhere, or passes of so many tokens."""
+"""When to draft: wherever output stays bit-identical, everywhere, nowhere, or in passes of this many tokens."""
 MOST_DRAFTED = 64
 
 Mode = Literal["max", "balanced", "quiet", "battery"]
-"""What the machine is to be used for: all there is, whatever does no harm, without noise, or with little energy."""
+"""How to use the machine: everything, whatever does no harm, quietly, or with little energy."""
 
 Race = Literal["never", "first", "after"]
-"""When the device "auto" is found by trying all there are: never, at the first use of a model, or after its answer."""
+"""When device "auto" is chosen by trying all devices: never, when a model is first used, or after its first answer."""
 
 THEMES = (
     "textual-dark",
@@ -52,7 +52,7 @@ THEMES = (
     "ansi-dark",
     "ansi-light",
 )
-"""The colours that the terminal app can have: Textual's themes."""
+"""Colour themes of the terminal app, by Textual's names."""
 
 SIZE_FORM = re.compile(r"\d+(\.\d+)?([kmgt]i?)?b?", re.IGNORECASE)
 NONE_WORDS = {"", "none", "auto"}
@@ -86,7 +86,7 @@ def number(
 
 
 def _range(at_least: float | None, at_most: float | None, above: float | None) -> str:
-    """A range of numbers in words."""
+    """Describe a range of numbers in words."""
     if above is not None:
         return f"a number above {above:g}" + ("" if at_most is None else f", {at_most:g} at most")
     if at_least is not None and at_most is not None:
@@ -120,7 +120,7 @@ def text(value: object) -> str:
 
 
 def unset_or(read: Callable[[object], T]) -> Callable[[object], T | None]:
-    """The reader `read`, with None, "", "none" and "auto" for an unset value."""
+    """Wrap the reader `read` so that None, "", "none" and "auto" mean unset."""
 
     def read_unset(value: object) -> T | None:
         unset = value is None or (isinstance(value, str) and value.strip().lower() in NONE_WORDS)
@@ -130,7 +130,7 @@ def unset_or(read: Callable[[object], T]) -> Callable[[object], T | None]:
 
 
 def core_list(value: object) -> tuple[int, ...]:
-    """A reader of processor numbers: "0,2-5" or a list of whole numbers; sorted, each once."""
+    """Read processor numbers: "0,2-5" or a list of whole numbers. The result is sorted, without duplicates."""
     if isinstance(value, list | tuple | range):
         parts = [str(part) for part in value]
     elif isinstance(value, str | int) and not isinstance(value, bool):
@@ -148,7 +148,7 @@ def core_list(value: object) -> tuple[int, ...]:
 
 
 def one_of(words: tuple[T, ...]) -> Callable[[object], T]:
-    """A reader of one of these words."""
+    """A reader that accepts one of these words."""
     *others, last = map(str, words)
 
     def read(value: object) -> T:
@@ -161,7 +161,7 @@ def one_of(words: tuple[T, ...]) -> Callable[[object], T]:
 
 
 def spec_choice(value: object) -> Spec:
-    """A reader of a Spec."""
+    """Read a Spec."""
     text = str(value).strip().lower()
     if isinstance(value, bool):  # TOML's true and false
         return "on" if value else "off"
@@ -175,7 +175,7 @@ def spec_choice(value: object) -> Spec:
 
 
 def cost_curve(value: object) -> Mapping[int, float]:
-    """A reader of costs by the number of tokens: "4:1.05,8:1.15"."""
+    """Read costs by number of tokens: "4:1.05,8:1.15"."""
     if isinstance(value, Mapping):
         value = ",".join(f"{size}:{cost}" for size, cost in value.items())
     costs: dict[int, float] = {}
@@ -191,7 +191,7 @@ def cost_curve(value: object) -> Mapping[int, float]:
 
 
 def path_list(value: object) -> tuple[str, ...]:
-    """A reader of paths: one, several with the system's separator of paths between them, or a list."""
+    """Read paths: one, several joined by the system's path separator, or a list."""
     parts = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
         raise ValueError("paths")
@@ -199,7 +199,7 @@ def path_list(value: object) -> tuple[str, ...]:
 
 
 def key_list(value: object) -> tuple[str, ...]:
-    """A reader of keys by command: "copy=ctrl+k new=f5", or a list of such texts."""
+    """Read key bindings by command: "copy=ctrl+k new=f5", or a list of such texts."""
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError(KEYS)
@@ -212,7 +212,7 @@ def key_list(value: object) -> tuple[str, ...]:
 
 
 def nearest_of(kind: str, words: tuple[str, ...]) -> Callable[[object], str]:
-    """A reader of one of many words of a kind, which names the nearest one where there is none."""
+    """A reader of one word out of many of a kind, which suggests the nearest one for an unknown word."""
 
     def read(value: object) -> str:
         text = str(value).strip().lower()
@@ -225,7 +225,7 @@ def nearest_of(kind: str, words: tuple[str, ...]) -> Callable[[object], str]:
 
 
 def disk_space(value: object) -> str:
-    """A reader of sizes such as "1GB" or "500MiB"; 0 and off are none."""
+    """Read a size such as "1GB" or "500MiB"; 0 and off mean no bytes."""
     text = str(value).strip() if isinstance(value, str | int) and value is not False else "0"
     if text.lower() in ("0", "off", "none"):
         return "0"
@@ -235,7 +235,7 @@ def disk_space(value: object) -> str:
 
 
 def memory_budget(value: object) -> str:
-    """A reader of an amount of memory: a size such as "3GB", or a share of what is available such as "60%"."""
+    """Read an amount of memory: a size such as "3GB", or a share of the available memory such as "60%"."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     share = text.removesuffix("%").strip()
     try:
@@ -249,7 +249,7 @@ def memory_budget(value: object) -> str:
 
 
 def switch(value: object) -> bool:
-    """A reader of yes or no."""
+    """Read yes or no."""
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -261,7 +261,7 @@ def switch(value: object) -> bool:
 
 
 def device_names(value: object) -> str:
-    """A reader of device names: "auto", "cpu" or "cpu,onnx", or a list of them; order kept, each once."""
+    """Read device names: "auto", "cpu" or "cpu,onnx", or a list of them. Order is kept and duplicates are dropped."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError(DEVICES)

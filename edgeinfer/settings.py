@@ -1,9 +1,9 @@
-"""Settings: each option declared once, with its default, help text and rules; read from four places.
+"""Settings: each option is declared once, with its default, help text and validation, and read from four places.
 
 In: overrides (the command line), the environment, ``./edgeinfer.toml`` and the user's configuration file, in that order
-of precedence. Out: one frozen `Settings` and, for every value, where it came from. The TOML files are flat
-(``temp = 0.2``); the environment name of an option is ``EDGEINFER_`` and its name in capitals. Deliberately does not
-know what any option does, and opens nothing until `load_settings` is called.
+of precedence. Out: one frozen `Settings` that also records where each value came from. The TOML files are flat (``temp
+= 0.2``); an option's environment variable is ``EDGEINFER_`` plus its name in capitals. Deliberately does not know what
+any option does, and opens nothing until `load_settings` is called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROJECT_FILE = "edgeinfer.toml"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, in groups; `origins` says per name where the value came from."""
+    """All settings, in groups. `origins` maps each name to where its value came from."""
 
     model: ModelSettings
     generation: GenerationSettings
@@ -44,7 +44,7 @@ class Settings:
     origins: Mapping[str, str]
 
     def value(self, name: str) -> object:
-        """The value of the option called `name`. Raises BadSetting when there is none."""
+        """The value of the option called `name`. Raises BadSetting if there is none."""
         option = find_option(name)
         return getattr(getattr(self, option.group), option.field)
 
@@ -61,7 +61,7 @@ GROUPS: Mapping[str, type[Any]] = MappingProxyType(
 
 @functools.cache
 def declared_options() -> Mapping[str, Option[object]]:
-    """Every option by name, in the order of declaration."""
+    """All options by name, in order of declaration."""
     options: dict[str, Option[Any]] = {}
     for group, settings_class in GROUPS.items():
         words = _words_by_name(group)
@@ -78,7 +78,10 @@ def declared_options() -> Mapping[str, Option[object]]:
 
 @functools.cache
 def _words_by_name(group: str) -> Mapping[str, tuple[str, ...]]:
-    """The words that each option of a group is one of; none where it may be more. Reading types takes its time."""
+    """The allowed words of each option of a group; none for options that are not enumerations.
+
+    Cached because resolving type hints is slow.
+    """
     types = get_type_hints(GROUPS[group])
     return MappingProxyType({name: _words_of(kind) for name, kind in types.items()})
 
@@ -101,9 +104,9 @@ def find_option(name: str, where: str = "") -> Option[object]:
 
 
 def read_value(name: str, value: object, called: str = "", place: str = "") -> object:
-    """`value` as the option `name` needs it. Raises BadSetting with what it needs and what would work.
+    """Validate `value` for the option `name`. Raises BadSetting with what it needs and what would work.
 
-    `called`: what the option is called there, such as --temp; `place`: a file that it stands in.
+    `called`: what the user knows the option as, such as --temp; `place`: the file that contains it.
     """
     found = find_option(name, place)
     try:
@@ -116,7 +119,7 @@ def read_value(name: str, value: object, called: str = "", place: str = "") -> o
 
 
 def _as_given(value: object) -> str:
-    """A value as its place has it: true and false are TOML's there."""
+    """Format a value as its source spells it: true and false in TOML spelling for files."""
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, str | int | float) else str(value)
@@ -128,7 +131,7 @@ def flag_of(name: str) -> str:
 
 
 def _read_flag(name: str, value: object) -> object:
-    """A value of the command line. Raises BadFlag."""
+    """Validate a value from the command line. Raises BadFlag."""
     try:
         return read_value(name, value, flag_of(name))
     except BadSetting as reason:
@@ -136,7 +139,7 @@ def _read_flag(name: str, value: object) -> object:
 
 
 def user_config_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The user's configuration file: in $EDGEINFER_HOME, else where the platform keeps configuration."""
+    """The user's configuration file: in $EDGEINFER_HOME, else in the platform's configuration folder."""
     home = (os.environ if environ is None else environ).get("EDGEINFER_HOME")
     if home:
         return user_path(home) / "config.toml"
@@ -146,7 +149,7 @@ def user_config_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The validated values of one TOML file; empty when there is no such file. Raises BadSetting."""
+    """The validated values of one TOML file; empty if the file does not exist. Raises BadSetting."""
     import tomllib
 
     try:
@@ -169,9 +172,9 @@ def load_settings(
     cwd: Path | None = None,
     config_path: Path | None = None,
 ) -> Settings:
-    """Settings by precedence: `overrides` (None = not given), environment, ./edgeinfer.toml, user file, defaults.
+    """Resolve settings by precedence: `overrides` (None: not given), environment, ./edgeinfer.toml, user file, default.
 
-    Raises BadSetting for an unknown name or an impossible value, naming the place it stands in.
+    Raises BadSetting for an unknown name or an invalid value, naming where it was found.
     """
     environ = os.environ if environ is None else environ
     options = declared_options()

@@ -1,6 +1,6 @@
-"""Sizes for people, in decimal units: 1 MB is 10^6 bytes, as disks and downloads are labelled.
+"""Sizes as text, in decimal units: 1 MB is 10^6 bytes, as disks and downloads are labelled.
 
-In: a number of bytes, or a text. Out: the other. The one way in which all messages and commands write and read sizes.
+In: a number of bytes, or a text. Out: the other. All messages and commands read and write sizes through this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from edgeinfer.errors import BadSetting
 
 
 def size_text(nbytes: float) -> str:
-    """A byte count for people: "450 bytes", "33.7 kB", "98.4 MB", "4.68 GB", "25.3 GB"."""
+    """Format a byte count: "450 bytes", "33.7 kB", "98.4 MB", "4.68 GB", "25.3 GB"."""
     if nbytes < 1000:
         return f"{nbytes:.0f} bytes"
     if nbytes < 999.95e3:
@@ -20,12 +20,12 @@ def size_text(nbytes: float) -> str:
 
 
 def share_text(text: str, n_bytes: int, of: str = "available memory") -> str | None:
-    """What a size such as "60%" means: "60% of available memory = 9.85 GB"; None for one that is in bytes."""
+    """Explain a relative size such as "60%": "60% of available memory = 9.85 GB". None for a size in bytes."""
     return f"{text.strip()} of {of} = {size_text(n_bytes)}" if text.strip().endswith("%") else None
 
 
 def size_in_bytes(text: str, available_bytes: int) -> int:
-    """Bytes of a size such as "6GB", "512MiB", "800000" or "60%" of the available memory. Raises BadSetting."""
+    """Parse a size such as "6GB", "512MiB", "800000" or "60%" of the available memory. Raises BadSetting."""
     units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
     cleaned = text.strip().lower()
     number = cleaned.rstrip("%bkmgti")

@@ -1,8 +1,8 @@
-"""How far a reported step is, and how long it will still take.
+"""Progress of a reported step, and an estimate of the time left.
 
-In: what a `Progress` was called with, and the seconds since the step began. Out: a share from 0 to 1, and seconds left
-where they can be estimated. Compiling is a case of its own: nothing is done until the compiler has started, which takes
-as long as many kernels. Shows nothing, measures no time itself.
+In: the arguments of a `Progress` call, and the seconds since the step began. Out: a share from 0 to 1, and the seconds
+left where they can be estimated. Compiling is a special case: nothing counts as done until the compiler has started,
+which takes as long as compiling many kernels. Displays nothing and measures no time itself.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
 
 COMPILING = "compiling for this CPU, once"
-"""What is reported while kernels are compiled that no run before left in the cache."""
+"""Reported while compiling kernels that no earlier run left in the cache."""
 START_UNITS = 8
-"""Starting the compiler takes as long as compiling so many kernels."""
+"""Starting the compiler takes as long as compiling this many kernels."""
 UNIT_S = 0.7
-"""Seconds of a kernel, assumed until one is done."""
+"""Seconds to compile one kernel, assumed until one is done."""
 LEAST_S = 3.0
-"""An estimate is shown for nothing shorter: by then too little is known."""
+"""Steps shorter than this get no estimate: too little is known by then."""
 
 
 def share_done(what: str, done: int, total: int, elapsed_s: float) -> float | None:
-    """How much of a step is done, from 0 to 1; None where its size is unknown.
+    """Share of a step that is done, from 0 to 1; None if its size is unknown.
 
-    While the compiler starts the share grows towards that of the start, and never beyond it.
+    While the compiler starts, the share grows towards that of the start-up and never exceeds it.
     """
     if total <= 0:
         return None
@@ -37,7 +37,7 @@ def share_done(what: str, done: int, total: int, elapsed_s: float) -> float | No
 
 
 def seconds_left(what: str, done: int, total: int, elapsed_s: float) -> float | None:
-    """Seconds until a step is done; None while nothing is known of its speed."""
+    """Seconds until a step is done; None while its speed is unknown."""
     if total <= 0:
         return None
     if what.startswith(COMPILING) and not done:

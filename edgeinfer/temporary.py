@@ -1,8 +1,7 @@
-"""Temporary files and folders that name the process they belong to, so that those of killed programs can be removed.
+"""Temporary files and folders named after the process that owns them, so that those of killed programs can be removed.
 
-In: folders, names. Out: paths of which no other process knows, and folders without what was left behind. A name ends
-in the number and the start time of its process, and says which computer it runs on, as folders may be shared. Does not
-know what the files hold.
+In: folders, names. Out: unique paths, and folders cleared of leftovers. A name ends in the id and start time of its
+process and says which computer the process runs on, as folders may be shared. Does not know what the files hold.
 """
 
 from __future__ import annotations
@@ -19,33 +18,36 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be set
-ABANDONED_S = 7 * 86400.0  # after that a file of another computer, of whose processes nothing is known, has no owner
-NAME_CAP = 100  # characters of a file's own name that are kept in that of its temporary file
+CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be adjusted
+ABANDONED_S = 7 * 86400.0  # after this a file of another computer, whose processes cannot be checked, is abandoned
+NAME_CAP = 100  # characters of the original file name that are kept in the temporary name
 OWNED = re.compile(r"\.tmp-(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})-(?P<started>\d{1,12})-\w+$")
 
 
 def temporary_path(path: Path) -> Path:
-    """A hidden name beside a file, for one that takes its place when it is whole. Removes what others left there."""
+    """A hidden name beside `path`, for a file that replaces it once complete.
+
+    Removes the leftovers of ended processes in that folder.
+    """
     remove_leftovers(path.parent)
     return path.with_name(f".{path.name[:NAME_CAP]}{_mark()}{secrets.token_hex(4)}")
 
 
 def temporary_file(path: Path) -> tuple[int, str]:
-    """A new file beside another one, for this user alone: its descriptor, open for writing, and its path."""
+    """Create a file beside `path`, private to this user: its descriptor, open for writing, and its path."""
     remove_leftovers(path.parent)
     return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:NAME_CAP]}{_mark()}")
 
 
 def temporary_folder(name: str, parent: Path | str | None = None) -> tempfile.TemporaryDirectory[str]:
-    """A new folder for this user alone, to be used with `with`; in `parent`, else where the system has such folders."""
+    """A new folder, private to this user, for use with `with`; in `parent`, else in the system's temporary folder."""
     parent = tempfile.gettempdir() if parent is None else parent
     remove_leftovers(Path(parent))
     return tempfile.TemporaryDirectory(dir=parent, prefix=f"{name[:NAME_CAP]}{_mark()}", ignore_cleanup_errors=True)
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Remove temporary files and folders of this user in a folder whose process has ended; how many there were."""
+    """Remove this user's temporary files and folders whose process has ended; return how many there were."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry, match) for entry in entries if (match := OWNED.search(entry.name))]
@@ -62,7 +64,7 @@ def start_time(pid: int) -> float:
 
 
 def is_alive(pid: int, started_s: float) -> bool:
-    """Whether the process that began then still runs (its number alone may have been given to another)."""
+    """Whether the process that began then still runs (the process id alone may have been reused)."""
     import psutil
 
     try:
@@ -88,7 +90,7 @@ def _host() -> str:
 
 
 def _is_left(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
-    """Whether this user's entry belongs to nobody any more."""
+    """Whether an entry belongs to this user and its owning process is gone."""
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
@@ -111,7 +113,7 @@ def _removed(entry: os.DirEntry[str]) -> bool:
 
 
 def write_whole(path: Path, text: str) -> bool:
-    """Write a file; False where the disk, or the folder, does not take it."""
+    """Write a file. Returns False if the disk or the folder does not allow it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = temporary_file(path)

@@ -1,1 +1,1 @@
-"""FACES: command line and line chat. No numerics."""
+"""User interfaces, such as the command line and line chat. No numerics."""

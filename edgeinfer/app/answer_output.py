@@ -1,7 +1,7 @@
-"""Printing an answer while it is made: pieces on stdout, notices and numbers on stderr, Ctrl-C stops it.
+"""Prints an answer while it is generated: text on stdout, notices and numbers on stderr; Ctrl-C stops it.
 
-In: a `TextStream`. Out: printed text, and whether Ctrl-C ended it. On a terminal control characters of the model are
-left out, so that no answer can steer the terminal. Knows no commands.
+In: a `TextStream`. Out: printed text, and whether Ctrl-C ended it. On a terminal the model's control characters are
+removed, so that no answer can control the terminal. Knows no commands.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KEPT_CONTROLS = "\n\t"
 
 
 def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressLine | None = None) -> bool:
-    """Print an answer piece by piece and end its line; whether it was interrupted. `quiet` prints nothing.
+    """Print an answer piece by piece and end its line; return whether it was interrupted. `quiet` prints nothing.
 
-    `progress`: what has shown how the prompt is read, and is taken away before there is text.
+    `progress`: the display of prefill progress, cleared before text appears.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
@@ -45,7 +45,7 @@ def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressL
                 sys.stdout.write(shown)
                 sys.stdout.flush()
                 ends_line = shown.endswith("\n")
-    if progress is not None:  # there may have been no text
+    if progress is not None:  # the answer may be empty
         progress.clear()
     if not quiet and not (ends_line and stream.text):
         sys.stdout.write("\n")
@@ -59,13 +59,13 @@ def harmless(text: str) -> str:
 
 
 def print_notices(notices: tuple[str, ...]) -> None:
-    """Say on stderr what was left out or cut."""
+    """Report on stderr what was left out or cut."""
     for notice in notices:
         typer.echo(f"note: {notice}", err=True)
 
 
 def stats_text(stats: Stats) -> str:
-    """The numbers of an answer in a line for people."""
+    """The numbers of an answer as one readable line."""
     joules = stats.joules_per_token
     return " | ".join(
         [
@@ -83,7 +83,7 @@ def stats_text(stats: Stats) -> str:
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[threading.Event]:
-    """Within it the first Ctrl-C calls `stop` and sets the event, the second one interrupts at once."""
+    """Inside this context the first Ctrl-C calls `stop` and sets the event; the second one interrupts immediately."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted

@@ -1,7 +1,7 @@
-"""Text files and folders that go along with a message.
+"""Text files and folders attached to a message.
 
 In: paths. Out: `Attached`: what was read, under names relative to the working folder, and what was left out and why.
-Reads text only. Knows neither how a message is rendered nor the terminal.
+Reads only text. Knows neither how a message is rendered nor the terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GIT_LIMIT_S = 5.0
 NAMED_LEFT_OUT = 3
 MENTIONS_CAP = 100
 GENERATED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
-"""Folders that hold what programs made, where no repository says what to leave out."""
+"""Folders of generated files, skipped if no repository says what to ignore."""
 
 _PROBE_BYTES = 8192
 _ODD_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b")
@@ -48,14 +48,14 @@ class Attached:
 
     @property
     def n_bytes(self) -> int:
-        """Their size together."""
+        """Total size of the files."""
         return sum(attachment.n_bytes for attachment in self.attachments)
 
 
 def attach(path: Path, base: Path | None = None) -> Attached:
     """Read a text file, or the text files below a folder. Names are relative to `base`, else the working folder.
 
-    Raises EdgeInferError, with what would work, where there is nothing to read.
+    Raises EdgeInferError, saying what would work, if there is nothing to read.
     """
     base = base or Path.cwd()
     path = base / user_path(path)
@@ -73,7 +73,7 @@ def attach(path: Path, base: Path | None = None) -> Attached:
 
 
 def read_text(path: Path, shown: str) -> tuple[str, str | None]:
-    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError where it holds none."""
+    """The text of a file, and a notice if its encoding was guessed. Raises EdgeInferError if it is not text."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_CAP_BYTES + 1)
@@ -97,17 +97,17 @@ def read_text(path: Path, shown: str) -> tuple[str, str | None]:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes look like no text: a zero byte, or many control characters, near the beginning."""
+    """Whether bytes look binary: a zero byte, or many control characters, near the beginning."""
     probe = data[:_PROBE_BYTES]
     n_odd = len(probe) - len(probe.translate(None, _ODD_CONTROLS))
     return b"\0" in probe or n_odd > len(probe) // 50
 
 
 def mentions(text: str, base: Path | None = None, *, missing: bool = False) -> list[Path]:
-    """The files and folders that a text names as @path or @"path"; each once, in order.
+    """The files and folders mentioned in a text as @path or @"path", each once, in order.
 
-    `missing`: also those that are not there but can only be meant as paths: with a / or ~, an extension, or in quotes.
-    An address such as a@b.org, a @name that is no file, and whatever stands in `backticks` is just text.
+    `missing`: include names that do not exist but can only be paths: with a / or ~, an extension, or in quotes. An
+    address such as a@b.org, an @name that is no file, and anything in `backticks` is plain text.
     """
     base = base or Path.cwd()
     found: dict[Path, None] = {}
@@ -125,7 +125,7 @@ def mentions(text: str, base: Path | None = None, *, missing: bool = False) -> l
 
 
 def shown_name(path: Path, base: Path) -> str:
-    """A path as people read it: relative to `base`, else to the home folder, else in full."""
+    """A path for display: relative to `base`, else to the home folder, else absolute."""
     clean = Path(os.path.normpath(path))
     name = str(clean)
     for root, prefix in ((base, ""), (Path.home(), "~/")):
@@ -136,7 +136,7 @@ def shown_name(path: Path, base: Path) -> str:
 
 
 def _without_closing(name: str) -> Iterator[str]:
-    """A name, then the same without the punctuation that closes a sentence, sign by sign."""
+    """A name, then the same name with closing punctuation removed character by character."""
     yield name
     while name and name[-1] in _CLOSING:
         name = name[:-1]
@@ -153,7 +153,7 @@ def _existing(name: str, base: Path) -> Path | None:
 
 
 def _is_path_like(name: str) -> bool:
-    """Whether a name that is no file can only be meant as one; @user@place is none."""
+    """Whether a name that does not exist can only be a path; @user@place is not one."""
     if "@" in name or not any(sign.isalnum() for sign in name):
         return False
     return "/" in name or os.sep in name or name.startswith("~") or _SUFFIX.search(name) is not None
@@ -188,8 +188,8 @@ def _attach_folder(folder: Path, base: Path) -> Attached:
 
 
 def _tracked(folder: Path) -> list[Path]:
-    """The files git would track below a folder, without hidden ones; none where git or a repository is missing."""
-    # a repository's own settings can name a program to run: not for a listing
+    """The files git would track below a folder, without hidden ones; none without git or a repository."""
+    # a repository's own settings can name a program to run; prevent that while listing files
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), "ls-files", "-z"]
     command += ["--cached", "--others", "--exclude-standard"]
     try:
@@ -206,7 +206,7 @@ def _tracked(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, without hidden and generated ones; links are not followed."""
+    """The files below a folder, without hidden and generated ones. Does not follow links."""
     n_entries = 0
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in GENERATED)
@@ -219,7 +219,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether it is a file by itself: a link could lead anywhere, a pipe would never end."""
+    """Whether it is a regular file: a link could lead anywhere, and reading a pipe might never end."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

@@ -1,6 +1,6 @@
-"""The prompts of a batch: one a line, a question as it is or a JSON object with options of its own.
+"""The prompts of a batch, one per line: a plain question or a JSON object with its own options.
 
-In: lines of text. Out: `BatchEntry`s, or why a line cannot be used, with its number. Knows no models.
+In: lines of text. Out: `BatchEntry`s, or why a line cannot be used, with its line number. Knows no models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
 CONTENTS = ("prompt", "messages", "text")
-"""A question, a conversation, or a text to continue as it is."""
+"""A question, a conversation, or a text to continue verbatim."""
 NUMBERS: Mapping[str, str] = {
     "temp": "temperature",
     "temperature": "temperature",
@@ -34,7 +34,7 @@ KEYS = (*CONTENTS, "id", "system", "stop", *NUMBERS, *WHOLE)
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A line of a batch: its number from 0 on, its name (the number, if it has none), and what it asks."""
+    """One line of a batch: its index from 0, its name (the number, if it has none), and its prompt."""
 
     index: int
     name: str | int
@@ -42,7 +42,7 @@ class BatchEntry:
 
 
 def read_entries(lines: Iterable[str], system: str | None) -> list[BatchEntry]:
-    """All lines that are not blank. `system`: instructions of questions without their own.
+    """Parse all lines that are not blank. `system`: system prompt for questions without their own.
 
     Raises BadSetting for the first line that cannot be used, with its number.
     """

@@ -1,7 +1,7 @@
-"""From settings to the models of a batch: one, or a replica on each NUMA node.
+"""Loads the models of a batch from settings: one, or a replica on each NUMA node.
 
-In: settings, what is wanted of the batch. Out: open `Replicas`. Keeps whole contexts of as
-many answers as memory has room for; shows loading on stderr where someone is looking.
+In: settings, options of the batch. Out: open `Replicas`. Reserves KV cache for the whole contexts of as many answers as
+fit in memory; shows loading progress on stderr if that is a terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """Running requests at a time, replicas if a person chose, memory of an accelerator if not all of it."""
+    """Concurrent requests, replicas if the user chose a number, accelerator memory if not all of it."""
 
     parallel: int
     n_replicas: int | None = None
@@ -31,13 +31,13 @@ class BatchSettings:
 
 
 def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
-    """Choose the model and load it, once or on several worker pools of cores. Raises EdgeInferError."""
+    """Choose the model and load it, once or as replicas on several worker pools. Raises EdgeInferError."""
     _check_schedule(settings)
     return open_chosen(settings, lambda path: _opened(settings, path, wanted))
 
 
 def _opened(settings: Settings, path: Path, wanted: BatchSettings) -> Replicas:
-    """The model at a path, once or on several worker pools of cores."""
+    """Load the model at a path, once or as replicas on several worker pools."""
     from edgeinfer.engine.replicas import Replicas
 
     worker_pools = _worker_pools(settings, path, wanted)
@@ -55,7 +55,7 @@ def _check_schedule(settings: Settings) -> None:
 
 
 def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tuple[Cores, ...]:
-    """The cores of each replica; () for one model that is loaded as any other."""
+    """The cores of each replica; () for a single model loaded in the usual way."""
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.engine.kv.limits import context_of
     from edgeinfer.engine.replicas import even_worker_pools, planned_worker_pools
@@ -85,13 +85,13 @@ def _worker_pools(settings: Settings, path: Path, wanted: BatchSettings) -> tupl
     try:
         with open_model(path, settings.load.n_context) as model:
             work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
-    except UnsupportedModel:  # another program may run it, as a whole
+    except UnsupportedModel:  # another program may run the model, unsplit
         return ()
     return planned_worker_pools(profile, work, wanted.parallel, context_of(trained, settings.load.n_context), load.kv)
 
 
 def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
-    """A model with room for the contexts of so many answers, or of as many as fit."""
+    """Load a model with KV cache for `parallel` answers, or for as many as fit."""
     from edgeinfer.engine.loading import load_with
     from edgeinfer.load_options import SequenceSharing
 
@@ -112,7 +112,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
 
 
 def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
-    """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
+    """How many contexts leave room for all weights; `parallel` if the weights do not fit even beside a single one."""
     from edgeinfer.engine.kv.limits import context_of, limits_for, weights_bytes
     from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
     from edgeinfer.models.load import open_model
@@ -135,5 +135,5 @@ def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
             while parallel > 1 and streams(parallel):
                 parallel //= 2
     except (DoesNotFit, UnsupportedModel):
-        return parallel  # loading tries fewer, or leaves it to another program
+        return parallel  # loading retries with fewer, or leaves it to another program
     return parallel

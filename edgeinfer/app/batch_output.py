@@ -1,8 +1,8 @@
-"""The answers of a batch, a JSON object a line, and which of them a file has already.
+"""Writes the answers of a batch, one JSON object per line, and finds those that a file already has.
 
-In: entries and their answers, as they end. Out: lines on stdout or at the end of a file, in ASCII, so that no encoding
-can refuse them. A batch that goes on with its file skips what is answered in it; of several lines for one prompt the
-last counts. Knows no models.
+In: entries and their answers, as they finish. Out: lines on stdout or appended to a file, in ASCII, so that no encoding
+can reject them. A resumed batch skips what its file has answered; if a prompt has several lines, the last one counts.
+Knows no models.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.batcher import BatchAnswer
 
 ENDED = ("stop", "length")
-"""Answers that are not made again."""
+"""Finish reasons of answers that are not generated again."""
 
 
 RECORD = b'{"index": '
-"""What each line begins with."""
+"""The beginning of each line."""
 
 
 def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
-    """An answer as a JSON object; keys may be added, never renamed. `digest`: of what was asked.
+    """An answer as a JSON object; keys may be added, never renamed. `digest`: of the prompt and its options.
 
-    `approx`: the threshold of an approximate model, which others have no key for.
+    `approx`: the threshold of an approximate model; the key is absent for others.
     """
     found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
     found |= {} if approx is None else {"approx": approx}
@@ -51,18 +51,18 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) 
 
 
 def digest(entry: BatchEntry) -> str:
-    """Tells prompts and their own options apart."""
+    """Distinguishes entries by their prompts and options."""
     asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True)
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
 def is_kept(line: Mapping[str, object], out: Path | None) -> bool:
-    """Whether a record is written: an answer that was broken off is made again by a batch that goes on."""
+    """Whether a record is written to the file: a cancelled answer is not, so a resumed batch generates it again."""
     return out is None or line.get("finish_reason") != "cancelled"
 
 
 def write_line(stream: TextIO, line: Mapping[str, object]) -> None:
-    """Write a record, at once: what is answered is not lost if the rest is. Raises EdgeInferError."""
+    """Write a record and flush it, so that finished answers survive a later failure. Raises EdgeInferError."""
     try:
         stream.write(json.dumps(line) + "\n")
         stream.flush()
@@ -75,9 +75,9 @@ def write_line(stream: TextIO, line: Mapping[str, object]) -> None:
 
 
 def answered(path: Path, entries: list[BatchEntry]) -> set[int]:
-    """Indices of entries that a file of this batch has answers of; what a crash left of its last line is cut off.
+    """Indices of the entries that a file already answers; truncates an incomplete last line left by a crash.
 
-    Raises EdgeInferError for a file of something else, which stays as it is.
+    Raises EdgeInferError for a file of anything else, which is left unchanged.
     """
     if path.exists() and not path.is_file() and not path.is_dir():  # a pipe or a device
         return set()
@@ -101,7 +101,7 @@ def answered(path: Path, entries: list[BatchEntry]) -> set[int]:
 
 
 def _index(line: str, entries: list[BatchEntry]) -> int | None:
-    """The entry that a line answers; None where it was cancelled or failed. Raises ValueError for another batch's."""
+    """The entry that a line answers; None if it was cancelled or failed. Raises ValueError for another batch's line."""
     found = json.loads(line)
     index = found["index"]
     entry = entries[index]

@@ -1,6 +1,6 @@
-"""How a chat begins: empty, with the last kept chat, with a question, or with both.
+"""How a chat begins: empty, with the last saved chat, with a question, or with both.
 
-In: what the command line asks for, the kept chats. Out: the chat to begin with. Knows no terminal.
+In: the command line's options, the saved chats. Out: the chat to begin with. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_EARLIER = "there is no earlier chat to continue; this is a new one"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is asked for. `system`: the system prompt that the command line gives, which an earlier chat gets too."""
+    """What the command line asks for. `system`: its system prompt, which also applies to an earlier chat."""
 
     continues: bool = False
     question: str = ""
@@ -25,7 +25,7 @@ class Beginning:
 
 
 def last_chat(store: SessionStore, system: str | None = None) -> Chat | None:
-    """The kept chat that was changed last, with another system prompt if one is given; None where there is none."""
+    """The saved chat that was changed last, with another system prompt if one is given; None if there is none."""
     from edgeinfer.app.sessions.chat import Chat
 
     kept = store.sessions(limit=1)

@@ -1,7 +1,7 @@
 """Which models of the store have bundle files.
 
-In: a model of the store. Out: where its bundle files are, and their size. Opens the model's file only where the folder
-of bundle files holds any; does not look into bundle files.
+In: a model of the store. Out: where its bundle files are, and their size. Opens the model's file only if the folder of
+bundle files is not empty; does not read bundle files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgeinfer.offload.places import VARIANTS, bundle_path, bundles_folder, file
 
 
 def bundles_of(model: LocalModel) -> list[Path]:
-    """The bundle files of a model, whole or half-written."""
+    """The bundle files of a model, complete or not."""
     if not _any_bundles():
         return []
     from edgeinfer.models.fingerprint import fingerprint
@@ -30,10 +30,10 @@ def bundles_of(model: LocalModel) -> list[Path]:
 
 
 def bundle_bytes(model: LocalModel) -> int:
-    """Bytes of a model's bundle files; 0 where there is no whole one.
+    """Bytes of a model's bundle files; 0 if none is complete.
 
-    For lists: a model of another program, of which there may be many, is opened only where a bundle file is called
-    after it.
+    For lists: a model of another program, of which there may be many, is opened only if a bundle file is named after
+    it.
     """
     if model.is_elsewhere and not any(bundles_folder().glob(f"{escape(file_stem(model.name))}-*")):
         return 0

@@ -1,7 +1,7 @@
 """The commands of a chat: one table behind slash commands, keys, the palette, the help and line mode.
 
-In: lines such as "/temp 0.2". Out: the command and its argument. A new command is one row: with `run` it works wherever
-chats do; with `action` it calls `action_NAME` of the faces that have such a method (the chat screen, line mode).
+In: lines such as "/temp 0.2". Out: the command and its argument. A new command is one row: with `run` it works in every
+chat; with `action` it calls `action_NAME` of the interfaces that have such a method (the chat screen, line mode).
 Imports neither Textual nor the engine.
 """
 
@@ -16,7 +16,7 @@ from edgeinfer.errors import BadSetting
 
 
 class ChatFace(Protocol):
-    """What a command can use of the face it was typed into."""
+    """What a command can use of the interface it was typed into."""
 
     @property
     def system_prompt(self) -> str | None:
@@ -24,11 +24,11 @@ class ChatFace(Protocol):
         ...
 
     def set_system_prompt(self, text: str | None) -> None:
-        """Set or remove it."""
+        """Set or remove the system prompt."""
         ...
 
     def set_for_now(self, name: str, text: str) -> str:
-        """Set a setting for this run, unless `text` is empty; the line that shows its value. Raises BadSetting."""
+        """Change a setting for this run, unless `text` is empty; return a line that shows it. Raises BadSetting."""
         ...
 
 
@@ -36,9 +36,12 @@ class ChatFace(Protocol):
 class ChatCommand:
     """One command.
 
-    id: the name of its key, for remapping; form: how it is written after the slash, "" if it only has keys; keys:
-    Textual's names, separated by commas; action: the name of a face's method; run: returns the line to show; aliases:
-    the same command in other programs.
+    id       name of its key binding, for remapping
+    form     how it is written after the slash, "" if it has only keys
+    keys     Textual's names, separated by commas
+    action   name of a method of the interface
+    run      returns the line to show
+    aliases  names of the same command in other programs
     """
 
     id: str
@@ -57,7 +60,7 @@ class ChatCommand:
 
     @property
     def takes_text(self) -> bool:
-        """Whether the word takes an argument."""
+        """Whether the command takes an argument."""
         return " " in self.form
 
 
@@ -134,7 +137,7 @@ GROUPS = {
 
 
 def slash_commands(face: type | None = None) -> tuple[ChatCommand, ...]:
-    """Commands that can be typed: all, or those of a face with some of the actions."""
+    """Commands that can be typed: all, or those that an interface with these actions supports."""
     return tuple(
         command
         for command in COMMANDS
@@ -148,7 +151,7 @@ def is_command(line: str) -> bool:
 
 
 def find(line: str, face: type | None = None) -> tuple[ChatCommand, str]:
-    """The command of a line such as "/temp 0.2", and its argument. Raises BadSetting with the nearest name."""
+    """Parse a line such as "/temp 0.2" into command and argument. Raises BadSetting with the nearest name."""
     word, _, argument = line.strip().removeprefix("/").partition(" ")
     words = {name: command for command in slash_commands(face) for name in (command.word, *command.aliases)}
     if word not in words:

@@ -1,7 +1,7 @@
-"""Values of settings that name something of a registry: what there is of it is known here, and not to the settings.
+"""Validates settings whose values name registry entries, which the settings themselves do not know.
 
-In: a setting's name, a text. Out: its value. The registries are looked at for these settings alone, and import no
-entry.
+In: a setting's name, a text. Out: its value. The registries are listed for these settings only, and no entry is
+imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from edgeinfer.settings import read_value
 
 
 def read_checked(name: str, text: str, called: str = "") -> object:
-    """The value of a setting from a text. Raises BadSetting with what would work."""
+    """Parse the value of a setting. Raises BadSetting, saying what would work."""
     value = read_value(name, text, called)
     if name == "device":
         from edgeinfer.backends.base import DEVICES

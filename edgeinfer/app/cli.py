@@ -1,7 +1,7 @@
-"""The command line: builds the commands from `app/commands`, turns errors into one line and an exit code.
+"""The command line: builds the commands from `app/commands`, and turns errors into one line and an exit code.
 
-In: the arguments of the process. Out: exit codes 0 done, 1 the user's error, 2 usage, 130 interrupted. Knows no command
-by name and imports nothing that computes.
+In: the arguments of the process. Out: exit codes 0 done, 1 user error, 2 usage, 130 interrupted. Knows no command by
+name and imports nothing that computes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS: Registry[Command] = Registry("edgeinfer.app.commands", "COMMAND", "com
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit with its exit code."""
     try:
         with joined_at_colons(os.environ):
             build_app()(args=arguments, prog_name="edgeinfer")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(error)
         sys.exit(1)
     except SystemExit as left:
-        if isinstance(left.__context__, BrokenPipeError):  # help, say, that nobody reads to its end
+        if isinstance(left.__context__, BrokenPipeError):  # for example, the reader of --help left before the end
             left.code = 0
         raise
     finally:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class Commands(CommandGroup):
-    """The commands of the registry, each built when it is run: a command line is for one of them."""
+    """The commands of the registry. Each is built only when it is run, as a command line needs just one."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [key.replace("_", "-") for key in sorted(COMMANDS.keys())]
@@ -55,7 +55,7 @@ class Commands(CommandGroup):
         return built(cmd_name, COMMANDS.get(key)) if cmd_name in self.list_commands(ctx) else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with the first sentence of each, and build none."""
+        """List the commands with the first sentence of each, without building any."""
         names = self.list_commands(ctx)
         width = formatter.width - 6 - max(map(len, names))
         rows = [(name, _help_line(COMMANDS.get(name.replace("-", "_")), width)) for name in names]
@@ -64,14 +64,14 @@ class Commands(CommandGroup):
 
 
 def build_app() -> typer.Typer:
-    """The command line, with every command of the registry."""
+    """The command line, with all commands of the registry."""
     app = _group("Run language models on this computer.", Commands)
     app.callback()(_global_options)
     return app
 
 
 def built(name: str, command: Command) -> Any:
-    """What typer runs for a command of the registry."""
+    """The typer command for a registry entry."""
     if command.run is not None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         app.command(name, cls=Line, help=_first_paragraph(command.run))(guarded(command.run))
@@ -85,7 +85,7 @@ def built(name: str, command: Command) -> Any:
 
 
 def guarded(run: Run) -> Run:
-    """`run` with its errors turned into a line on stderr and an exit code."""
+    """Wrap `run` so that its errors become a line on stderr and an exit code."""
 
     @functools.wraps(run)
     def run_guarded(*arguments: Any, **options: Any) -> None:
@@ -136,7 +136,7 @@ def _global_options(
 
 
 def _help_line(command: Command, width: int) -> str:
-    """What a command does, in so many characters."""
+    """A command's summary, in at most `width` characters."""
     text = command.help if command.run is None else _first_paragraph(command.run)
     return TyperCommand(None, help=text).get_short_help_str(width)
 
@@ -158,7 +158,7 @@ def _flush() -> None:
 
 
 def _reader_left() -> bool:
-    """Whether nobody reads standard output any more: it was a pipe's end that broke, not another one's."""
+    """Whether the reader of standard output has left; otherwise another pipe broke."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -167,5 +167,5 @@ def _reader_left() -> bool:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's own flush at exit go nowhere: the reader of our output has left."""
+    """Send the interpreter's own flush at exit to the null device: the reader of our output has left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

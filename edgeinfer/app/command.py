@@ -1,4 +1,4 @@
-"""What a file in `app/commands` exports.
+"""The type that each file in `app/commands` exports.
 
 In: a function, or several under names. Out: `Command`, the constant `COMMAND` of each file there; the file's name is
 the command's name. Does not know any command.
@@ -17,8 +17,9 @@ Run = Callable[..., None]
 class Command:
     """One command: either `run`, or `subcommands` by name with a `help` for all of them.
 
-    Arguments and options are those of the function, declared with `typer.Argument` and `typer.Option`; its help is the
-    first paragraph of its docstring. A command file imports nothing heavy outside the function that needs it.
+    Its arguments and options are those of the function, declared with `typer.Argument` and `typer.Option`; its help is
+    the first paragraph of the function's docstring. A command file imports nothing heavy outside the function that
+    needs it.
     """
 
     run: Run | None = None

@@ -1,8 +1,8 @@
-"""Making a long conversation shorter: its oldest turns give way to a summary that the model writes.
+"""Shortens a long conversation: its oldest turns are replaced by a summary that the model writes.
 
-In: messages and a way to count their tokens. Out: a `CompactionPlan`; run over a session, the streams of answers that
-make the summary, and its text. What is longer than the context is summarised in parts, and those summaries once more.
-Knows no screens and keeps nothing: whoever asked decides what becomes of the turns.
+In: messages and a way to count their tokens. Out: a `CompactionPlan`; run over a session, it yields the streams of the
+answers that make up the summary, and the summary's text. Text longer than the context is summarised in parts, and those
+summaries are then summarised. Knows no screens and saves nothing: the caller decides what becomes of the turns.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
 
 SHARE = 0.5
-"""Of the context, that is used at most after compaction."""
+"""Largest share of the context in use after compaction."""
 SUMMARY_SHARE, SUMMARY_TOKENS_MAX = 0.125, 512
-"""Of the context, for a summary, and the most tokens of one."""
+"""Share of the context for a summary, and its maximum number of tokens."""
 SPARE_SHARE = 0.03
-"""Of the context, left free in a request: parts are counted one by one, and joined they may be a little longer."""
+"""Share of the context left free in a request: parts are counted singly and may be slightly longer when joined."""
 SYSTEM_ROLES = ("system", "developer")
 SPEAKERS = {"user": "User", "assistant": "Assistant"}
 HEADING = "Summary of the conversation so far:"
@@ -33,15 +33,17 @@ INSTRUCTION = (
 Turn = dict[str, str]
 """A message: "role" and "content"."""
 Count = Callable[[Sequence[Turn]], int]
-"""How many tokens the prompt of a conversation has."""
+"""Counts the prompt tokens of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
     """What is to be summarised.
 
-    Messages from `first_kept` on stay, with system messages; `parts`: the text of those before, each short enough for
-    a request; n_summary: most tokens of a summary; n_after: tokens of the conversation afterwards, at most.
+    first_kept  messages from here on stay, as do system messages
+    parts       the text of the messages before, each part short enough for a request
+    n_summary   maximum tokens of a summary
+    n_after     upper bound on the tokens of the conversation afterwards
     """
 
     first_kept: int
@@ -53,9 +55,9 @@ class CompactionPlan:
 def plan_compaction(
     messages: Sequence[Turn], count: Count, n_context: int, share: float = SHARE
 ) -> CompactionPlan | None:
-    """The fewest oldest turns to summarise so that at most a share of the context is used afterwards.
+    """Choose the fewest oldest turns to summarise so that at most `share` of the context is used afterwards.
 
-    The last turn always stays, even if it is longer. None where there is no other one.
+    The last turn always stays, even if it is longer. None if there is no other turn.
     """
     starts = _turn_starts(messages)
     if len(starts) < 2:
@@ -76,7 +78,7 @@ def plan_compaction(
 
 
 def parts_of(texts: Sequence[str], count: Count, n_context: int) -> tuple[str, ...]:
-    """Texts joined into as few parts as requests of the context's length allow; longer ones are cut."""
+    """Join texts into as few parts as the context length allows per request; cut texts that are longer."""
     n_empty = count(request_for(""))
     room = max(1, n_context - summary_tokens(n_context) - n_empty - int(n_context * SPARE_SHARE))
 
@@ -96,7 +98,7 @@ def parts_of(texts: Sequence[str], count: Count, n_context: int) -> tuple[str, .
 
 
 def summary_tokens(n_context: int) -> int:
-    """Most tokens of a summary."""
+    """Maximum tokens of a summary."""
     return max(1, min(SUMMARY_TOKENS_MAX, int(n_context * SUMMARY_SHARE)))
 
 
@@ -106,7 +108,7 @@ def request_for(text: str) -> list[Turn]:
 
 
 def system_with_summary(system: str | None, summary: str) -> str:
-    """A system prompt that a summary of what was said before stands in."""
+    """A system prompt that includes a summary of the earlier conversation."""
     return "\n\n".join([*([system] if system else []), f"{HEADING}\n{summary}"])
 
 
@@ -130,7 +132,7 @@ class AnsweringSession(Protocol[S]):
 
 
 class Compaction(Generic[S]):
-    """Runs a plan over a session; the summary is there once all its streams have ended by themselves."""
+    """Runs a plan over a session. The summary is available once all its streams have ended normally."""
 
     def __init__(
         self, session: AnsweringSession[S], plan: CompactionPlan, count: Count, n_context: int, options: Options
@@ -140,9 +142,9 @@ class Compaction(Generic[S]):
         self.summary: str | None = None
 
     def streams(self) -> Iterator[S]:
-        """A stream for each part, then for their summaries; read each to its end before the next is asked for.
+        """Yield a stream for each part, then for their summaries. Read each to its end before requesting the next.
 
-        After one that was stopped, or gave no text, no other comes and there is no summary.
+        After a stream that was stopped, or gave no text, no further one follows and there is no summary.
         """
         parts = self._plan.parts
         while parts:
@@ -158,7 +160,7 @@ class Compaction(Generic[S]):
                 self.summary = summaries[0]
                 return
             parts = parts_of(summaries, self._count, self._n_context)
-            if len(parts) >= len(summaries):  # summaries as long as what they sum up do not get shorter
+            if len(parts) >= len(summaries):  # summaries no shorter than their sources do not converge
                 self.summary = "\n\n".join(summaries)
                 return
 
@@ -168,7 +170,7 @@ def _said(message: Turn) -> str:
 
 
 def _turn_starts(messages: Sequence[Turn]) -> list[int]:
-    """Indices at which turns begin: the first message that is no system message, and every user message."""
+    """Indices at which turns begin: the first message other than system messages, and every user message."""
     others = [index for index, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES]
     return [index for index in others if index == others[0] or messages[index]["role"] == "user"]
 
@@ -180,7 +182,7 @@ def _without(messages: Sequence[Turn], start: int) -> list[Turn]:
 
 
 def _cut(text: str, length: Callable[[str], int], room: int) -> Iterator[str]:
-    """A text in pieces of so many tokens, cut after white space where there is some near the end."""
+    """Split a text into pieces of at most so many tokens, after white space where possible."""
     while (n_tokens := length(text)) > room and len(text) > 1:
         cut = max(1, int(len(text) * room / n_tokens))
         while cut > 1 and length(text[:cut]) > room:

@@ -1,6 +1,6 @@
-"""What could stand at the cursor of the composer: files after an @, commands after a / at the beginning.
+"""Completions at the cursor of the composer: files after an @, commands after a / at the beginning.
 
-In: the text before the cursor, a folder, the commands. Out: `Completion`s, best first. Looks at file names only, and at
+In: the text before the cursor, a folder, the commands. Out: `Completion`s, best first. Looks only at file names, and at
 a bounded number of them. Knows no widgets.
 """
 
@@ -26,7 +26,7 @@ _OPEN_MENTION = re.compile(r"""(?:^|(?<=[\s(\[{<"',;]))@(?:"([^"\n]*)|([^\s"]*))
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What would replace the fragment, how it is shown, and whether more can follow (a folder, an argument)."""
+    """Replacement for the fragment, its label, and whether more input can follow (a folder, an argument)."""
 
     insertion: str
     label: str
@@ -35,20 +35,20 @@ class Completion:
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a command with nothing to come after it."""
+        """Whether it is a complete command, with no argument to follow."""
         return self.insertion.startswith("/") and not self.goes_on
 
 
 @dataclass(frozen=True, slots=True)
 class PathFragment:
-    """The beginning of an @path: where in its line it starts (the @), and the path so far."""
+    """The beginning of an @path: where it starts in its line (the @), and the path so far."""
 
     begin: int
     path: str
 
 
 def fragment_at(line: str) -> PathFragment | None:
-    """The @path that the end of a line is within, None where there is none."""
+    """The unfinished @path at the end of a line, None if there is none."""
     found = _OPEN_MENTION.search(line)
     if found is None:
         return None
@@ -57,10 +57,10 @@ def fragment_at(line: str) -> PathFragment | None:
 
 
 def complete_path(path: str, base: Path) -> list[Completion]:
-    """Files and folders that a path so far could mean.
+    """Files and folders that match a partial path.
 
-    With a folder in it: that folder's entries. Without: all below `base`, nearest first, as far as the caps go. Hidden
-    ones only where the last part begins with a dot.
+    If the path contains a folder: that folder's entries. Otherwise everything below `base`, nearest first, up to the
+    limits. Hidden entries only if the last part begins with a dot.
     """
     folder, cut, last = path.rpartition("/")
     root = base / user_path(f"{folder}/") if cut else base
@@ -73,7 +73,7 @@ def complete_path(path: str, base: Path) -> list[Completion]:
 
 
 def complete_command(line: str, commands: Iterable[tuple[str, str]]) -> list[Completion]:
-    """Commands, given as (form, help), whose name a line such as "/te" could mean; none once an argument has begun."""
+    """Commands, given as (form, help), whose name matches a line such as "/te"; none once an argument has begun."""
     if not begins_command(line) or any(c.isspace() for c in line):
         return []
     ranked = []
@@ -87,12 +87,12 @@ def complete_command(line: str, commands: Iterable[tuple[str, str]]) -> list[Com
 
 
 def begins_command(text: str) -> bool:
-    """Whether a text is a command and not something to say, which may begin with //."""
+    """Whether a text is a command rather than a message, which may begin with //."""
     return text.startswith("/") and not text.startswith("//")
 
 
 def match_rank(wanted: str, name: str) -> int | None:
-    """How well a name fits what was typed, 0 best, None where it does not: its signs must come in order in the name."""
+    """How well a name matches the input, 0 best; None unless the input's characters occur in the name in order."""
     wanted, name = wanted.casefold(), name.casefold()
     last = name.rstrip("/").rpartition("/")[2]
     if last.startswith(wanted) or name.startswith(wanted):
@@ -133,7 +133,7 @@ def _below(base: Path) -> list[str]:
 
 
 def _entries(folder: Path, hidden: bool, cap: int = ENTRIES_CAP) -> list[str]:
-    """Names in a folder, hidden ones or the others; folders end with a /, links to folders are not walked into."""
+    """Names in a folder, hidden ones or the others. Folders end with a /; links to folders are not followed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(_names(entries, hidden, cap))
@@ -156,5 +156,5 @@ def _names(entries: Iterable[os.DirEntry[str]], hidden: bool, cap: int) -> Itera
 
 
 def _printable(name: str) -> bool:
-    """Whether a name can be typed and shown as it is."""
+    """Whether a name can be typed and displayed unchanged."""
     return harmless(name) == name and not any(c in "\n\t" or "\ud800" <= c <= "\udfff" for c in name)

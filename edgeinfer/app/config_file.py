@@ -1,7 +1,7 @@
-"""The user's configuration file: changing one setting in it, and how values are written.
+"""The user's configuration file: changes single settings in it, and formats values.
 
-In: names and texts. Out: the file, with its comments kept; texts of values. Knows no option by name: `settings` says
-what there is.
+In: names and texts. Out: the file, with its comments preserved; texts of values. Knows no option by name: `settings`
+defines them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def write_setting(name: str, text: str | None, path: Path | None = None) -> object:
-    """Write a setting into the file, None takes it out; the value as TOML has it. Raises BadSetting."""
+    """Write a setting to the file (None removes it) and return the value as TOML writes it. Raises BadSetting."""
     import tomlkit
 
     option = find_option(name)
@@ -34,7 +34,7 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
             f"{text} has bytes that are no UTF-8, which {path} cannot hold; rename the file, or give it on the command "
             "line"
         ) from None
-    if written is None:  # taken out, or unset by a word such as "auto": TOML has no value for that
+    if written is None:  # removed, or unset by a word such as "auto": TOML has no null value
         document.pop(option.name, None)
     else:
         document[option.name] = written
@@ -43,7 +43,7 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
 
 
 def plain(value: object, *, is_list: bool = False) -> object:
-    """A value as TOML and JSON have it. `is_list`: text with commas is a list there."""
+    """A value as TOML and JSON hold it. `is_list`: comma-separated text becomes a list."""
     if is_list:
         return str(value).split(",")
     if isinstance(value, Mapping):
@@ -52,7 +52,7 @@ def plain(value: object, *, is_list: bool = False) -> object:
 
 
 def written(option: Option[object], value: object) -> str:
-    """A value as it is typed, so that the option's reader takes it."""
+    """A value as typed text, in the form the option's reader accepts."""
     shown = plain(value)
     if shown is None:
         return ""
@@ -87,7 +87,7 @@ def _read(path: Path) -> TOMLDocument:
 def _write(path: Path, text: str) -> None:
     from edgeinfer.models.manifest import write_text
 
-    file = path.resolve()  # a link to a file kept elsewhere stays a link
+    file = path.resolve()  # keep a symbolic link to a file stored elsewhere
     try:
         if file.exists() and not os.access(file, os.W_OK):
             raise BadSetting(f"{path} is read-only; allow writing it, or set the value on the command line")

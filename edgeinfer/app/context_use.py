@@ -1,7 +1,7 @@
 """How full the context is, and what would be left out if the chat were sent now.
 
-In: a loaded model, a conversation, a message being written. Out: one frozen `ContextUse`. Only tokenizes: reads
-nothing into the model and may be called while it answers, from any thread.
+In: a loaded model, a conversation, a message being written. Out: one frozen `ContextUse`. Only tokenizes: runs no pass
+of the model, and may be called from any thread while it answers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.conversation import FittedPrompt, Messages
 
 NAMED = 3
-"""Files are named where there are fewer."""
+"""Files are listed by name only if there are fewer than this."""
 
 
 class PromptMaker(Protocol):
-    """Makes prompts of conversations."""
+    """Renders conversations as prompts."""
 
     def render(self, messages: Messages) -> str: ...
 
@@ -32,7 +32,7 @@ class PromptMaker(Protocol):
 
 
 class Prompting(Protocol):
-    """A loaded model, as far as prompts go."""
+    """The parts of a loaded model that concern prompts."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -43,11 +43,11 @@ class Prompting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """The context if the chat were sent now, in tokens.
+    """Use of the context if the chat were sent now, in tokens.
 
-    n_prompt of n_context would be the prompt, and n_answer_room left for the answer; n_dropped_messages, the oldest,
-    would be left out, which are n_dropped_tokens. Where `fits` is False the last turn with the system prompt is too
-    long by itself: n_prompt is then all of the conversation, and nothing can be sent.
+    The prompt would take n_prompt of n_context and leave n_answer_room for the answer. The n_dropped_messages oldest
+    messages would be left out, n_dropped_tokens in all. If `fits` is False, the last turn with the system prompt is
+    already too long: n_prompt then counts the whole conversation, and nothing can be sent.
     """
 
     n_prompt: int
@@ -59,12 +59,12 @@ class ContextUse:
 
     @property
     def share(self) -> float:
-        """The part of the context that the prompt takes; more than 1 where it does not fit."""
+        """Share of the context that the prompt takes; more than 1 if it does not fit."""
         return self.n_prompt / self.n_context
 
 
 def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_tokens: int | None = None) -> ContextUse:
-    """What sending `messages`, and then `draft_text` if there is any, would take of the context.
+    """Context use of sending `messages`, followed by `draft_text` if it is not empty.
 
     Raises BadTemplate, BadSetting.
     """
@@ -84,9 +84,9 @@ def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_to
 
 
 def why_too_long(llm: Prompting, system: Messages, text: str, names: Sequence[str] = ()) -> str | None:
-    """Why a message can never be answered, with what would work; None where the context has room for it.
+    """Why a message can never be answered, and what would work; None if the context has room for it.
 
-    `system`: the system messages, which it must fit beside; `names`: what is attached, which is in the text already.
+    `system`: the system messages, which must fit as well; `names`: the attachments, already included in the text.
     Raises BadTemplate, BadSetting.
     """
     prompts, n_context = llm.prompts, llm.info.n_context
@@ -108,10 +108,10 @@ def why_too_long(llm: Prompting, system: Messages, text: str, names: Sequence[st
 
 
 def _context_for(n_prompt: int) -> int:
-    """A context with room for a prompt and an answer, in whole thousands of 1024."""
+    """A context length with room for a prompt and an answer, rounded up to a multiple of 1024."""
     return -(-n_prompt * 4 // (3 * 1024)) * 1024
 
 
 def _room(n_free: int, max_tokens: int | None) -> int:
-    """Tokens that an answer may have."""
+    """Maximum tokens of an answer."""
     return n_free if max_tokens is None else min(n_free, max_tokens)

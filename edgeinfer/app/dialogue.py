@@ -1,7 +1,7 @@
-"""A conversation as line mode has it: messages, options, and the session that remembers what it has read.
+"""A conversation in line mode: messages, options, and the session that holds its KV cache.
 
-In: what the user says, perhaps a kept chat to go on with. Out: streams of answers; a turn counts once its answer is
-`kept`, and is written to the kept chat then. Knows no terminal.
+In: what the user says, perhaps a saved chat to continue. Out: streams of answers. A turn becomes part of the
+conversation when its answer is passed to `keep`, and is then written to the saved chat. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.errors import EdgeInferError
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """What the user said, what was answered, and how often another answer was asked for."""
+    """What the user said, the answer, and how often it was regenerated."""
 
     question: str
     answer: str
@@ -32,9 +32,9 @@ class DialogueTurn:
 
 
 class Dialogue:
-    """One conversation over a session. `chat`: the kept chat that it goes on with and is written to, if it is kept.
+    """One conversation over a session. `chat`: the saved chat that it continues and is written to, if it is saved.
 
-    What cannot be written is no reason to stop: `unsaved` says why, "" while all is well.
+    A failed write does not end the dialogue: `unsaved` holds the reason, "" if all is well.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Dialogue:
                 chat.system = text
 
     def ask(self, question: str) -> TextStream:
-        """Start an answer to `question`. Raises EdgeInferError where it cannot."""
+        """Start an answer to `question`. Raises EdgeInferError if that is impossible."""
         return self._answer(question, self.turns, 0)
 
     def ask_again(self) -> TextStream:
-        """Start another answer to the last question; with a fixed seed, one of the next seed. There must be a turn."""
+        """Start another answer to the last question; a fixed seed is increased by one. There must be a turn."""
         last = self.turns[-1]
         return self._answer(last.question, self.turns[:-1], last.n_retries + 1)
 
     def keep(self, question: str, stream: TextStream) -> None:
-        """Count an answer to a new question, whole or partial."""
+        """Record an answer, complete or partial, to a new question."""
         self.turns.append(DialogueTurn(question, stream.text, stream.stats))
         with self._writing() as chat:
             if chat is not None:
@@ -84,7 +84,7 @@ class Dialogue:
                 _finish(chat, answer.number, stream)
 
     def keep_instead(self, stream: TextStream) -> None:
-        """Count an answer in place of the last one."""
+        """Record an answer in place of the last one."""
         last = self.turns[-1]
         self.turns[-1] = replace(last, answer=stream.text, stats=stream.stats, n_retries=last.n_retries + 1)
         with self._writing() as chat:
@@ -92,7 +92,7 @@ class Dialogue:
                 _finish(chat, chat.answer_again(self._model).number, stream)
 
     def clear(self) -> None:
-        """Begin anew; system prompt and options stay."""
+        """Start a new conversation; system prompt and options stay."""
         self.turns.clear()
         self._summary = ""
         if self._chat is not None:
@@ -112,7 +112,7 @@ class Dialogue:
 
     @contextmanager
     def _writing(self) -> Iterator[Chat | None]:
-        """The kept chat, to write to; what goes wrong is noted."""
+        """Yield the saved chat to write to, and record errors in `unsaved`."""
         try:
             yield self._chat
         except EdgeInferError as error:
@@ -120,7 +120,7 @@ class Dialogue:
 
 
 def turns_of(chat: Chat) -> list[DialogueTurn]:
-    """The turns of the branch that is shown: questions with their answers."""
+    """The turns of the branch shown: questions with their answers."""
     said = [message for message in told_of(chat.branch) if message.role != "summary"]
     return [
         DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None)
@@ -130,7 +130,7 @@ def turns_of(chat: Chat) -> list[DialogueTurn]:
 
 
 def summary_of(chat: Chat) -> str:
-    """What the branch was summed up to, for the system prompt; "" where it was not."""
+    """The summary of the branch's earlier turns, for the system prompt; "" if there is none."""
     return "\n\n".join(f"{SUMMARY}\n{message.text}" for message in chat.branch if message.role == "summary")
 
 

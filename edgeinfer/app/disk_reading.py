@@ -1,7 +1,7 @@
-"""What an answer read of weights that do not stay in memory: for people in a line, for programs as a record.
+"""What an answer read from disk of weights that do not stay in memory, as lines of text or as a record.
 
-In: what a model had read before an answer and after it, and the seconds between. Out: text, or plain values; nothing
-where nothing was read. Measures nothing.
+In: a model's read counters before and after an answer, and the seconds between. Out: text, or plain values; nothing if
+nothing was read. Measures nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def read_since(before: WeightReads, now: WeightReads) -> WeightReads:
 
 
 def skipped_share(reading: WeightReads) -> float | None:
-    """The share of activations that were cut at a threshold, so that nothing was done for them; None without one."""
+    """Share of activations cut at a threshold, so that their neurons were skipped; None without a threshold."""
     return 1 - reading.n_kept / reading.n_activations if reading.n_activations else None
 
 
 def skipped_lines(reading: WeightReads, threshold: float | None) -> list[str]:
-    """The same for people."""
+    """`skipped_share` as text."""
     share = skipped_share(reading)
     if share is None or threshold is None:
         return []
@@ -53,7 +53,7 @@ def skipped_lines(reading: WeightReads, threshold: float | None) -> list[str]:
 
 
 def reading_record(reading: WeightReads, seconds: float) -> dict[str, object] | None:
-    """What was read in so many seconds, None for nothing. Reads go on between passes, so bytes per pass are a mean."""
+    """What was read in `seconds`; None for nothing. Reads continue between passes, so bytes per pass are a mean."""
     if not reading.n_passes:
         return None
     return {
@@ -72,10 +72,11 @@ def reading_record(reading: WeightReads, seconds: float) -> dict[str, object] | 
 
 
 def _neurons(reading: WeightReads) -> dict[str, object] | None:
-    """What each technique left to read of layers with zeros in their activations, None where there are none: bytes.
+    """Bytes left to read after each technique, in layers with zeros in their activations; None without such layers.
 
-    All neurons, in every pass; those that fire for each token by itself; for some token of a pass; of these, what was
-    not in memory; what was read, with all that lies on the same pages and between near ones.
+    All neurons in every pass; those that fire, for each token separately; those that fire for any token of a pass; of
+    these, those not in memory; and what was actually read, including everything on the same pages and in gaps between
+    close ones.
     """
     if not reading.neuron_dense_bytes:
         return None
@@ -95,7 +96,7 @@ def _missing_bytes(reading: WeightReads) -> int:
 
 
 def reading_lines(reading: WeightReads, seconds: float) -> list[str]:
-    """The same for people."""
+    """`reading_record` as text."""
     if not reading.n_passes:
         return []
     rate = f", {reading.n_bytes / reading.read_s / 1e9:.2f} GB/s while reading" if reading.read_s else ""
@@ -130,7 +131,7 @@ def reading_lines(reading: WeightReads, seconds: float) -> list[str]:
 
 
 def _classes(reading: WeightReads) -> dict[int, int]:
-    """Reads by their size, that of the largest of those within a factor of two."""
+    """Counts of reads grouped by size within a factor of two, under the largest size of each group."""
     found: dict[int, int] = {}
     for size in sorted(reading.sizes, reverse=True):
         upper = next((each for each in found if 2 * size > each), size)

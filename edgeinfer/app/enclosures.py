@@ -1,7 +1,8 @@
-"""What goes along with the draft of a message: files it mentions, files that were added, long pasted texts.
+"""The enclosures of a draft message: files it mentions, files that were added, long pasted texts.
 
 In: what was read, and the files that the draft mentions. Out: the attachments in order, and which mentioned files are
-still to be read. A mention that was taken away by hand stays text. Reads no files and counts no tokens.
+still to be read. An enclosure that the user removed is not attached again by its mention. Reads no files and counts no
+tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Origin = Literal["mention", "added", "pasted"]
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """A text and what goes along with it."""
+    """A text and its attachments."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
@@ -28,7 +29,7 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class Enclosure:
-    """One thing that goes along: a file, the files of a folder, or a pasted text."""
+    """One enclosure: a file, the files of a folder, or a pasted text."""
 
     label: str
     attachments: tuple[Attachment, ...]
@@ -39,19 +40,19 @@ class Enclosure:
 
 @dataclass(slots=True)
 class Enclosures:
-    """The enclosures of a draft, in the order they came."""
+    """The enclosures of a draft, in the order they were added."""
 
     items: list[Enclosure] = field(default_factory=list)
-    refused: set[Path] = field(default_factory=set)  # mentioned, and not to be attached
-    failed: dict[Path, str] = field(default_factory=dict)  # mentioned, and why it could not be read
+    refused: set[Path] = field(default_factory=set)  # mentioned, but removed by the user
+    failed: dict[Path, str] = field(default_factory=dict)  # mentioned, with the reason why it could not be read
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """Everything to send."""
+        """All attachments to send."""
         return tuple(attachment for item in self.items for attachment in item.attachments)
 
     def keep_mentioned(self, mentioned: Iterable[Path]) -> list[Path]:
-        """Let go of files that the draft no longer mentions; the mentioned ones that are still to be read."""
+        """Drop files that the draft no longer mentions; return the mentioned ones that are still to be read."""
         wanted = list(mentioned)
         self.items = [item for item in self.items if item.origin != "mention" or item.path in wanted]
         self.failed = {path: reason for path, reason in self.failed.items() if path in wanted}
@@ -59,7 +60,7 @@ class Enclosures:
         return [path for path in wanted if path not in held and path not in self.refused]
 
     def add(self, path: Path, attached: Attached, origin: Origin) -> None:
-        """Put what was read at a path with the others, in the place of what was read there before."""
+        """Add what was read at a path, replacing an earlier reading of the same path."""
         self.items = [item for item in self.items if item.path != path]
         label = attached.attachments[0].name
         if attached.folder is not None:
@@ -67,7 +68,7 @@ class Enclosures:
         self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
 
     def add_pasted(self, text: str) -> Enclosure:
-        """Put a pasted text with the others, under a name of its own."""
+        """Add a pasted text, under a unique name."""
         number = 1 + sum(item.origin == "pasted" for item in self.items)
         while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
             number += 1
@@ -78,11 +79,11 @@ class Enclosures:
         return item
 
     def add_kept(self, attachments: Iterable[Attachment]) -> None:
-        """Put the attachments of an earlier message with the others."""
+        """Add the attachments of an earlier message."""
         self.items += [Enclosure(each.name, (each,), "added", each.n_bytes) for each in attachments]
 
     def remove(self, item: Enclosure) -> None:
-        """Take one away for good: a file is not attached again because the draft mentions it."""
+        """Remove an enclosure permanently: its file is not attached again because the draft mentions it."""
         self.items = [each for each in self.items if each is not item]
         if item.path is not None:
             self.refused.add(item.path)
@@ -90,24 +91,24 @@ class Enclosures:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """How many tokens texts have, as far as that is known."""
+    """Token counts of texts, as far as they are known."""
 
-    known: dict[str, int | None] = field(default_factory=dict)  # None: was asked, and could not be told
+    known: dict[str, int | None] = field(default_factory=dict)  # None: could not be counted
 
     def of(self, texts: Iterable[str]) -> int | None:
-        """Tokens of texts together, None while one is unknown."""
+        """Total tokens of texts, None while one is unknown."""
         counts = [0 if not text else self.known.get(text) for text in texts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def missing(self, texts: Iterable[str]) -> str | None:
-        """The first text that is still to be counted. Forgets all that are no longer asked for."""
+        """The first text that is still to be counted. Forgets the texts that are no longer requested."""
         wanted = [text for text in texts if text]
         self.known = {text: self.known[text] for text in wanted if text in self.known}
         return next((text for text in wanted if text not in self.known), None)
 
 
 def chip_text(item: Enclosure, size: str, counts: Mapping[str, int | None] | None) -> str:
-    """An enclosure in a few words: name, size, and tokens, … while they are not known; none where none are counted."""
+    """Label of an enclosure: name, size, and tokens (… while unknown; left out if `counts` is None)."""
     if counts is None:
         return f"{item.label} {size}"
     known = [counts.get(attachment.text) if attachment.text else 0 for attachment in item.attachments]
@@ -116,5 +117,5 @@ def chip_text(item: Enclosure, size: str, counts: Mapping[str, int | None] | Non
 
 
 def tokens_text(n_tokens: int | None) -> str:
-    """A number of tokens, … while it is not known."""
+    """A number of tokens, … while unknown."""
     return f"{'…' if n_tokens is None else f'{n_tokens:,}'} tok"

@@ -1,7 +1,7 @@
-"""What the machine's profile says an answer should have taken, beside what it took.
+"""Compares what an answer took with what the machine's profile predicted.
 
-In: a loaded model and the numbers of an answer. Out: predicted rates, and lines for people. Nothing is timed here:
-without a kept profile, or for a device that the profile does not know, there is nothing to say.
+In: a loaded model and the numbers of an answer. Out: predicted rates, and lines of text. Measures nothing: without a
+saved profile, or for a device that the profile does not cover, there is no prediction.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.machine.profile import Profile
 
 MADE_MIN = 32
-"""Fewer tokens of an answer tell nothing of what a prediction is worth."""
+"""Answers with fewer tokens than this are too short to check a prediction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Predicted tokens per second: of this prompt's new tokens, and one at a time at this depth.
 
-    None where nothing was read or made, and of prompts too short to predict before any was measured. `is_whole`: with
-    what a step takes besides its pass, which earlier answers tell.
+    None if nothing was read or generated, and for prompts too short to predict before any was measured. `is_whole`:
+    includes what a step takes besides its pass, which is known from earlier answers.
     """
 
     prefill_tok_s: float | None
@@ -34,7 +34,7 @@ class Expected:
 
 
 def expected_of(llm: LLM, stats: Stats) -> Expected | None:
-    """The prediction for an answer that was given, corrected by what answers before it took; None without a profile."""
+    """The prediction for a finished answer, corrected by earlier answers; None without a profile."""
     found = _predicted(llm, stats)
     if found is None:
         return None
@@ -50,7 +50,7 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
 
 
 def note_for_calibration(llm: LLM, stats: Stats) -> None:
-    """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
+    """Record an answer's times beside its prediction, if it is long enough and the power limiter allows idle work."""
     from edgeinfer.engine.measure.profiles import ProfileStore
 
     found = _predicted(llm, stats) if llm.telemetry.policy.idle_work else None
@@ -67,7 +67,7 @@ def note_for_calibration(llm: LLM, stats: Stats) -> None:
 
 
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
-    """The profile, and seconds of reading the prompt and of making the answer one token at a time."""
+    """The profile, and predicted seconds of reading the prompt and of generating the answer one token at a time."""
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.machine.profile import CPU
@@ -94,7 +94,7 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
 
 
 def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
-    """The same for other devices and for several, if they were measured."""
+    """The same for other devices or several of them, if they were measured."""
     from edgeinfer.engine.probing.combination import kept_combination
     from edgeinfer.engine.run.evaluators import is_own
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -115,7 +115,7 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
 
 
 def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequence[int] | None:
-    """The cores of the workers; of workers on no core of their own as many as there are. None: nothing is known."""
+    """The cores of the workers; as many known cores as workers if they are not pinned. None: unknown."""
     if not affinity or not known:
         return None
     pinned = sorted({cores[0] for cores in affinity if len(cores) == 1})
@@ -123,9 +123,9 @@ def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequen
 
 
 def adjustment_of(profile: Profile, *, streams: bool = False, is_first: bool = True) -> Adjustment:
-    """What answers on this machine make of predictions, for all who predict; of models that stream apart.
+    """The correction of predictions by answers on this machine, separate for models that stream weights.
 
-    `is_first`: for the first answer of a model that has just been loaded, as `run` gives it.
+    `is_first`: for the first answer of a model that has just been loaded, as in `run`.
     """
     from edgeinfer.engine.measure.profiles import ProfileStore
 
@@ -135,7 +135,7 @@ def adjustment_of(profile: Profile, *, streams: bool = False, is_first: bool = T
 def expectation_lines(
     expected: Expected | None, stats: Stats, device: str = "cpu", cores: Sequence[int] = ()
 ) -> list[str]:
-    """Predicted and measured rates side by side; without a prediction what would make one for `device` on `cores`."""
+    """Predicted and measured rates side by side; without a prediction, how to get one for `device` on `cores`."""
     if expected is None:
         return [f"predicted: nothing, as {_missing(device, cores)}"]
     parts = []
@@ -151,7 +151,7 @@ def expectation_lines(
 
 
 def _missing(device: str, cores: Sequence[int]) -> str:
-    """Why nothing is predicted for a device, or for several with a plus between them, and the command that helps."""
+    """Why nothing is predicted for a device, or several joined by a plus, and the command that helps."""
     from edgeinfer.app.machine_profile import are_measurable, kept_profile
     from edgeinfer.scheduling.machine.profile import CPU
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -182,7 +182,7 @@ def timeline_lines(llm: LLM) -> list[str]:
 
 
 def worker_lines(affinity: Sequence[Sequence[int]]) -> list[str]:
-    """Which cores workers may run on, as the system says, and the nodes of those cores where there are several."""
+    """Cores the workers may run on, according to the system, and the NUMA nodes of those cores if there are several."""
     from edgeinfer.scheduling.machine.topology import read_topology
 
     if not affinity:

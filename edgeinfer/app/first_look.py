@@ -1,8 +1,7 @@
-"""The first look at a machine, after the first answer, while a person reads it: what that answer did without.
+"""One-time background work after the first answer, while the user reads it.
 
-In: a loaded model. Out: what drafts is compiled, the fastest device is remembered and a profile is kept, once. Whoever
-pipes text through a command is not kept waiting for it: it happens in a terminal alone. `edgeinfer probe` measures the
-rest.
+In: a loaded model. Out: compiled draft kernels, a remembered choice of the fastest device and a saved profile, once
+each. Runs only in a terminal, so that commands in a pipe are not delayed. `edgeinfer probe` measures the rest.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ LEAVE = "; Ctrl-C leaves"
 
 
 def looks_after_answers() -> bool:
-    """Whether a person sits here, who reads an answer while the machine is looked at."""
+    """Whether stderr is a terminal, so that a user may be reading the answer during background work."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def look_once(
     llm: LLM, progress: Progress | None = None, found: Callable[[Compared], None] | None = None
 ) -> threading.Thread | None:
-    """Do in a thread of its own what nobody did before; None where there is nothing to do.
+    """Start a thread for whatever has not been done yet; None if there is nothing to do.
 
-    `progress` is told how far that is, and `found` what came of the comparison.
+    `progress` receives the progress of that work, and `found` the result of the device comparison.
     """
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.scheduling.machine.profile import CPU
@@ -59,13 +58,13 @@ def look_once(
 def _draft(llm: LLM, progress: Progress | None, found: Callable[[Compared], None] | None) -> bool:
     try:
         llm.begin_drafting(_leavable(progress))
-    except (EdgeInferError, OSError):  # the model was closed, or answers as it did
+    except (EdgeInferError, OSError):  # the model was closed, or goes on without drafts
         return False
     return True
 
 
 def _compare(llm: LLM, progress: Progress | None, found: Callable[[Compared], None] | None) -> bool:
-    """Whether nobody wanted an answer meanwhile."""
+    """Run the comparison; return whether it was completed, without a request for an answer in between."""
     assert llm.comparison is not None
     compared = llm.comparison.run(_leavable(progress))
     if compared is not None and found is not None:
@@ -89,6 +88,6 @@ def _probe(llm: LLM, progress: Progress | None, found: Callable[[Compared], None
     _leavable(progress)("measuring this machine, once", 0, 0)
     try:
         profile_or_short_probe(llm.telemetry.work.formats[:1])
-    except EdgeInferError:  # a machine that cannot be measured answers all the same
+    except EdgeInferError:  # answers do not depend on the measurement
         return False
     return True

@@ -29,7 +29,7 @@ def plan_for(
     speeds: MeasuredSpeeds | None = None,
     approx: float | None = None,
 ) -> tuple[ModelSpec, Plan]:
-    """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the memory found available.
+    """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
@@ -49,19 +49,19 @@ def plan_for(
 
 
 def approve_quietly(header: Header, nbytes: int) -> None:
-    """Let a model through that fits. Raises DoesNotFit, with the numbers, for others: nobody can be asked."""
+    """Approve a model that fits. Raises DoesNotFit, with the numbers, for others, because there is no user to ask."""
     check_fits(header, nbytes)
 
 
 def check_fits(
     header: Header, nbytes: int, device: str = "auto", n_context: int | None = None, *, freed_bytes: int = 0
 ) -> str | None:
-    """What to know of a model that this machine holds in part and reads the rest of in every pass; None of others.
+    """A note on a model of which only a part fits in memory and the rest is read in every pass; None for others.
 
-    `nbytes` is the size of the file; `freed_bytes` of memory come free before the model is loaded. A header that
-    edgeinfer cannot plan for is judged by that size alone, so that a vocabulary or a model for another program can
+    `nbytes` is the size of the file; `freed_bytes` of memory become free before the model is loaded. If edgeinfer
+    cannot plan from the header, only that size is checked, so that a vocabulary or a model for another program can
     still be pulled. Raises DoesNotFit, with the numbers and what would work, for a model too large for this machine, or
-    for its disk with the bundle file that it needs.
+    for its disk together with the bundle file that it needs.
     """
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling.cost import memory
@@ -81,7 +81,7 @@ def check_fits(
 
 
 def require_model_file(path: Path) -> Header | None:
-    """The header of a model file; None of a folder with a decoder. Raises BadGGUF for what is no model."""
+    """The header of a model file; None for a folder with a decoder. Raises BadGGUF if it is not a model."""
     from edgeinfer.models.decoder_folder import is_decoder_folder
     from edgeinfer.models.download.header import file_header
 
@@ -89,10 +89,10 @@ def require_model_file(path: Path) -> Header | None:
 
 
 def require_room_beside(path: Path, settings: Settings) -> None:
-    """Raise DoesNotFit for a model that should not be loaded while another one is open, BadGGUF for what is no model.
+    """Check that a model may be loaded while another one is open. Raises DoesNotFit, or BadGGUF if it is not a model.
 
-    Half of the memory available has to stay free: devices are raced while it is loaded, and weights that were read in
-    part because of a model that is closed soon would stay so.
+    Half of the available memory has to stay free: devices are raced while it is loaded, and weights placed partly on
+    disk because of a model that is closed soon would remain there.
     """
     from edgeinfer.errors import DoesNotFit, UnsupportedModel
     from edgeinfer.scheduling.cost import memory
@@ -102,14 +102,14 @@ def require_room_beside(path: Path, settings: Settings) -> None:
         return
     try:
         _, plan = plan_for(header.metadata, header.tensors, n_context=load.n_context, kv=load.kv)
-    except UnsupportedModel:  # another program may run it
+    except UnsupportedModel:  # another program may run the model
         return
     if load.ram_bytes is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
         raise DoesNotFit(f"{path.name} has no room in memory beside the model that is open; close that one first")
 
 
 def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
-    """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
+    """The maximum speed of a model that does not fit as a whole. Raises DoesNotFit, also if the disk is full."""
     from edgeinfer.engine.kv.limits import limits_for, memory_for_model
     from edgeinfer.engine.offload.bundle_room import require_room_after_download
     from edgeinfer.engine.offload.weight_placement import WeightBudget, known_disk, planned_weights, streaming_text

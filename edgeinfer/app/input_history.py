@@ -1,7 +1,7 @@
-"""What was typed into the composer before, kept between runs.
+"""History of the composer's inputs, saved between runs.
 
-In: texts. Out: the same texts, oldest first, each once. One JSON string a line, so that an entry may have many lines;
-several instances append to the same file. A file that cannot be used is left alone. Knows no widgets.
+In: texts. Out: the same texts, oldest first, without duplicates. One JSON string per line, so that an entry may span
+lines; several instances append to the same file. A file that cannot be used is left alone. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ READ_CAP_BYTES = 16 << 20
 PRIVATE = 0o600
 LOCK_STEP_S = 0.005
 LOCK_PATIENCE_S = 0.5
-"""Shortening takes milliseconds, more on a busy machine; what is typed must not wait for long."""
+"""Shortening the file takes milliseconds, more on a busy machine; input must not wait longer than this."""
 
 
 def history_path() -> Path:
-    """The file of inputs, beside the kept chats."""
+    """The file of inputs, beside the saved chats."""
     from edgeinfer.models.folders import default_root
 
     return default_root().parent / "inputs.jsonl"
@@ -43,11 +43,11 @@ class InputHistory:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """Oldest first, each text once, where it was last used."""
+        """Oldest first; a repeated text appears once, where it was last used."""
         return tuple(self._entries)
 
     def add(self, text: str) -> None:
-        """Keep a text as the newest."""
+        """Add a text as the newest."""
         text = text.strip("\n")
         if not text.strip() or len(text) > ENTRY_CAP_CHARACTERS:
             return
@@ -77,11 +77,11 @@ class InputHistory:
                 self._shorten(path)
 
     def _shorten(self, path: Path) -> None:
-        """Write the file anew with what counts, unless another instance has it just now."""
+        """Rewrite the file with the current entries only, unless another instance holds its lock."""
         with _locked(path) as held:
             if not held:
                 return
-            self._entries, _ = _entries_of(path)  # another instance may have added to it before it was locked
+            self._entries, _ = _entries_of(path)  # another instance may have appended before the lock was taken
             temporary = temporary_path(path)
             try:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
@@ -93,20 +93,20 @@ class InputHistory:
 
 
 class HistoryWalk:
-    """A walk through the history from the draft backwards, and back to the draft."""
+    """A cursor that moves through the history from the draft backwards, and back to the draft."""
 
     def __init__(self, history: InputHistory) -> None:
         self._history = history
         self.reset()
 
     def reset(self) -> None:
-        """Stand at the draft again."""
+        """Return to the draft."""
         self._shown: tuple[str, ...] = ()
         self._back = 0
         self._draft = ""
 
     def older(self, text: str) -> str | None:
-        """The text before the one that stands there, None at the oldest. What stands there at first is the draft."""
+        """The next older text, None at the oldest. On the first step `text` is saved as the draft."""
         if self._back == 0:
             self._shown, self._draft = self._history.entries, text
         if self._back == len(self._shown):
@@ -115,7 +115,7 @@ class HistoryWalk:
         return self._shown[-self._back]
 
     def newer(self) -> str | None:
-        """The text after the one that stands there, at last the draft; None at the draft."""
+        """The next newer text, finally the draft; None at the draft."""
         if self._back == 0:
             return None
         self._back -= 1
@@ -148,9 +148,9 @@ def _text_of(line: bytes) -> str | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock beside a file if it can be had at once or nearly so; whether it is held."""
+    """Take the lock beside a file, waiting only briefly; yields whether it is held."""
     if sys.platform == "win32":
-        yield True  # a file that another process has open cannot be replaced there
+        yield True  # no lock: Windows cannot replace a file that another process has open
         return
     import fcntl
 

@@ -1,7 +1,7 @@
-"""Removing what killed programs of edgeinfer left behind: temporary files, folders and locks without an owner.
+"""Removes what killed edgeinfer processes left behind: temporary files, folders and locks without an owner.
 
-In: nothing but where edgeinfer keeps its files. Out: those places, tidied. What a pull or a pack goes on from stays,
-and so does everything of a process that still runs.
+In: nothing but where edgeinfer keeps its files. Out: those places, cleaned up. Files from which a pull or a pack
+resumes stay, and so does everything of a process that still runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MEMORY_FOLDER = Path("/dev/shm")
 
 
 def remove_all_leftovers() -> None:
-    """Look through edgeinfer's folders once; nothing fails where one of them cannot be read or written."""
+    """Clean up edgeinfer's folders once; a folder that cannot be read or written is no error."""
     from edgeinfer.engine.running import running
     from edgeinfer.file_lock import remove_stale_locks
     from edgeinfer.models.folders import default_root
@@ -25,11 +25,11 @@ def remove_all_leftovers() -> None:
         remove_leftovers(folder)
     for folder in (default_root(), bundles_folder()):
         remove_stale_locks(folder)
-    running()  # which removes the notes of processes that were killed
+    running()  # this removes the notes of killed processes
 
 
 def _folders() -> Iterator[Path]:
-    """Where temporary files may be."""
+    """Folders that may hold temporary files."""
     import platformdirs
 
     from edgeinfer.models.folders import default_root

@@ -1,7 +1,7 @@
-"""Chat line by line: no screen of its own, no terminal control, works with pipes and screen readers.
+"""Chat line by line: no full screen, no terminal control, works with pipes and screen readers.
 
-In: lines. Out: answers on stdout; what else there is to say goes to stderr. At a terminal it asks for lines, keeps
-their history between runs and carries on after errors; from a pipe each line is a turn and the first error ends it.
+In: lines. Out: answers on stdout; everything else goes to stderr. At a terminal it prompts for lines, saves their
+history between runs and continues after errors; from a pipe each line is a turn and the first error ends it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ HISTORY_LINES = 1000
 
 
 class LineChat:
-    """A chat at a terminal, or over a pipe where `terminal` is False."""
+    """A chat at a terminal, or over a pipe if `terminal` is False."""
 
     def __init__(
         self, llm: LLM, dialogue: Dialogue, progress: ProgressLine, *, terminal: bool, stats: bool = False
     ) -> None:
-        """`progress`: where answers show how their prompts are read."""
+        """`progress`: where prefill progress of answers is shown."""
         self._llm = llm
         self._dialogue = dialogue
         self._progress = progress
@@ -49,9 +49,9 @@ class LineChat:
         self._unsaved = ""
 
     def run(self, question: str = "") -> None:
-        """Take turns until the lines end or the user leaves, the first with a question that is known already.
+        """Process turns until the input ends or the user leaves; `question`, if any, is the first turn.
 
-        Raises EdgeInferError where no one can correct it.
+        Raises EdgeInferError if there is no terminal at which the user could correct it.
         """
         facts = self._llm.info
         print_notices(facts.notices)
@@ -74,7 +74,7 @@ class LineChat:
                 typer.echo(f"error: {error}", err=True)
 
     def _take(self, line: str) -> bool:
-        """Do what a line asks for; whether to go on."""
+        """Process one line; return whether to continue."""
         if not line.strip():
             return True
         if not is_command(line):
@@ -88,7 +88,7 @@ class LineChat:
         return outcome.then is not Then.LEAVE
 
     def _answer(self, question: str | None) -> None:
-        """Print an answer to a question, or another one to the last, and keep it even if it was stopped."""
+        """Answer a question (None: answer the last one again), print the answer and save it even if it was stopped."""
         dialogue = self._dialogue
         started, before = time.perf_counter(), self._llm.telemetry.weight_reads
         stream = dialogue.ask_again() if question is None else dialogue.ask(question)
@@ -113,7 +113,7 @@ class LineChat:
                 typer.echo(line, err=True)
 
     def _tell_unsaved(self) -> None:
-        """Say once what keeps the chat from being written."""
+        """Report once why the chat cannot be saved."""
         reason = self._dialogue.unsaved
         if reason and reason != self._unsaved:
             print_notices((f"not saved: {reason}",))
@@ -138,7 +138,7 @@ class LineChat:
 
 @contextmanager
 def saved_chat(beginning: Beginning, system: str | None, *, is_kept: bool) -> Iterator[Chat | None]:
-    """The chat to go on with, a new one, or None. Raises SessionsFailed where one is to be continued and cannot be."""
+    """The chat to continue, a new one, or None. Raises SessionsFailed if the chat to continue cannot be opened."""
     store = _store(beginning) if is_kept or beginning.continues else None
     if store is None:
         yield None
@@ -151,7 +151,7 @@ def saved_chat(beginning: Beginning, system: str | None, *, is_kept: bool) -> It
 
 
 def _store(beginning: Beginning) -> SessionStore | None:
-    """The kept chats; None, which is told, where they cannot be used and nothing is to be continued."""
+    """The saved chats; None, with a notice, if they cannot be used and no chat is to be continued."""
     try:
         return SessionStore(default_path())
     except SessionsFailed as reason:
@@ -170,7 +170,7 @@ def history_path() -> Path:
 
 @contextmanager
 def line_history(path: Path) -> Iterator[None]:
-    """Line editing with the history of a file, where Python has readline; a file that cannot be used is left alone."""
+    """Line editing with a saved history, where Python has readline; a file that cannot be used is left alone."""
     readline = _readline()
     if readline is None:
         yield

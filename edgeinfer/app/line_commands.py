@@ -1,4 +1,4 @@
-"""The slash commands of line mode: `chat_commands` run over a `Dialogue`.
+"""The slash commands of line mode: `chat_commands` applied to a `Dialogue`.
 
 In: a dialogue and a line. Out: the text to show, and whether to answer again or to leave. Prints nothing.
 """
@@ -15,11 +15,11 @@ from edgeinfer.app.dialogue import Dialogue
 from edgeinfer.settings import find_option, read_value
 
 OPTION_NAMES = {"temp": "temperature", "seed": "seed"}
-"""Settings that can be changed during a dialogue, as answers have them."""
+"""Settings that can be changed during a dialogue and affect its answers."""
 
 
 class Then(Enum):
-    """What follows a slash command."""
+    """What happens after a slash command."""
 
     NEXT = "next line"
     ANSWER = "answer the last question again"
@@ -28,7 +28,7 @@ class Then(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """The text to show, and what follows."""
+    """The text to show, and what happens next."""
 
     text: str = ""
     then: Then = Then.NEXT

@@ -1,6 +1,6 @@
-"""Listening on this computer: sockets, and the names that requests may be addressed to.
+"""Listening on this computer: sockets, and the host names that requests may use.
 
-In: hosts and ports. Out: a socket that listens, or an error that says why not; whether a name is this computer's.
+In: hosts and ports. Out: a listening socket, or an error that says why not; whether a name is this computer's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(name: str) -> bool:
-    """Whether this is an address itself: no stranger's DNS can have made it this computer's."""
+    """Whether a name is an IP address, which foreign DNS cannot redirect to this computer."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -33,10 +33,10 @@ def is_address(name: str) -> bool:
 
 
 def may_be_called(name: str, host: str, further: Iterable[str] = ()) -> bool:
-    """Whether requests to what listens at `host` may be addressed to this name, given without its port.
+    """Whether requests to a server at `host` may use this host name, given without its port.
 
-    Its own names and these `further` ones are known. Where others reach it addresses and this computer's name are too:
-    a stranger can have neither point here.
+    The computer's local names, `host` and these `further` ones are allowed. If `host` is reachable from elsewhere, IP
+    addresses and this computer's name are allowed too: foreign DNS can redirect neither to this computer.
     """
     if name.casefold().strip("[]") in {*LOCAL_NAMES, *(each.casefold() for each in (host, *further))}:
         return True
@@ -44,7 +44,7 @@ def may_be_called(name: str, host: str, further: Iterable[str] = ()) -> bool:
 
 
 def is_own_page(origin: str, host: str) -> bool:
-    """Whether a page, by its `Origin`, comes from the very place that its request is addressed to, by its `Host`."""
+    """Whether a page's `Origin` matches the `Host` of its request."""
     try:
         return urlsplit(origin).netloc == host
     except ValueError:
@@ -59,7 +59,7 @@ def name_of(host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises BadSetting where it cannot."""
+    """Open a listening socket. Raises BadSetting if that fails."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -80,6 +80,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a socket is reached over HTTP."""
+    """The URL at which a socket is reached over HTTP."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

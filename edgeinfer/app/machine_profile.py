@@ -1,6 +1,6 @@
-"""The profile of this machine: the one that was kept, or measured now.
+"""The profile of this machine: the saved one, or one measured now.
 
-In: what to measure. Out: a `Profile`. The front doors to `engine.probing` for commands.
+In: what to measure. Out: a `Profile`. The entry points to `engine.probing` for commands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def kept_profile() -> Profile | None:
-    """The profile that was measured on this machine, if there is one."""
+    """The saved profile of this machine, if there is one."""
     from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
     from edgeinfer.scheduling.machine.topology import read_topology
 
@@ -31,7 +31,7 @@ def measured_profile(
     cores: tuple[int, ...] | None = None,
     progress: Progress | None = None,
 ) -> Profile:
-    """Measure this machine now. `formats`: of weights, instead of (short) or besides the usual ones."""
+    """Measure this machine now. `formats`: weight formats, instead of (if `short`) or in addition to the usual ones."""
     from edgeinfer.engine.probing.probe import ProbeRequest, probe
     from edgeinfer.models.store import default_root
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -51,7 +51,7 @@ def devices_profile(
     *,
     again: bool = False,
 ) -> Profile:
-    """This machine as these devices share it; measured `again`, or now where that was not done before."""
+    """This machine with these devices working together; measured if it was not yet, or `again`."""
     from edgeinfer.engine.probing.combination import combined_profile
     from edgeinfer.scheduling.machine.topology import read_topology
     from edgeinfer.steps import no_progress
@@ -64,7 +64,7 @@ def devices_profile(
 def devices_alone(
     names: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None, progress: Progress | None = None
 ) -> Mapping[str, Profile]:
-    """This machine as each of these devices has it to itself, the cpu too; measured now where that was not done."""
+    """This machine with each of these devices working alone, the cpu included; measured now if it was not yet."""
     from edgeinfer.engine.probing.combination import alone_profiles
     from edgeinfer.scheduling.machine.topology import read_topology
     from edgeinfer.steps import no_progress
@@ -74,7 +74,7 @@ def devices_alone(
 
 
 def kept_devices(names: tuple[str, ...], cores: tuple[int, ...] | None) -> Path | None:
-    """Where the profile of these devices on so many cores is kept, if it is."""
+    """Path of the saved profile of these devices on these cores, if there is one."""
     from edgeinfer.engine.measure.profiles import ProfileStore
     from edgeinfer.engine.probing.combination import kept_combination
     from edgeinfer.scheduling.machine.topology import read_topology
@@ -85,14 +85,14 @@ def kept_devices(names: tuple[str, ...], cores: tuple[int, ...] | None) -> Path 
 
 
 def are_measurable(devices: Sequence[str]) -> bool:
-    """Whether these devices run parts of models, so that what they take can be told apart."""
+    """Whether these devices can run parts of models, so that their times can be measured separately."""
     from edgeinfer.backends.base import DeviceKind, kind_of
 
     return all(isinstance(kind := kind_of(name), DeviceKind) and kind.modules for name in devices if name != "cpu")
 
 
 def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None = None) -> Profile:
-    """The profile that was kept; where there is none, what a short probe measures now, kept if nobody disturbed it."""
+    """The saved profile; otherwise the result of a short probe, saved if the machine was otherwise idle."""
     from edgeinfer.engine.measure.profiles import ProfileStore
     from edgeinfer.scheduling.machine.profile import QUIET_SHARE
 

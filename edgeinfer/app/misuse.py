@@ -1,6 +1,6 @@
-"""What is wrong with a command line, told in a line that says what would work: unknown commands and options.
+"""Explains what is wrong with a command line in one line that says what would work: unknown commands and options.
 
-In: a command line that typer cannot read. Out: `Misuse`, which ends the process with exit code 2; the classes of
+In: a command line that typer cannot parse. Out: `Misuse`, which ends the process with exit code 2; the classes of
 commands and groups that raise it. Knows no command by name.
 """
 
@@ -20,14 +20,14 @@ from edgeinfer.errors import BadSetting, UnknownKey
 
 HELP_NAMES = ("--help", "-h")
 NO_SUCH_OPTION = "NoSuchOption"
-"""The class of typer's error, which it does not export."""
+"""Name of typer's error class, which typer does not export."""
 _NEGATIVE_NUMBER = re.compile(r"-\d[\d.]*")
 OTHER_WORDS = MappingProxyType({"help": "--help", "version": "--version", "list": "ls", "ask": "run"})
-"""What other programs call things."""
+"""What other programs call the same things."""
 
 
 class Misuse(typer.BadParameter):
-    """A command line that cannot be meant; the message says what would work."""
+    """An invalid command line; the message says what would work."""
 
     def format_message(self) -> str:
         return self.message
@@ -38,7 +38,7 @@ class Misuse(typer.BadParameter):
 
 @contextmanager
 def flags_read() -> Iterator[None]:
-    """Within it options that are no settings are read: what is wrong with their values is a Misuse."""
+    """Inside this context options that are not settings are parsed: an invalid value raises Misuse."""
     try:
         yield
     except (BadSetting, UnknownKey) as reason:
@@ -54,7 +54,7 @@ def flag_bytes(text: str) -> int:
 
 
 class CommandGroup(TyperGroup):
-    """Commands under names. An unknown name is told with the nearest one."""
+    """A group of commands. For an unknown name, the error suggests the nearest one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
@@ -74,15 +74,15 @@ class CommandGroup(TyperGroup):
 
 
 class Line(TyperCommand):
-    """A command. An unknown option is told with the nearest one."""
+    """A command. For an unknown option, the error suggests the nearest one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         return parsed(super().parse_args, self, ctx, args)
 
 
 def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
-    """What `parse` makes of a command line; a negative number at its end is no option. Raises Misuse for others."""
-    given = list(args)  # parsing takes words away
+    """Parse a command line with `parse`. A negative number at the end is not taken for an option. Raises Misuse."""
+    given = list(args)  # parsing removes words
     try:
         return parse(ctx, args)
     except Misuse:
@@ -98,7 +98,7 @@ def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
 
 
 def wrong_number(error: Exception) -> str | None:
-    """What to say about an option, no setting, whose value is not the number it needs; None of other errors."""
+    """The message for an option, not a setting, whose value is not the number it needs; None for other errors."""
     option: Any = getattr(error, "param", None)
     found: Any = getattr(error.__cause__, "errors", None)
     kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
@@ -114,7 +114,7 @@ def wrong_number(error: Exception) -> str | None:
 
 
 def unknown_option(name: str, command: Any, ctx: Any) -> str:
-    """What to say about an option that a command does not have."""
+    """The message for an option that a command does not have."""
     names = [option for parameter in command.get_params(ctx) for option in parameter.opts + parameter.secondary_opts]
     near = nearest(name, [option for option in names if option.startswith("--")])
     hint = f"did you mean {near}?" if near else f"{ctx.command_path} --help lists them"
@@ -124,6 +124,6 @@ def unknown_option(name: str, command: Any, ctx: Any) -> str:
 
 
 def nearest(name: str, names: list[str]) -> str | None:
-    """The name that is most like it, if one is."""
+    """The most similar name, if there is one."""
     found = difflib.get_close_matches(name.lower(), names, n=1)
     return found[0] if found else None

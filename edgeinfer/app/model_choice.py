@@ -1,7 +1,8 @@
-"""Which model a command works on, remembering it once it has opened; pulling one, with a question if it does not fit.
+"""Chooses the model a command works on, remembers it once it has opened, and pulls it if needed.
 
-In: settings and a store. Out: a `LocalModel`. The order: what was asked for (-m, environment, configuration), the model
-used last that is still there, the starter model. Sources that are not here yet are pulled, which a face shows.
+In: settings and a store. Out: a `LocalModel`. The order: what was requested (-m, environment, configuration), the model
+used last that still exists, the starter model. Sources that are not on this machine are pulled, with progress and, for
+a model that does not fit, a question shown by a face.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Opened = TypeVar("Opened")
 
 
 def open_chosen(settings: Settings, load: Callable[[Path], Opened], face: OpeningFace | None = None) -> Opened:
-    """Choose the model, open it with `load`, and remember it as the last one used, now that it has opened.
+    """Choose the model, open it with `load`, and remember it as the last one used once it has opened.
 
-    A remembered model that is damaged is said to be so and forgotten; the one before it is opened instead.
-    Raises as `choose_model` and `load`.
+    A remembered model that is damaged is reported and forgotten; the one used before it is opened instead. Raises as
+    `choose_model` and `load`.
     """
     from edgeinfer.models.store import ModelStore
 
@@ -55,10 +56,10 @@ def choose_model(
     face: OpeningFace | None = None,
     fetching: Callable[[], None] = lambda: None,
 ) -> LocalModel:
-    """The model to work on, pulled first if it has to be; opens none, and remembers none.
+    """The model to work on, pulled first if needed. Neither opens nor remembers it.
 
-    `face`: what shows a pull; None: the terminal. `fetching` is called when the starter model begins to be fetched.
-    Raises ModelNotFound, DownloadFailed, DoesNotFit.
+    `face`: where a pull is shown; None: the terminal. `fetching` is called when the download of the starter model
+    begins. Raises ModelNotFound, DownloadFailed, DoesNotFit.
     """
     from edgeinfer.models.store import ModelStore
 
@@ -75,7 +76,7 @@ def choose_model(
 
 
 def _compile_ahead(settings: Settings) -> None:
-    """Use the time in which the starter model is fetched."""
+    """Compile kernels while the starter model is downloading."""
     from edgeinfer.engine.opening import compile_ahead
     from edgeinfer.models.store import STARTER_TYPES
 
@@ -84,7 +85,7 @@ def _compile_ahead(settings: Settings) -> None:
 
 
 def _last_used(store: ModelStore) -> tuple[LocalModel | None, list[str]]:
-    """The model used last that is still there, and the names of later ones that are not."""
+    """The model used last that still exists, and the names of more recent ones that do not."""
     gone: list[str] = []
     for name in store.remembered():
         try:
@@ -95,7 +96,7 @@ def _last_used(store: ModelStore) -> tuple[LocalModel | None, list[str]]:
 
 
 def _remembered_as(model: LocalModel, store: ModelStore) -> str:
-    """The name of a model of the store, the path of another."""
+    """The name of a model in the store, otherwise its path."""
     is_listed = any(known.path == model.path for known in store.models())
     return model.name if is_listed else str(model.path)
 
@@ -116,9 +117,9 @@ def choose_file(settings: Settings, command: str, instead: str) -> LocalModel:
 
 
 def pull_model(store: ModelStore, source: str, *, force: bool = False, face: OpeningFace | None = None) -> LocalModel:
-    """Pull `source`; a model that does not fit is fetched only if the face approves, or with `force`.
+    """Pull `source`. A model that does not fit is downloaded only if the face approves, or with `force`.
 
-    Where another process is pulling it already, that pull is waited for, shown on the face.
+    If another process is already pulling it, wait for that pull, shown on the face.
 
     Raises DownloadFailed, ModelNotFound, BadGGUF, DoesNotFit.
     """
@@ -146,9 +147,9 @@ def _starter(store: ModelStore, face: OpeningFace, fetching: Callable[[], None])
 def _pull_starter(
     store: ModelStore, face: OpeningFace, name: str, source: str, fetching: Callable[[], None] = lambda: None
 ) -> LocalModel:
-    """Pull a model that nobody named, once the face agrees; its size is known before its first byte.
+    """Pull a model that the user did not name, if the face agrees; its size is known before the download begins.
 
-    Another process's pull of it is waited for without a question.
+    If another process is pulling it, wait for that without asking.
     """
     agreed = False
 
@@ -170,14 +171,14 @@ def _pull_starter(
 
 
 def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> LocalModel:
-    """The model called `wanted`; pulled when it is a source with a scheme that is not here yet."""
+    """The model called `wanted`; pulled if it is a source with a scheme and not on this machine yet."""
     from edgeinfer.models.sources import is_source, parse_source
     from edgeinfer.models.sources.path import SCHEME
 
     try:
         return store.find(wanted)
     except ModelNotFound:
-        if not SCHEME.match(wanted) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
+        if not SCHEME.match(wanted) or not is_source(wanted):  # a name may contain a colon: llama3.2:3b
             raise
         parse_source(wanted)
     return pull_model(store, wanted, face=face)

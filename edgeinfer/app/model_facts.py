@@ -1,6 +1,6 @@
 """Everything that a model's files say about it, without reading a weight.
 
-In: a model on this machine. Out: `ModelFacts`. Reads headers (of a folder with an ONNX decoder, its settings).
+In: a model on this machine. Out: `ModelFacts`. Reads headers (for a folder with an ONNX decoder, its settings).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LICENCE_KEYS = ("general.license.name", "general.license")
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model; None where its files do not say.
+    """Facts of a model; None if its files do not say.
 
-    `n_params`: of all tensors; `tensor_types`: bytes by the format that they are in.
+    `n_params`: of all tensors; `tensor_types`: bytes by tensor format.
     """
 
     architecture: str | None
@@ -72,7 +72,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
 
 
 def _text(metadata: Metadata, key: str) -> str | None:
-    """A text; None where it is missing, or something else."""
+    """A text; None if it is missing or not text."""
     value = metadata.get(key)
     return value if isinstance(value, str) and value else None
 
@@ -83,7 +83,7 @@ def _integer(metadata: Metadata, key: str) -> int | None:
 
 
 def _count(metadata: Metadata) -> int | None:
-    """Tokens of the vocabulary."""
+    """Number of tokens in the vocabulary."""
     try:
         return len(metadata.strings(TOKENS))
     except BadGGUF:

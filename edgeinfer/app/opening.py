@@ -1,7 +1,7 @@
 """From settings to a loaded model, and from settings to the options of an answer.
 
-In: settings, and what opening is shown on. Out: an `LLM`, and `Options`. Shared by the faces that generate; prints
-nothing itself.
+In: settings, and a face that shows the opening. Out: an `LLM`, and `Options`. Shared by all interfaces that generate;
+prints nothing itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
-    """Choose the model (pulling it if need be) and load it, shown on `face`; None: on stderr. Raises EdgeInferError."""
+    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError."""
     from edgeinfer.app.first_look import looks_after_answers
     from edgeinfer.app.model_choice import open_chosen
 
@@ -57,7 +57,7 @@ def load_model(
     parallel: int | None = None,
     race: Race = "first",
 ) -> LLM:
-    """Load a model as the settings say, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
+    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
     from edgeinfer.engine.loading import load_with
 
     _check_schedule(settings)
@@ -68,7 +68,7 @@ def load_model(
 
 
 def answer_options(settings: Settings) -> Options:
-    """How the settings want answers to be."""
+    """Answer options from the settings."""
     wanted = settings.generation
     return {
         "temperature": wanted.temp,
@@ -82,9 +82,9 @@ def answer_options(settings: Settings) -> Options:
 
 
 def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None = None) -> None:
-    """Remember how fast an answer was, for predictions; measure the machine and compare devices once, if nobody did.
+    """Record how fast an answer was, for predictions; measure the machine and compare devices if not yet done.
 
-    `found` hears, in a thread of its own, what was found of devices.
+    `found` receives the result of the device comparison, in another thread.
     """
     from edgeinfer.app.first_look import look_once
 
@@ -93,17 +93,17 @@ def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None
 
 
 def record_speed(llm: LLM, stats: Stats) -> None:
-    """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
+    """Record how fast an answer was, if it was long enough and the power limiter allows idle work."""
     from edgeinfer.app.expectation import note_for_calibration
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
     from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
 
     facts = llm.info
     if llm.telemetry.device != facts.device or facts.approx is not None:
-        return  # an answer that two devices gave measures neither, one of another model not this one
+        return  # an answer from two devices measures neither; an approximate one measures another model
     note_for_calibration(llm, stats)
     if llm.telemetry.streamed is not None:
-        return  # what a plan shows as measured is of models in memory
+        return  # the measured speeds in a plan are those of models in memory
     if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
         _note_device(llm, stats)
         n_read = stats.n_prompt - stats.n_cached
@@ -113,12 +113,12 @@ def record_speed(llm: LLM, stats: Stats) -> None:
 
 
 def _note_device(llm: LLM, stats: Stats) -> None:
-    """Compare a short answer with what another device was found to do; a choice that looks wrong is made again."""
+    """Compare a short answer with the speed found for another device; a choice that looks wrong is made again."""
     from edgeinfer.engine.racing.child import N_CONTEXT
     from edgeinfer.engine.racing.choosing import note_speed
     from edgeinfer.scheduling.machine.topology import read_topology
 
     facts, decode_tok_s = llm.info, stats.plain_tok_s
     if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:
-        return  # far into a text every device is slower
+        return  # at large depths every device is slower
     note_speed(facts.fingerprint, facts.device, read_topology(), facts.kv, facts.cores, decode_tok_s)

@@ -1,7 +1,7 @@
-"""What opening a model is shown on and asks: the seam between opening and whoever looks at it.
+"""The interface between opening a model and whatever displays it and asks the user.
 
-In: how far loading and pulling are, a question about a model that may not fit. Out: calls of functions; nothing is
-printed. A `WatchedFace` can be called off from any thread: opening then ends at its next report. Opens nothing itself.
+In: progress of loading and pulling, a question about a model that may not fit. Out: function calls; nothing is printed.
+A `WatchedFace` can be cancelled from any thread: opening then ends at its next report. Opens nothing itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A model that is about to be fetched though nobody named it; `nbytes` is None where the server tells no size.
+    """A model about to be downloaded although the user did not name it; `nbytes`: its size, None if unknown.
 
     `n_here`: other models on this computer, none of which was used yet.
     """
@@ -44,7 +44,7 @@ class Download:
 
     @property
     def refused(self) -> str:
-        """What works where it is not fetched."""
+        """What to do instead of downloading it."""
         others = "and there is no other model" if not self.n_here else "and no model was used before"
         named = "" if not self.n_here else "name one that edgeinfer ls lists with -m NAME, "
         return (
@@ -54,22 +54,22 @@ class Download:
 
 
 class OpeningFace(Protocol):
-    """Shows that a model is pulled and loaded, and decides about one that may not fit or that nobody named."""
+    """Shows pulling and loading of a model, and decides about one that may not fit or that the user did not name."""
 
     def loading(self) -> AbstractContextManager[Progress]:
-        """What is told how far loading is, while it lasts."""
+        """A context in which the yielded function receives loading progress."""
         ...
 
     def pulling(self, source: str) -> AbstractContextManager[PullProgress]:
-        """What is told how far the download of `source` is, while it lasts."""
+        """A context in which the yielded function receives the progress of downloading `source`."""
         ...
 
     def approve(self, header: Header, nbytes: int) -> None:
-        """Let a model of so many bytes through before it is fetched, or raise DoesNotFit."""
+        """Approve a model of `nbytes` before it is downloaded, or raise DoesNotFit."""
         ...
 
     def waiting(self, source: str, pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
-        """Another process pulls `source` and has so much of it; that is waited for."""
+        """Report that another process is pulling `source`, how far it is, and that opening waits for it."""
         ...
 
     def found(self, path: Path, settings: Settings) -> None:
@@ -81,7 +81,7 @@ class OpeningFace(Protocol):
         ...
 
     def agree(self, download: Download) -> None:
-        """Announce a download that nobody asked for, before it begins; raise ModelNotFound where it is refused."""
+        """Announce a download that the user did not ask for, before it begins. Raises ModelNotFound if refused."""
         ...
 
     def chosen(self, name: str, nbytes: int) -> None:
@@ -90,17 +90,21 @@ class OpeningFace(Protocol):
 
 
 class OpeningCalledOff(BaseException):
-    """Opening was called off. No error: nothing that copes with errors may take it for one and go on."""
+    """Opening was cancelled. Not an Exception, so that no error handler catches it and continues."""
 
 
 class WatchedFace:
-    """Hands everything to functions, which are called in the thread that opens.
+    """Passes everything on to functions, which are called in the opening thread.
 
-    `loaded(what, done, total)`; `pulled(source, done_bytes, total_bytes, bytes_per_s)`; `approve` may ask someone and
-    wait, and raises DoesNotFit for a no; `noted(text)`; `agree` may ask too, with ModelNotFound for a no (None: nobody
-    is asked); `chosen(name, nbytes)` of the model that is about to be loaded. After `call_off` the next report raises
-    OpeningCalledOff. `is_beside`: another model stays open meanwhile; one that has no room beside it is refused before
-    it is loaded.
+    loaded(what, done, total)
+    pulled(source, done_bytes, total_bytes, bytes_per_s)
+    approve    may ask the user and wait; raises DoesNotFit for a no
+    noted(text)
+    agree      may ask too; raises ModelNotFound for a no (None: do not ask)
+    chosen(name, nbytes)  the model that is about to be loaded
+    is_beside  another model stays open meanwhile; one without room beside it is refused before it is loaded
+
+    After `call_off` the next report raises OpeningCalledOff.
     """
 
     def __init__(
@@ -119,16 +123,16 @@ class WatchedFace:
         self._called_off = threading.Event()
 
     def call_off(self) -> None:
-        """End opening at its next report; from any thread. What was downloaded stays, and is gone on from."""
+        """Cancel opening at its next report, from any thread. Downloaded data stays; a later pull resumes from it."""
         self._called_off.set()
 
     def check(self) -> None:
-        """Raises OpeningCalledOff after `call_off`."""
+        """Raise OpeningCalledOff after `call_off`."""
         if self._called_off.is_set():
             raise OpeningCalledOff
 
     def loading(self) -> AbstractContextManager[Progress]:
-        """Reports of loading."""
+        """Pass on loading progress."""
 
         def report(what: str, done: int, total: int) -> None:
             self.check()
@@ -137,7 +141,7 @@ class WatchedFace:
         return nullcontext(report)
 
     def pulling(self, source: str) -> AbstractContextManager[PullProgress]:
-        """Reports of a download."""
+        """Pass on download progress."""
 
         def report(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
             self.check()
@@ -146,20 +150,20 @@ class WatchedFace:
         return nullcontext(report)
 
     def approve(self, header: Header, nbytes: int) -> None:
-        """The decision about a model that is to be fetched."""
+        """Ask for the decision about a model that is to be downloaded."""
         self.check()
         self._approve(header, nbytes)
         self.check()
 
     def waiting(self, source: str, pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
-        """A report of loading, in words."""
+        """Report waiting as loading progress, in words."""
         from edgeinfer.app.pull_progress import how_far, waiting_text
 
         self.check()
         self._loaded(f"{waiting_text(pid, source)}{how_far(done_bytes, total_bytes)}", 0, 0)
 
     def found(self, path: Path, settings: Settings) -> None:
-        """Whether there is room for the model. Raises DoesNotFit and BadGGUF, only where another one is open."""
+        """Check that there is room for the model if another one is open. Raises DoesNotFit and BadGGUF."""
         self.check()
         if self.is_beside:
             from edgeinfer.app.fit import require_room_beside
@@ -167,19 +171,19 @@ class WatchedFace:
             require_room_beside(path, settings)
 
     def note(self, text: str) -> None:
-        """A line."""
+        """Pass on a line."""
         if self._noted is not None:
             self._noted(text)
 
     def agree(self, download: Download) -> None:
-        """The decision about a download that nobody asked for."""
+        """Ask for the decision about a download that the user did not ask for."""
         self.check()
         if self._agree is not None:
             self._agree(download)
         self.check()
 
     def chosen(self, name: str, nbytes: int) -> None:
-        """The model is here, and about to be loaded."""
+        """Pass on that the model is here and about to be loaded."""
         self.check()
         if self._chosen is not None:
             self._chosen(name, nbytes)

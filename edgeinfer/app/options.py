@@ -1,7 +1,7 @@
-"""The options that several commands share, made from the settings' own declarations.
+"""Command-line options that several commands share, generated from the settings' declarations.
 
-In: names of settings, or of groups of them. Out: a decorator that gives a command their options and collects what was
-given. Does not read any setting.
+In: names of settings, or of groups of them. Out: a decorator that adds their options to a command and collects the
+values given. Does not read any setting.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from edgeinfer.app.shell_words import setting_words
 from edgeinfer.settings import GROUPS, Option, declared_options, find_option, flag_of
 
 GIVEN = "given"
-"""The parameter of a command in whose place the options of settings stand."""
+"""The parameter of a command that is replaced by the options of settings."""
 SHORT_FLAGS = {"model": "-m"}
 Given = Mapping[str, object]
-"""Values of settings by name, as the options of a command give them: what `load_settings` takes first."""
+"""Values of settings by name, as given by a command's options: the highest precedence in `load_settings`."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 
 
 def takes_settings(*names: str, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Run]:
-    """Give a command the options of settings, in the place of its parameter `given`, which has those that were given.
+    """Replace a command's parameter `given` by options for settings; the command receives the given values in it.
 
-    `names`: settings or groups of them ("load" is everything that a model is loaded with), in order; `without`: those
-    that say nothing to the command.
+    `names`: settings or groups of them ("load" is everything that a model is loaded with), in order; `without`:
+    settings that do not concern the command.
     """
     return lambda command: WithSettings(command, names, without)
 
 
 class WithSettings:
-    """A command with options of settings. Its signature is made when it is asked for, which is when it is run."""
+    """A command with options of settings. Its signature is built on request, that is, when the command is run."""
 
     def __init__(self, command: Callable[..., None], names: tuple[str, ...], without: tuple[str, ...]) -> None:
         self._command, self._names, self._without = command, names, without
@@ -70,7 +70,7 @@ class WithSettings:
 
 
 def help_of(option: Option[object]) -> str:
-    """What an option does, what counts without it, and the environment variable that sets it."""
+    """Help of an option: what it does, its default, and the environment variable that sets it."""
     return f"{option.help} Default: {option.default_text}. [{option.environment_name}]"
 
 
@@ -82,7 +82,7 @@ def _options_of(name: str) -> list[Option[object]]:
 
 
 def _parameter(option: Option[object]) -> inspect.Parameter:
-    """A command's parameter for a setting: None where it was not given."""
+    """A command's parameter for a setting: None if it is not given."""
     if option.is_switch:
         kind: Any = bool | None
     else:
@@ -92,7 +92,7 @@ def _parameter(option: Option[object]) -> inspect.Parameter:
 
 
 def _typer_option(option: Option[object]) -> Any:
-    """A `typer.Option` for a setting, with its rule, its help text and its environment variable."""
+    """A `typer.Option` for a setting, with its validation, help text and environment variable."""
     flag = flag_of(option.name)
     shown: dict[str, Any] = {"help": help_of(option), "show_default": False}
     if option.is_switch:
@@ -109,7 +109,7 @@ def _typer_option(option: Option[object]) -> Any:
 
 
 def _rule(option: Option[object]) -> dict[str, Any]:
-    """How typer reads an option: as the setting says. What may be given more than once is read as a whole later."""
+    """How typer parses an option: by the setting's reader. Repeatable options are validated as a whole later."""
     if option.is_repeatable:
         return {}
 

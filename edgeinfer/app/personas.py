@@ -1,7 +1,7 @@
-"""Personas: system prompts that are kept under a name, one Markdown file each.
+"""Personas: named system prompts, one Markdown file each.
 
-In: a folder, names, texts. Out: `Persona`s. The files are the user's: they can be written with any editor, and nothing
-else is kept about them.
+In: a folder, names, texts. Out: `Persona`s. The files belong to the user, can be written with any editor, and are the
+only data stored about personas.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Persona:
 
 
 class Personas:
-    """The personas in a folder, which is made when the first one is kept."""
+    """The personas in a folder, which is created when the first one is saved."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
 
     @property
     def folder(self) -> Path:
-        """Where they are: beside the user's configuration file."""
+        """Folder of the personas: beside the user's configuration file."""
         if self._folder is None:
             from edgeinfer.settings import user_config_path
 
@@ -42,7 +42,7 @@ class Personas:
         return self._folder
 
     def all(self) -> tuple[Persona, ...]:
-        """All of them by name; files that cannot be read are left out."""
+        """All personas by name; unreadable files are left out."""
         found = []
         for path in sorted(self.folder.glob(f"*{SUFFIX}"), key=lambda path: path.stem.casefold()):
             try:
@@ -52,7 +52,7 @@ class Personas:
         return tuple(found)
 
     def find(self, name: str) -> Persona:
-        """The persona of a name, in any case. Raises BadSetting with near names."""
+        """The persona called `name`, ignoring case. Raises BadSetting with near names."""
         names = {persona.name.casefold(): persona for persona in self.all()}
         if name.casefold() in names:
             return names[name.casefold()]
@@ -64,11 +64,11 @@ class Personas:
         raise BadSetting(f"no persona is called {name!r}; {hint}")
 
     def of_text(self, text: str) -> Persona | None:
-        """The persona of a text, if there is one."""
+        """The persona with this text, if there is one."""
         return next((persona for persona in self.all() if persona.text == text.strip()), None)
 
     def save(self, name: str, text: str) -> Persona:
-        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
+        """Save a persona, replacing one of the same name. Raises BadSetting for an invalid name."""
         name = name.strip()
         if not _NAME.fullmatch(name):
             raise BadSetting(f"a persona cannot be called {name!r}: use letters, digits, spaces and .+-_, at most 60")
@@ -80,13 +80,13 @@ class Personas:
             write_text(path, text.strip() + "\n")
             for other in self.folder.glob(f"*{SUFFIX}"):
                 if other.stem.casefold() == name.casefold() and not other.samefile(path):
-                    other.unlink()  # the same name in another case
+                    other.unlink()  # the same name in different case
         except OSError as error:
             raise BadSetting(f"{self.folder} cannot be written: {error.strerror or error}") from None
         return Persona(name, text.strip())
 
     def remove(self, name: str) -> Persona:
-        """Delete a persona; what it was, so that `save` can bring it back. Raises BadSetting."""
+        """Delete a persona and return it, so that `save` can restore it. Raises BadSetting."""
         found = self.find(name)
         try:
             (self.folder / f"{found.name}{SUFFIX}").unlink(missing_ok=True)

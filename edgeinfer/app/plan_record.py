@@ -25,7 +25,7 @@ Value = object
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """What a header says of a model. `weight_bytes`: of the tensors that are read, in the file; `file_bytes`: of it."""
+    """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file."""
 
     spec: ModelSpec
     work: ModelWork
@@ -38,7 +38,7 @@ class PlannedModel:
 def record_of(
     facts: PlannedModel, here: Plan | None, planned: Planned | None, speeds: MeasuredSpeeds, fit: Fit
 ) -> dict[str, Value]:
-    """The plan. `here`: what this machine's device takes, None for another machine; `planned`: None without rates."""
+    """The plan. `here`: the plan for this machine's device, None for another machine; `planned`: None without rates."""
     return {
         "model": {
             "arch": facts.spec.architecture,
@@ -102,7 +102,7 @@ def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str
 
 
 def _kept(kept: StreamedModel | None) -> dict[str, Value]:
-    """How weights are held that do not all stay, all None where they do."""
+    """Placement of weights that do not all stay in memory; all values are None if they do."""
     return {
         "pinned_bytes": None if kept is None else kept.pinned_bytes,
         "window_bytes": None if kept is None else kept.window_bytes,
@@ -115,7 +115,7 @@ def _kept(kept: StreamedModel | None) -> dict[str, Value]:
 
 
 def _cores(planned: Planned) -> dict[str, Value]:
-    """Cores by kind of pass, and the worker pools of replicas where a replica on each node was asked about."""
+    """Cores by kind of pass, and the worker pools of replicas if one replica per node was considered."""
     plans = planned.cores
     worker_pools = (
         None if planned.nodes is None else [_worker_pool(worker_pool) for worker_pool in planned.nodes.worker_pools]
@@ -153,7 +153,7 @@ def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
 def _phase(
     phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime, *, mixed: bool
 ) -> Iterator[dict[str, Value]]:
-    """`mixed`: rows that stay in memory lie among those that come from disk."""
+    """`mixed`: rows that stay in memory are interleaved with rows read from disk."""
     for stage, where, took in zip(work.stages, placed, time.stages, strict=True):
         for group in took.groups:
             for number in range(group.first, group.stop):
@@ -181,7 +181,7 @@ def _whole(phase: str, ops: str, device: str, seconds: float) -> dict[str, Value
 
 
 def _lanes(where: StagePlacement, took: StageTime, number: int) -> list[dict[str, Value]]:
-    """Rows of one matrix; its seconds are its part of what the lane takes for the whole group."""
+    """Row ranges of one matrix; its seconds are its share of the lane's time for the whole group."""
     group = next(group for group in took.groups if group.first <= number < group.stop)
     seconds = {lane.device: lane.seconds for lane in group.lanes}
     rows_of = {
@@ -206,7 +206,7 @@ def _lanes(where: StagePlacement, took: StageTime, number: int) -> list[dict[str
 
 
 def placed_line(planned: Planned) -> str:
-    """Where everything is, in one line."""
+    """Where everything runs, in one line."""
     usage = planned.decode.usage
     extra = [
         text
@@ -220,6 +220,6 @@ def placed_line(planned: Planned) -> str:
 
 
 def stages_text(placement: Placement) -> str:
-    """How many stages are on which devices, with a plus between those that share a stage."""
+    """Number of stages by device; devices that share a stage are joined by a plus."""
     counts = Counter("+".join(Placement((stage,)).devices) for stage in placement.stages)
     return ", ".join(f"{n} {'stage' if n == 1 else 'stages'} on {devices}" for devices, n in counts.items())

@@ -1,4 +1,4 @@
-"""A plan for people: sizes, where everything runs, how fast, and what bounds it.
+"""A plan as text: sizes, where everything runs, how fast, and what limits it.
 
 In: a model's facts and a `Planned`. Out: lines. Stages that run alike are one line, so that a plan fits on a screen.
 """
@@ -23,10 +23,10 @@ from edgeinfer.scheduling.workers.core_plan import CorePlan
 from edgeinfer.size_text import size_text
 
 SIMILAR = 1.5
-"""Prompts so many times as long still take about as long for each token."""
+"""Prompts whose lengths differ by at most this factor take about as long per token."""
 
 LEAST_ROWS = 4
-"""Lines for stages however many others there are."""
+"""Minimum number of lines for stages, whatever else is shown."""
 
 Placed = tuple[StageWork, StagePlacement, StageTime]
 
@@ -34,7 +34,7 @@ Placed = tuple[StageWork, StagePlacement, StageTime]
 def model_lines(
     name: str, facts: PlannedModel, here: Plan | None, fit: Fit, planned: Planned | None = None
 ) -> list[str]:
-    """What the model is, its sizes, and whether it fits. `here`: where it is, if the plan is about this machine."""
+    """What the model is, its sizes, and whether it fits. `here`: its plan, if this machine is the one planned for."""
     spec = facts.spec
     lines = [
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
@@ -69,13 +69,13 @@ def _kept_line(kept: StreamedModel) -> str:
 
 
 def _plan_line(here: Plan, planned: Planned | None) -> str:
-    """Where everything is: on the one device that was counted for, else as it is placed."""
+    """Where everything runs: the single device that was counted for, otherwise the placement."""
     is_placed = planned is not None and planned.decode.placement.devices != (here.device,)
     return placed_line(planned) if planned is not None and is_placed else here.line
 
 
 def machine_lines(profile: Profile) -> Iterator[str]:
-    """What predictions are made from."""
+    """The machine that predictions are made for, and how it was measured."""
     how = "imagined" if not profile.measured else f"measured {profile.measured}{', in short' if profile.short else ''}"
     yield f"machine   {profile.name} ({how})"
     if profile.idle_share is not None and profile.idle_share < QUIET_SHARE:
@@ -84,7 +84,7 @@ def machine_lines(profile: Profile) -> Iterator[str]:
 
 
 def core_lines(planned: Planned) -> Iterator[str]:
-    """Which cores take part in what, and how many replicas there should be."""
+    """Which cores are used for what, and how many replicas there should be."""
     if planned.cores is not None and planned.nodes is None:
         decode, prefill = planned.cores.decode, planned.cores.prefill
         same = decode.cores == prefill.cores
@@ -102,7 +102,7 @@ def core_lines(planned: Planned) -> Iterator[str]:
 
 
 def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True) -> Iterator[str]:
-    """Predictions, with what was measured beside them; of a model that `writes` none, for what it reads alone."""
+    """Predictions beside measurements. A model that does not generate (`writes` False) has only a prefill rate."""
     if planned.n_sequences == 1:
         what = "first token" if writes else "embedded"
         yield (
@@ -127,7 +127,7 @@ def speed_lines(planned: Planned, speeds: MeasuredSpeeds, *, writes: bool = True
 
 
 def adjustment_line(adjustment: Adjustment) -> str:
-    """What answers on this machine make of predictions."""
+    """How earlier answers on this machine correct predictions."""
     if adjustment == Adjustment():
         return "estimate  by passes alone, as no answer was measured here yet"
     prompt, token = adjustment.prompt, adjustment.token
@@ -137,7 +137,7 @@ def adjustment_line(adjustment: Adjustment) -> str:
 
 
 def placement_lines(stages: Sequence[StageWork], planned: Planned, room: int | None = None) -> list[str]:
-    """Where every stage runs in decoding, and its seconds, in `room` lines: layers that run alike are one of them.
+    """Where every stage runs in decode, and its seconds, in at most `room` lines: layers that run alike share a line.
 
     `room` None: a line for each stage.
     """
@@ -145,7 +145,7 @@ def placement_lines(stages: Sequence[StageWork], planned: Planned, room: int | N
     placed = zip(stages, planned.decode.placement.stages, planned.decode.time.stages, strict=True)
     groups: dict[object, list[Placed]] = {}
     for number, each in enumerate(placed):
-        kind = each[0].name.partition(".")[0]  # of layers all the same, whatever formats their weights have
+        kind = each[0].name.partition(".")[0]  # the same for all layers, whatever formats their weights have
         groups.setdefault(number if room is None else (kind, _lanes(each[0].shape, each[1])), []).append(each)
     runs = list(groups.values())
     most = len(runs) if room is None else max(LEAST_ROWS, room - len(rest))
@@ -165,12 +165,12 @@ def _group_s(group: Sequence[Placed]) -> float:
 
 
 def _row(name: str, group: Sequence[Placed], where: str) -> str:
-    """Stages that run alike, and the seconds of all of them."""
+    """One line for stages that run alike, with their total seconds."""
     return f"{name:20s} {_seconds(_group_s(group)):>8s}  {where}"
 
 
 def _lanes(shape: StageShape, placed: StagePlacement) -> tuple[object, ...]:
-    """Which devices work on a stage and how they have its weights, whatever the shares."""
+    """Which devices run a stage and how they hold its weights, regardless of their shares."""
     attends = None if shape.attention is None else attention_device(placed)
     return placed.home, attends, frozenset((part.device, part.held) for part in _parts(placed))
 
@@ -180,7 +180,7 @@ def _parts(placed: StagePlacement) -> list[RowRange]:
 
 
 def _range_of(group: Sequence[Placed]) -> str:
-    """Where stages run whose lanes are the same, with the least and the largest share of rows that each device has."""
+    """Where stages with the same lanes run, with the smallest and largest share of rows on each device."""
     stage, placed, _ = group[0]
     if len({placed.home, *(part.device for part in _parts(placed))}) == 1:
         return _where(stage.shape, placed)
@@ -201,7 +201,7 @@ def _percents(shares: Sequence[float]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """Names of stages: "head", "blk.0 to blk.31", or "12 layers from blk.3 on" where others lie between."""
+    """Names of stages: "head", "blk.0 to blk.31", or "12: blk.3 … 30" if others lie between."""
     if len(names) == 1:
         return names[0]
     first, last = names[0], names[-1]
@@ -225,7 +225,7 @@ def _device_lines(planned: Planned) -> Iterator[str]:
 
 
 def _where(shape: StageShape, placed: StagePlacement) -> str:
-    """Devices of a stage: one name if all of it is in one place, else rows by kind of product."""
+    """Devices of a stage: one name if all of it runs in one place, else shares of rows by kind of product."""
     parts = [part for found in placed.products for part in found if part.n_rows]
     homes = {placed.home, *(part.device for part in parts)}
     if shape.attention is not None:
@@ -243,7 +243,7 @@ def _where(shape: StageShape, placed: StagePlacement) -> str:
 
 
 def _cores(plan: CorePlan) -> str:
-    """Core numbers as ranges, with the shares of rows where they differ by more than a little."""
+    """Core numbers as ranges, with the shares of rows if they differ by more than 10 %."""
     numbers = sorted(plan.cores)
     runs: list[list[int]] = []
     for number in numbers:
@@ -262,7 +262,7 @@ def _share(part: RowRange, n_rows: int) -> str:
 
 
 def _measured(speeds: MeasuredSpeeds) -> str:
-    """What answers took: one token at a time, and with drafts."""
+    """Measured decode rates: one token at a time, and with drafts."""
     plain, drafted = speeds.plain_tok_s, speeds.decode_tok_s
     parts = [] if plain is None else [_rate(plain)]
     parts += [] if drafted is None else [f"{_rate(drafted)} with drafts"]
@@ -270,7 +270,7 @@ def _measured(speeds: MeasuredSpeeds) -> str:
 
 
 def measured_prompt(speeds: MeasuredSpeeds, n_prompt: int) -> str:
-    """What prompts took, and of how many tokens where they were clearly longer or shorter than `n_prompt`."""
+    """Measured prefill rate, with the prompt length if it differs clearly from `n_prompt`."""
     if speeds.prefill_tok_s is None:
         return ""
     n = speeds.n_prompt
@@ -284,7 +284,7 @@ def _rate(rate: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Seconds for people: 12 us, 3.4 ms, 1.2 s."""
+    """Format seconds: 12 us, 3.4 ms, 1.2 s."""
     for unit, size in (("s", 0.9995), ("ms", 0.9995e-3)):
         if seconds >= size:
             return f"{seconds * (1 if unit == 's' else 1e3):.3g} {unit}"

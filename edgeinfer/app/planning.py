@@ -1,7 +1,7 @@
-"""A plan for a model on this machine or on another one: where it runs, and how fast.
+"""Plans a model on this machine or on another one: where it runs, and how fast.
 
-In: a profile, the work of a model, context, sequences, memory, a schedule's name. Out: a `Planned`. Loads no weights,
-runs nothing; a machine that is not there is planned for by the same code as this one.
+In: a profile, the work of a model, context, sequences, memory, a schedule's name. Out: a `Planned`. Loads no weights
+and runs nothing; the same code plans for this machine and for others.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ Goal = Literal["latency", "throughput", "quiet"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What to plan for. `ram_bytes`: of the machine, for weights; `vram_bytes`: of each accelerator; None: all.
+    """What to plan for. `ram_bytes`: machine memory for weights; `vram_bytes`: memory of each accelerator; None: all.
 
-    `goal`: the least time of one sequence, most tokens of all (several nodes may get a replica each), or quiet, with as
-    many cores and as much of the time as that mode takes. `cores`: of the CPU; None for all that help.
-    `most_tokens`: of a prompt in a pass.
+    goal         latency: least time for one sequence; throughput: most tokens in total (several nodes may get a replica
+                 each); quiet: as many cores and as much of the time as that mode allows
+    cores        of the CPU; None for all that help
+    most_tokens  of a prompt in one pass
     """
 
     n_context: int = CTX_CAP
@@ -65,15 +66,15 @@ class PlanRequest:
 class Planned:
     """A plan with its predictions.
 
-    batch        how several sequences share an accelerator, where that was asked for
-    prefill      the passes of a prompt of `n_prompt` tokens, whose rows may be elsewhere than those of decoding
+    batch        how several sequences share an accelerator, if a batch schedule was requested
+    prefill      the passes of a prompt of `n_prompt` tokens, whose rows may be placed differently from those of decode
     verify       a pass over VERIFIED tokens
-    adjustment   what answers here make of what passes are predicted to take
-    cores        of decoding and of prompts, where single cores are known
-    nodes        whether each NUMA node should have a replica, where that was asked for
-    duty         the part of the time that is spent computing
-    refused      what was asked for and is predicted to answer later than this, "" for nothing
-    kept         what stays of the weights, where not all do and the CPU reads the others in every pass
+    adjustment   correction of predicted pass times by answers on this machine
+    cores        used in decode and in prefill, if single cores are known
+    nodes        whether each NUMA node should have a replica, if throughput was requested
+    duty         share of the time that is spent computing
+    refused      why the requested devices are not used together: predicted to answer later than this plan; else ""
+    kept         which weights stay in memory, if the CPU reads the others in every pass
     """
 
     profile: Profile
@@ -93,7 +94,7 @@ class Planned:
 
     @property
     def answer_s(self) -> float:
-        """Of the prompt and N_DECODED tokens after it, by passes alone."""
+        """Seconds for the prompt and N_DECODED tokens after it, counting passes only."""
         return sum(step.seconds for step in self.prefill) + N_DECODED * self.decode.seconds
 
     @property
@@ -106,7 +107,7 @@ class Planned:
 
     @property
     def decode_tok_s(self) -> float:
-        """Of all sequences together."""
+        """Total of all sequences."""
         if self.batch is not None:
             return self.batch.tok_s
         found = self.n_sequences / self.adjustment.tokens_s(self.decode.seconds, self.n_sequences) * self.duty
@@ -114,11 +115,11 @@ class Planned:
 
     @property
     def ttft_s(self) -> float:
-        """Until the first token of an answer to the prompt: choosing it comes with the last pass."""
+        """Seconds until the first token of the answer, which is chosen at the end of the last prefill pass."""
         return self.prefill_s
 
     def need(self, whole: MemoryNeed) -> MemoryNeed:
-        """What the machine's memory holds of a model: of its `whole` need what is not held by accelerators."""
+        """The machine memory that a model takes: its `whole` need minus what accelerators hold."""
         usage = self.decode.usage
         weight_bytes = int(usage.ram_weight_bytes)
         return replace(whole, weight_bytes=weight_bytes, kv_bytes=int(usage.ram_bytes) - weight_bytes)
@@ -159,7 +160,7 @@ def plan_streamed(profile: Profile, work: ModelWork, wanted: PlanRequest, kept: 
 
 
 def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: bool = False) -> Planned:
-    """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule.
+    """Plan a model. Raises DoesNotFit, saying by how much and what would fit, and UnknownKey for an unknown schedule.
 
     `fits`: plan as if there were memory for everything.
     """
@@ -195,9 +196,9 @@ def plan_model(profile: Profile, work: ModelWork, wanted: PlanRequest, *, fits: 
 
 
 def plan_devices(together: Profile, alone: Mapping[str, Profile], work: ModelWork, wanted: PlanRequest) -> Planned:
-    """Plan a model for several devices, or for the one of them that is predicted to answer sooner alone, as `run` does.
+    """Plan a model for several devices, or for the one of them that alone is predicted to answer sooner, as `run` does.
 
-    `alone`: the machine as each device has it to itself. Raises as `plan_model`.
+    `alone`: profiles of the machine with each device working alone. Raises as `plan_model`.
     """
     planned = plan_model(together, work, wanted)
     if wanted.schedule != "auto" or wanted.n_sequences > 1:
@@ -224,7 +225,7 @@ def read_goal(text: str) -> Goal:
 
 
 def _taking_part(profile: Profile, wanted: PlanRequest) -> tuple[tuple[int, ...] | None, float]:
-    """The cores that were asked for or that the goal allows (None: all), and the part of the time that they compute."""
+    """The cores requested or allowed by the goal (None: all), and the share of the time they compute."""
     cores = profile.cpu.cores
     if wanted.cores is not None or wanted.goal != "quiet" or not cores:
         return wanted.cores, 1.0
@@ -236,19 +237,19 @@ def _taking_part(profile: Profile, wanted: PlanRequest) -> tuple[tuple[int, ...]
 
 
 def _nodes(profile: Profile, work: ModelWork, wanted: PlanRequest, step: Pass) -> NodePlan | None:
-    """One worker pool or a replica on each node, where throughput is the goal and the CPU is all there is."""
+    """One worker pool or a replica on each node, if throughput is the goal and there is no accelerator."""
     if wanted.goal != "throughput" or profile.accelerators:
         return None
     return replica_plan(profile.cpu, work, step, wanted.n_context, wanted.kv)
 
 
 def schedule_names() -> tuple[str, ...]:
-    """Everything that --schedule takes."""
+    """All values of --schedule."""
     return (*SCHEDULES, *BATCH_NAMES)
 
 
 def check_schedule(name: str) -> None:
-    """Raises UnknownKey for a schedule there is not."""
+    """Raise UnknownKey for an unknown schedule."""
     if name not in schedule_names():
         raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(schedule_names())}")
 
@@ -263,13 +264,13 @@ def _budgets(profile: Profile, work: ModelWork, wanted: PlanRequest) -> Budgets:
 
 
 def kind_of(text: str) -> CoreKind:
-    """The kind of core that a profile names; an unknown one counts as fast."""
+    """The kind of core that a profile names; an unknown one counts as a performance core."""
     kinds: tuple[CoreKind, ...] = get_args(CoreKind)
     return next((kind for kind in kinds if kind == text), "performance")
 
 
 def _batch(profile: Profile, work: ModelWork, wanted: PlanRequest, n_prompt: int) -> Prediction:
-    """How several sequences are decoded with one accelerator. Raises BadSetting where there is nothing to share."""
+    """How several sequences are decoded with one accelerator. Raises BadSetting if there is nothing to share."""
     if wanted.n_sequences < 2 or not profile.accelerators:
         raise BadSetting(
             f"--schedule {wanted.schedule} shares several sequences between a CPU and an accelerator; "
@@ -284,7 +285,7 @@ def _batch(profile: Profile, work: ModelWork, wanted: PlanRequest, n_prompt: int
 
 
 def _with_memory(profile: Profile, vram_bytes: int | None) -> Profile:
-    """The machine with so much of each accelerator's memory at most."""
+    """The machine with each accelerator's memory limited to `vram_bytes`."""
     if vram_bytes is None:
         return profile
     accelerators = (replace(rates, memory_bytes=min(rates.memory_bytes, vram_bytes)) for rates in profile.accelerators)

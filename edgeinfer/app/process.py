@@ -1,4 +1,4 @@
-"""What the operating system says about this process."""
+"""Facts about this process from the operating system."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def peak_rss_bytes() -> int | None:
-    """The most memory this process has held, in bytes; None where the system does not tell."""
+    """Peak memory of this process in bytes; None if the system does not report it."""
     if sys.platform == "win32":
         import psutil
 
         return int(psutil.Process().memory_info().peak_wset)
     if sys.platform == "linux":
-        # what getrusage tells begins with the size of whoever started this process
+        # getrusage starts from the size of the parent process
         for line in Path("/proc/self/status").read_text().splitlines():
             name, _, value = line.partition(":")
             if name == "VmHWM":

@@ -1,8 +1,9 @@
-"""One line on stderr that says what is going on, where a terminal shows it; it is gone when the work is done.
+"""One line on stderr that shows the current step on a terminal and disappears when the work is done.
 
-In: what, how much is done, how much there is. Out: text on stderr, without terminal control beyond carriage returns.
-Quick work shows nothing. While a long step reports nothing a thread draws the line again, so that seconds go on. With
-`lines` and without a terminal: a line when compiling begins, and now and then one of whatever takes long.
+In: what is being done, how much is done, how much there is. Out: text on stderr, with carriage returns as the only
+terminal control. Quick work shows nothing. While a long step reports nothing, a thread redraws the line, so that the
+seconds advance. With `lines` and without a terminal: one line when compiling begins, and occasional lines for anything
+that takes long.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LINES_S = 10.0
 
 
 class ProgressLine:
-    """Call it with progress, from any thread; use it with `with`."""
+    """Call it with progress, from any thread; use it as a context manager."""
 
     def __init__(self, *, terminal: bool | None = None, lines: bool = False) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
@@ -34,7 +35,7 @@ class ProgressLine:
         self._compiles = False
         self._width = 0
         self._lock = threading.Lock()
-        self._over: threading.Event | None = None  # of the thread that draws; None while there is none
+        self._over: threading.Event | None = None  # ends the drawing thread; None while there is none
         self._has_ended = False
 
     def __enter__(self) -> ProgressLine:
@@ -47,7 +48,7 @@ class ProgressLine:
         self.clear()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show how far something is; nothing after the end of `with`, however late a thread reports."""
+        """Show progress; reports after the end of `with` are ignored, even from other threads."""
         if not self._terminal and not self._lines:
             return
         with self._lock:
@@ -62,7 +63,7 @@ class ProgressLine:
                 threading.Thread(target=self._tick, args=(self._over,), name="progress", daemon=True).start()
 
     def clear(self) -> None:
-        """Take the line away, until the next report."""
+        """Erase the line until the next report."""
         with self._lock:
             if self._over is not None:
                 self._over.set()

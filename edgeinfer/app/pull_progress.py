@@ -1,6 +1,6 @@
-"""How a download shows on stderr: a bar on a terminal, plain lines elsewhere.
+"""Download progress on stderr: a bar on a terminal, plain lines elsewhere.
 
-In: byte counts. Out: text on stderr. Prints nothing until the first bytes are reported, and can make way for a
+In: byte counts. Out: text on stderr. Prints nothing until the first bytes are reported, and can be cleared for a
 question. Does not know what is downloaded.
 """
 
@@ -16,13 +16,13 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-PLAIN_STEPS = 10  # lines of a whole download where there is no terminal
+PLAIN_STEPS = 10  # lines per download without a terminal
 UNKNOWN_STEP_BYTES = 50_000_000
 MEGABYTE = 1_000_000
 
 
 class PullProgress:
-    """Called with bytes done, bytes in all and bytes per second; use with `with`."""
+    """Called with bytes done, total bytes and bytes per second; use it as a context manager."""
 
     def __init__(self, label: str, *, terminal: bool | None = None) -> None:
         self._source = self._label = label
@@ -39,11 +39,11 @@ class PullProgress:
         self.pause()
 
     def __call__(self, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        """Show how far the download is."""
+        """Show progress of the download."""
         self._show(self._source, done_bytes, total_bytes, bytes_per_s)
 
     def follow(self, label: str, done_bytes: int, total_bytes: int | None) -> None:
-        """Show how far the download of another process is, under a label that says so."""
+        """Show progress of another process's download, under a label that says so."""
         self._show(label, done_bytes, total_bytes, 0.0)
 
     def _show(self, label: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
@@ -56,7 +56,7 @@ class PullProgress:
             self._print(done_bytes, total_bytes, bytes_per_s)
 
     def pause(self) -> None:
-        """Take the bar off the terminal; the next report brings it back."""
+        """Remove the bar from the terminal; the next report restores it."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -84,7 +84,7 @@ class PullProgress:
 
 
 def waiting_text(pid: int | None, source: str) -> str:
-    """Who is waited for."""
+    """Which process is being waited for."""
     if pid == os.getpid():
         return f"waiting for the pull of {source} that is under way"
     who = "another process" if pid is None else f"process {pid}"
@@ -92,7 +92,7 @@ def waiting_text(pid: int | None, source: str) -> str:
 
 
 def how_far(done_bytes: int, total_bytes: int | None) -> str:
-    """The end of a line about a download, in megabytes; empty while nothing is known."""
+    """The end of a progress line, in megabytes; empty while nothing is known."""
     if total_bytes:
         return f": {done_bytes // MEGABYTE} of {total_bytes // MEGABYTE} MB"
     return f": {done_bytes // MEGABYTE} MB" if done_bytes else ""

@@ -1,7 +1,7 @@
-"""Removing a model: its file where that is ours, and everything that was derived from it.
+"""Removes a model: its file if edgeinfer owns it, and everything derived from it.
 
-In: a model of the store. Out: what goes and what stays, before and after. Derived are bundle files, how neurons fired,
-tables that drafts come from, and what chats had read with it. Does not ask anybody.
+In: a model of the store. Out: what is removed and what stays, before and after. Derived are bundle files, firing counts
+of neurons, tables of draft sources, and saved KV caches of chats with it. Asks no questions.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from edgeinfer.offload.places import firing_path, remove_bundles
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What removing a model does: `bundles` and `derived` go; its own files only where `deletes_file`.
+    """What removing a model does: deletes `bundles` and `derived`, and the model's own files only if `deletes_file`.
 
-    A link in the models folder goes, not the file that it leads to.
+    Of a link in the models folder only the link is removed, not the file it points to.
     """
 
     model: LocalModel
@@ -40,7 +40,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What removing a model did, with the bytes that came free; `stays_at`: where its file is still."""
+    """What removing a model did, and the bytes freed; `stays_at`: where its file remains."""
 
     model: LocalModel
     stays_at: Path | None
@@ -49,7 +49,7 @@ class Removed:
 
     @property
     def text(self) -> str:
-        """For people, in a line."""
+        """The result as one line."""
         beside = "; its bundle file is deleted" if self.bundle_bytes else ""
         if self.stays_at is None:
             return f"{self.model.name} removed, {size_text(self.freed_bytes)} freed{beside}"
@@ -67,7 +67,7 @@ def planned_removal(store: ModelStore, name: str) -> Removal:
 
 
 def remove_model(store: ModelStore, name: str) -> Removed:
-    """Remove a model with what was derived from it. Raises ModelNotFound; EdgeInferError where a file cannot go."""
+    """Remove a model and everything derived from it. Raises ModelNotFound, or EdgeInferError if deleting fails."""
     planned = planned_removal(store, name)
     path = planned.model.path
     stays_at = path.resolve() if planned.model.place == OWN else path
@@ -84,14 +84,14 @@ def remove_model(store: ModelStore, name: str) -> Removed:
 
 
 def _own_fingerprint(store: ModelStore, model: LocalModel) -> str | None:
-    """The fingerprint that what was derived is kept under; None where another listed file is the same model."""
+    """The fingerprint of the model's derived files; None if another listed file is the same model."""
     found = _fingerprint(model)
     alike = (other for other in store.models() if other.nbytes == model.nbytes and other.name != model.name)
     return None if found is None or any(_fingerprint(other) == found for other in alike) else found
 
 
 def _fingerprint(model: LocalModel) -> str | None:
-    """None where the file is gone or cannot be read."""
+    """None if the file is missing or cannot be read."""
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
@@ -103,7 +103,7 @@ def _fingerprint(model: LocalModel) -> str | None:
 
 
 def _derived(fingerprint: str) -> list[Path]:
-    """Files and folders about a model that are kept elsewhere than its bundle files."""
+    """Files and folders derived from a model, other than its bundle files."""
     from edgeinfer.engine.speculation.files import DraftFolder
     from edgeinfer.models.folders import default_root
 
@@ -114,7 +114,7 @@ def _derived(fingerprint: str) -> list[Path]:
 
 
 def _delete(path: Path) -> int:
-    """Delete a file or a folder; the bytes it took."""
+    """Delete a file or a folder; return its size in bytes."""
     files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
     nbytes = sum(each.stat().st_size for each in files)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Text that is saved to a file: whole or not at all, and over nothing that is there.
+"""Saves text to a file atomically, without overwriting an existing one.
 
 In: a path and text, or the language of a code fence. Out: a file, a free name, a suffix. Knows no widgets.
 """
@@ -59,14 +59,14 @@ _SUFFIXES = {
 
 
 def fence_suffix(language: str) -> str:
-    """The suffix of a file that holds a code fence in a language, ".txt" where it is not known."""
+    """The file suffix for a code fence's language, ".txt" if the language is unknown."""
     words = language.split()
     wanted = words[0].strip("{}.").casefold() if words else ""
     return next((suffix for suffix, names in _SUFFIXES.items() if wanted in names.split()), DEFAULT_SUFFIX)
 
 
 def free_name(folder: Path, stem: str, suffix: str) -> Path:
-    """The first of stem, stem-2, stem-3, … in a folder that is not taken."""
+    """The first of stem, stem-2, stem-3, … that does not exist in a folder."""
     path, number = folder / f"{stem}{suffix}", 1
     while os.path.lexists(path):
         number += 1
@@ -75,7 +75,7 @@ def free_name(folder: Path, stem: str, suffix: str) -> Path:
 
 
 def save_text(path: Path, text: str) -> Path:
-    """Write a new file, whole or not at all; the path it has. Raises EdgeInferError, with what would work."""
+    """Write a new file atomically and return its path. Raises EdgeInferError, saying what would work."""
     path = user_path(path)
     temporary: Path | None = None
     try:
@@ -100,7 +100,7 @@ def save_text(path: Path, text: str) -> Path:
 
 
 def _move(temporary: Path, path: Path) -> None:
-    """Give a written file its name; fails if that was taken meanwhile, where the disk has links to tell."""
+    """Move the written file to its name. Fails if the name was taken meanwhile, on file systems with hard links."""
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -110,7 +110,7 @@ def _move(temporary: Path, path: Path) -> None:
 
 
 def _umask() -> int:
-    """What new files of this process are not allowed."""
+    """The umask of this process."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)

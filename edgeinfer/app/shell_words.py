@@ -1,7 +1,7 @@
-"""What the shell completes: names of models, values of settings, names of settings.
+"""Shell completion: names of models, values of settings, names of settings.
 
-In: the beginning of a word. Out: the words that it may become. Reads the list of models and no model; fails never, as
-nobody would see why. A path is left to the shell. bash ends words at colons, which names of models have.
+In: the beginning of a word. Out: possible completions. Reads the list of models but no model; never raises, as the user
+would not see why. Paths are left to the shell. bash splits words at colons, which model names may contain.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Completer = Callable[[str], list[str]]
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Names of models on this computer; none for what begins like a path, which the shell completes."""
+    """Names of models on this computer; none for a word that begins like a path, which the shell completes."""
     return [] if _is_path(incomplete) else _beginning(incomplete, _models)
 
 
 def source_words(incomplete: str) -> list[str]:
-    """Beginnings of sources, and the starter model."""
+    """Prefixes of sources, and the starter model."""
     return [] if _is_path(incomplete) else _beginning(incomplete, _sources)
 
 
@@ -34,12 +34,12 @@ def setting_names(incomplete: str) -> list[str]:
 
 
 def value_words(context: typer.Context, incomplete: str) -> list[str]:
-    """Values of the setting that stands before the word."""
+    """Values of the setting named before the word."""
     return setting_words(str(context.params.get("name") or ""))(incomplete)
 
 
 def setting_words(name: str) -> Completer:
-    """Completes values of the setting called `name`."""
+    """A completer for values of the setting called `name`."""
 
     def words(incomplete: str) -> list[str]:
         if name == "model":
@@ -54,7 +54,7 @@ def setting_words(name: str) -> Completer:
 
 @contextmanager
 def joined_at_colons(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """Undo that bash takes a word with colons apart; it is given what follows the last colon of the word."""
+    """Work around bash splitting words at colons: complete the whole word, print only what follows its last colon."""
     cut = _join(environ) if environ.get(COMPLETING) == BASH else 0
     if not cut:
         yield
@@ -68,7 +68,7 @@ def joined_at_colons(environ: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def _join(environ: MutableMapping[str, str]) -> int:
-    """Put the words of the line together; how much of the last one stands up to its last colon."""
+    """Rejoin the words of the command line; return the length of the last word up to and including its last colon."""
     words, place = environ.get(WORDS, "").split("\n"), environ.get(PLACE, "")
     if not place.isdecimal() or int(place) >= len(words):
         return 0
@@ -83,15 +83,15 @@ def _join(environ: MutableMapping[str, str]) -> int:
 
 
 def _beginning(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
-    """The words that begin like this."""
+    """The words that start with `incomplete`."""
     try:
         return [word for word in words() if word.startswith(incomplete) and word.isprintable()]
-    except Exception:  # a traceback in the middle of somebody's line helps nobody
+    except Exception:  # a traceback in the middle of a command line would not help the user
         return []
 
 
 def _is_path(incomplete: str) -> bool:
-    """Whether a word begins like a path; names of models have a / inside only."""
+    """Whether a word begins like a path; model names contain a / only inside."""
     return incomplete.startswith((".", "~", os.sep))
 
 
@@ -114,14 +114,14 @@ def _settings() -> Iterable[str]:
 
 
 def _devices(listed: bool) -> Iterable[str]:
-    """Names of devices; auto stands alone."""
+    """Names of devices; auto cannot be combined with others."""
     from edgeinfer.backends.base import DEVICES
 
     return [*([] if listed else ["auto"]), *(name for name in sorted(DEVICES.keys()) if name != "null")]
 
 
 def _words_of(name: str) -> Iterable[str]:
-    """The words that a setting may be; none where it may be anything."""
+    """The possible words of a setting; none if it accepts any value."""
     from edgeinfer.setting_values import THEMES
     from edgeinfer.settings import find_option
 

@@ -2,13 +2,13 @@
 
 file      its files on the disk
 weights   in memory, in the device's own form
-KV cache  keys and values of as many tokens as the context has, in layers with a window of as many as it has and some
-          more, and the states of models whose sequences have some
+KV cache  keys and values for the whole context (in layers with a window: for the window and some more tokens), and the
+          states of models whose sequences have them
 buffers   working buffers of a pass
 program   Python, libraries and compiled kernels
 memory    the sum of weights, KV cache, buffers and program
 
-In: a `MemoryNeed`, which counts these, and the memory there is. Out: text and JSON. Measures nothing.
+In: a `MemoryNeed`, which counts these, and the available memory. Out: text and JSON. Measures nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgeinfer.size_text import size_text
 
 
 def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[str, object]:
-    """Memory and its parts as JSON has them; keys may be added, never renamed."""
+    """Memory and its parts as JSON; keys may be added, never renamed."""
     return {
         "weight_bytes": need.weight_bytes,
         "kv_bytes": need.kv_bytes,
@@ -37,13 +37,13 @@ def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[
 
 
 def memory_text(need: MemoryNeed, available_bytes: int | None = None) -> str:
-    """Memory and its parts for people."""
+    """Memory and its parts as text."""
     there_is = "" if available_bytes is None else f" of {size_text(available_bytes)} available"
     return f"{size_text(need.total_bytes)}{there_is}: {need.parts_text}"
 
 
 def memory_line(need: MemoryNeed, peak_bytes: int | None) -> str:
-    """Memory of a loaded model beside the most that its process held: a cache takes its memory as it fills."""
+    """Memory of a loaded model beside its process's peak, which may be lower, as the KV cache fills gradually."""
     used = "" if peak_bytes is None else f"; the process held {size_text(peak_bytes)} at most"
     return f"memory: {memory_text(need)}{used}"
 
@@ -52,9 +52,9 @@ def memory_line(need: MemoryNeed, peak_bytes: int | None) -> str:
 class Fit:
     """Whether a model fits a machine.
 
-    need             what it takes there
-    available_bytes  of memory; `vram_bytes` of each accelerator that takes part
-    whole            what all of it would take, where weights are read from disk in every pass
+    need             memory it takes there
+    available_bytes  available memory; `vram_bytes`: of each accelerator that takes part
+    whole            what the entire model would take, if weights are read from disk in every pass
     refusal          why it cannot be run, "" if it can
     """
 
@@ -66,7 +66,7 @@ class Fit:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes of memory that are lacking for all of it; 0 where it fits."""
+        """Bytes of memory missing for the entire model; 0 if it fits."""
         if self.whole is None and not self.refusal:
             return 0
         return missing_bytes(self.whole or self.need, self.available_bytes)
@@ -78,7 +78,7 @@ class Fit:
 
     @property
     def line(self) -> str:
-        """The verdict for people."""
+        """The result as text."""
         missing = self.missing_bytes
         lack = f"{size_text(missing)} ({missing} bytes) too much; {self.would_fit}"
         if self.refusal:
@@ -91,7 +91,7 @@ class Fit:
 
     @property
     def record(self) -> dict[str, object]:
-        """The verdict as JSON."""
+        """The result as JSON."""
         missing = self.missing_bytes
         return {
             "fits": not self.refusal,

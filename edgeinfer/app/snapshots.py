@@ -1,9 +1,9 @@
-"""What kept chats had read, on disk: a long chat that is opened again need not be read again.
+"""Saved KV caches of chats, so that a long chat need not be prefilled again when it is reopened.
 
 In: an engine's session, the number of a chat, the fingerprint of the model. Out: files in one folder, and notices. A
-snapshot only saves time: one that is damaged, of another model or of another version is deleted and counts as none, and
-a prompt that differs reuses the part that agrees. Nothing is raised: what cannot be written is a notice. Knows no
-database and no screens.
+snapshot only saves time: one that is damaged, of another model or of another version is deleted and ignored, and a
+prompt that differs reuses the common prefix. Raises nothing: a failed write is a notice. Knows no database and no
+screens.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError, Engine
 
 CAP_BYTES = 1_000_000_000
 LARGEST_SHARE = 0.25
-"""Of the cap, for one chat."""
+"""Largest share of the cap for one chat."""
 TOKENS_MIN = 256
-"""Of fewer than these, reading again is as quick."""
+"""With fewer tokens than this, prefill is as quick."""
 FREE_SHARE_MIN = 0.05
-"""Of the disk, which is left free."""
+"""Share of the disk that is left free."""
 ENDING = ".chatstate"
 ABANDONED_S = 3600
-"""Nobody writes a file for longer: a half-written one that old was left by a program that was killed."""
+"""No write takes longer than this: an incomplete file that old was left by a killed process."""
 
 
 class SnapshotSession(Protocol):
-    """A session of the engine, as far as it is kept."""
+    """The parts of an engine session that snapshots use."""
 
     @property
     def tokens(self) -> tuple[int, ...]: ...
@@ -43,18 +43,18 @@ class SnapshotSession(Protocol):
 
 
 class Snapshots:
-    """The snapshots in a folder, `cap_bytes` at most: the ones used longest ago go first."""
+    """The snapshots in a folder, at most `cap_bytes` in total; the least recently used are deleted first."""
 
     def __init__(self, folder: Path, cap_bytes: int = CAP_BYTES) -> None:
         self.folder = folder
         self.cap_bytes = cap_bytes
-        self._newest: tuple[Path, tuple[int, ...]] | None = None  # written or read last, and the tokens in it
+        self._newest: tuple[Path, tuple[int, ...]] | None = None  # last file written or read, and its tokens
 
     def keep(self, session: SnapshotSession, chat: int, fingerprint: str) -> str | None:
-        """Write what a session has read, in place of what was kept of the chat; a notice where that cannot be.
+        """Save a session's KV cache, replacing the chat's earlier snapshot; returns a notice if that fails.
 
-        Short sessions and ones too large for the cap are not kept, which needs no notice. Takes the engine while it
-        copies: call it when nothing is generated. What is on disk already is not written again.
+        Sessions that are too short or too large for the cap are silently not saved. Occupies the engine while it
+        copies, so call it when nothing is being generated. A snapshot that is already on disk is not written again.
         """
         try:
             return self._keep(session, chat, fingerprint)
@@ -64,7 +64,7 @@ class Snapshots:
             return f"the KV cache of this chat is not saved: {reason}"
 
     def restore(self, session: SnapshotSession, chat: int, fingerprint: str) -> int | None:
-        """Let a session go on from what was kept of a chat: how many tokens it need not read; None without any."""
+        """Restore a session from a chat's snapshot; return how many tokens need no prefill, None without a snapshot."""
         self._forget_others(chat, fingerprint)
         path = self._path(chat, fingerprint)
         if not path.exists():
@@ -72,7 +72,7 @@ class Snapshots:
         try:
             session.restore(path)
         except (DoesNotFit, ContextOverflow, EngineClosed):
-            return None  # the snapshot is sound, only not for this session
+            return None  # the snapshot is valid, but not for this session
         except (EdgeInferError, OSError):
             _delete(path)
             return None
@@ -82,11 +82,11 @@ class Snapshots:
         return len(session.tokens)
 
     def forget(self, chat: int) -> None:
-        """Delete what was kept of a chat."""
+        """Delete the snapshots of a chat."""
         self._forget_others(chat, None)
 
     def clear(self) -> int:
-        """Delete everything; how many bytes that frees."""
+        """Delete all snapshots; return the bytes freed."""
         freed = self.n_bytes
         for path, _, _ in self._all():
             _delete(path)
@@ -94,7 +94,7 @@ class Snapshots:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all snapshots."""
+        """Total size of all snapshots."""
         return sum(nbytes for _, nbytes, _ in self._all())
 
     def _keep(self, session: SnapshotSession, chat: int, fingerprint: str) -> str | None:
@@ -119,14 +119,14 @@ class Snapshots:
         return None
 
     def _sweep(self) -> None:
-        """Delete what a killed program left half-written."""
+        """Delete incomplete files left by killed processes."""
         for path in self.folder.glob(f".*{ENDING}.*"):
             with suppress(OSError):
                 if path.stat().st_mtime < time.time() - ABANDONED_S:
                     path.unlink()
 
     def _make_room(self, newest: Path) -> None:
-        """Delete the ones used longest ago until all are within the cap."""
+        """Delete the least recently used snapshots until the total is within the cap."""
         left = self.n_bytes
         for path, nbytes, _ in sorted(self._all(), key=lambda one: one[2]):
             if left > self.cap_bytes and path != newest:
@@ -134,7 +134,7 @@ class Snapshots:
                 left -= nbytes
 
     def _forget_others(self, chat: int, fingerprint: str | None) -> None:
-        """Delete what was kept of a chat with other models than this one."""
+        """Delete a chat's snapshots of other models than this one."""
         kept = None if fingerprint is None else self._path(chat, fingerprint)
         for path in self.folder.glob(f"{chat}-*{ENDING}"):
             if path != kept:
@@ -144,7 +144,7 @@ class Snapshots:
         return self.folder / f"{chat}-{fingerprint[:32]}{ENDING}"
 
     def _all(self) -> list[tuple[Path, int, float]]:
-        """Every snapshot, its bytes and when it was used last."""
+        """All snapshots, with size and time of last use."""
         found = []
         for path in self.folder.glob(f"*{ENDING}"):
             with suppress(OSError):

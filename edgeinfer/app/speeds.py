@@ -1,8 +1,8 @@
 """Speeds measured in use: what `plan` knows about models that have run on this machine.
 
-In: a generation's numbers. Out: medians of the last few, by model fingerprint, device and threads; of prompts those
-whose length is nearest to the one that plans are about. One small JSON file in the user's data folder; a damaged one
-counts as empty, one that cannot be written is left alone.
+In: an answer's numbers. Out: medians of the last few, by model fingerprint, device and threads; for prompts only those
+closest in length to the one that plans assume. One small JSON file in the user's data folder; a damaged one counts as
+empty, and failures to write it are ignored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from edgeinfer.temporary import write_whole
 
 N_KEPT = 7
 TOKENS_MIN = 16
-"""Fewer tokens than these measure nothing."""
+"""Answers with fewer tokens than this are not measurements."""
 ALIKE = 2.0
-"""Prompts whose lengths differ by such a factor at most are taken together."""
+"""Prompts whose lengths differ by at most this factor are grouped."""
 
 PROMPT_RATES, PROMPT_TOKENS = "prompt_tok_s", "prompt_tokens"
-"""Lists of one length: how fast each prompt was read, and its tokens."""
+"""Parallel lists: the prefill rate of each prompt, and its token count."""
 
 Table = dict[str, dict[str, list[float]]]
 
@@ -40,7 +40,7 @@ class SpeedLog:
         self.path = path
 
     def find(self, fingerprint: str, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
-        """What was measured for a model on a device with so many threads (None: as many as the device chose)."""
+        """Measured speeds of a model on a device with `threads` threads (None: as many as the device chose)."""
         found = self._read().get(_key(fingerprint, device, threads, kv), {})
         prefill_tok_s, n_prompt = _prompts(found)
         return MeasuredSpeeds(
@@ -98,7 +98,7 @@ def _numbers(entry: dict[str, object]) -> dict[str, list[float]]:
 
 
 def _prompts(entry: dict[str, list[float]]) -> tuple[float | None, int | None]:
-    """How fast prompts were read whose length is nearest to N_PROMPT, and their length."""
+    """Median prefill rate of the prompts closest in length to N_PROMPT, and their median length."""
     from edgeinfer.engine.multi.choosing import N_PROMPT
 
     rates, lengths = entry.get(PROMPT_RATES, []), entry.get(PROMPT_TOKENS, [])
@@ -114,7 +114,7 @@ def _median(values: list[float] | None) -> float | None:
 
 
 def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
-    """What was measured for an open model; `device` is a registry key or "auto"."""
+    """Measured speeds of an open model; `device` is a registry key or "auto"."""
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.models.fingerprint import fingerprint
 

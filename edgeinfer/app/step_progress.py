@@ -1,7 +1,7 @@
-"""The step that is being done just now, as a line of text that changes every second.
+"""The current step as a line of text that changes every second.
 
-In: calls of a `Progress`, a clock. Out: the line: what is done, a bar, how much of it, seconds so far, seconds left.
-Draws nothing itself and starts no thread: whoever shows the line asks for it again.
+In: calls of a `Progress`, a clock. Out: the line: what is being done, a bar, how much of it, seconds so far, seconds
+left. Draws nothing itself and starts no thread: the caller requests the line again to update it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from edgeinfer.steps import seconds_left, share_done
 
 BAR_CELLS = 12
 SHOWN_S = 2.0
-"""Seconds of a step that are not worth showing."""
+"""Seconds below which the elapsed time is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedStep:
-    """What was reported last, and when a step of this name began."""
+    """The last report, and when this step began."""
 
     what: str
     done: int
@@ -28,14 +28,14 @@ class ReportedStep:
 
 
 class StepClock:
-    """Call it with progress; `line` is what to show now."""
+    """Call it with progress; `line` is the current text."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._step: ReportedStep | None = None
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Note how far a step is; another name, or a smaller number than before, begins another step."""
+        """Record progress; another name or total, or a smaller number than before, begins a new step."""
         step = self._step
         is_same = step is not None and (step.what, step.total) == (what, total) and done >= step.done
         began_s = step.began_s if step is not None and is_same else self._clock()
@@ -43,7 +43,7 @@ class StepClock:
 
     @property
     def step(self) -> ReportedStep | None:
-        """What is being done; None while nothing is."""
+        """The current step; None if there is none."""
         return self._step
 
     @property
@@ -52,12 +52,12 @@ class StepClock:
         return 0.0 if self._step is None else self._clock() - self._step.began_s
 
     def clear(self) -> None:
-        """Nothing is being done any more."""
+        """End the current step."""
         self._step = None
 
     @property
     def title(self) -> str:
-        """The step in a few words; seconds come first, for the end is cut where room is short."""
+        """A short title of the step; the seconds come first, because the end is cut off if space is short."""
         step, elapsed_s = self._step, self.elapsed_s
         if step is None:
             return ""
@@ -65,7 +65,7 @@ class StepClock:
         return f"{seconds}{step.what}" + (f": {step.done:,} of {step.total:,}" if step.total else "")
 
     def line(self, *, bar: bool = True) -> str:
-        """The step in one line, "" while nothing is being done."""
+        """The step in one line, "" if there is none."""
         step, elapsed_s = self._step, self.elapsed_s
         if step is None:
             return ""
@@ -84,6 +84,6 @@ class StepClock:
 
 
 def bar_text(share: float) -> str:
-    """A bar of characters that every terminal has."""
+    """A progress bar in ASCII characters."""
     full = int(share * BAR_CELLS)
     return f"[{'#' * full}{'.' * (BAR_CELLS - full)}]"

@@ -1,7 +1,7 @@
 """Plans of models whose weights do not all stay in memory: what `run` would keep here, and the same elsewhere.
 
-In: a model's header, what is wanted, a machine. Out: plans that say what stays, or why nothing would work. Opens no
-bundle file and reads no weights.
+In: a model's header, a request, a machine. Out: plans that say what stays, or why nothing would work. Opens no bundle
+file and reads no weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool:
-    """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
+    """Whether any device may run the model: weights that do not all stay in memory are supported on the cpu only."""
     from edgeinfer.engine.kv.limits import context_of, limits_for
     from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
     from edgeinfer.errors import DoesNotFit
@@ -42,7 +42,7 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool
 def held_here(
     here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: PlanRequest
 ) -> tuple[Plan, PlanRequest]:
-    """The plan of all of a model on a device, or on the cpu of as much as `run` would keep in memory.
+    """The plan for an entire model on a device, or for as much on the cpu as `run` would keep in memory.
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
@@ -70,7 +70,7 @@ def held_here(
 
 
 def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedModel, wanted: PlanRequest) -> Planned:
-    """The plan for another machine: its CPU alone keeps what it would here, the planner shares out all else.
+    """The plan for another machine: a CPU alone keeps what it would here; else the planner places everything.
 
     Raises DoesNotFit, UnknownKey.
     """
@@ -91,7 +91,7 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
 
 
 def fit_there(whole: MemoryNeed, planned: Planned, wanted: PlanRequest) -> Fit:
-    """What a model of which the cpu would take `whole` takes of another machine, and how it fits."""
+    """The memory a model takes on another machine, and whether it fits; `whole` is what it takes on a cpu alone."""
     from edgeinfer.app.sizes import Fit
 
     profile, usage, kept = planned.profile, planned.decode.usage, planned.kept

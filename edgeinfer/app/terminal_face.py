@@ -1,7 +1,7 @@
-"""Opening a model as commands show it: progress on stderr, questions where someone answers.
+"""Shows the opening of a model in a terminal: progress on stderr, and questions if there is a user to answer.
 
-In: reports, a model's header, a download that nobody asked for. Out: text on stderr; DoesNotFit and ModelNotFound for a
-model that is not to be fetched. Opens no model.
+In: reports, a model's header, a download that the user did not ask for. Out: text on stderr; DoesNotFit and
+ModelNotFound for a model that is not to be downloaded. Opens no model.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 
 class TerminalFace:
-    """One line of progress on stderr; a download makes way for a question."""
+    """One line of progress on stderr; a download is cleared for a question."""
 
     def __init__(self) -> None:
         self._pull: PullProgress | None = None
         self._line: ProgressLine | None = None
 
     def loading(self) -> AbstractContextManager[Progress]:
-        """A line on stderr; now and then a line of its own where that is no terminal."""
+        """A progress line on stderr; occasional separate lines if stderr is not a terminal."""
         return ProgressLine(lines=True)
 
     @contextmanager
     def pulling(self, source: str) -> Iterator[PullReport]:
-        """A bar on stderr, or lines where that is no terminal."""
+        """A bar on stderr, or lines if it is not a terminal."""
         with ProgressLine() as self._line, PullProgress(source) as self._pull:
             self._line(f"looking up {source}", 0, 0)
             yield self._pulled
 
     def _pulled(self, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        """A report of the download, which takes the place of looking the model up."""
+        """Show download progress in place of the look-up message."""
         assert self._line is not None
         assert self._pull is not None
         self._line.clear()
         self._pull(done_bytes, total_bytes, bytes_per_s)
 
     def waiting(self, source: str, pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
-        """The bar of the download, with who makes it."""
+        """Show the progress of the other process's download."""
         if self._line is not None:
             self._line.clear()
         if self._pull is not None:
@@ -62,16 +62,16 @@ class TerminalFace:
         """No other model is open: there is nothing to decide."""
 
     def note(self, text: str) -> None:
-        """A line on stderr."""
+        """Print a line on stderr."""
         typer.echo(f"note: {text}", err=True)
 
     def approve(self, header: Header, nbytes: int) -> None:
-        """Ask where someone answers. Raises DoesNotFit."""
+        """Ask the user, if there is one. Raises DoesNotFit."""
         self._make_way()
         approve_fit(header, nbytes)
 
     def agree(self, download: Download) -> None:
-        """Say what is about to be fetched, and ask where someone answers. Raises ModelNotFound for a no."""
+        """Say what is about to be downloaded, and ask the user, if there is one. Raises ModelNotFound for a no."""
         self._make_way()
         typer.echo(str(download), err=True)
         if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
@@ -80,10 +80,10 @@ class TerminalFace:
             raise ModelNotFound(download.refused)
 
     def chosen(self, name: str, nbytes: int) -> None:
-        """Nothing: whoever runs a command knows."""
+        """Nothing: the user who runs a command knows the model."""
 
     def _make_way(self) -> None:
-        """Take progress off the terminal, for text."""
+        """Clear progress from the terminal before printing text."""
         if self._line is not None:
             self._line.clear()
         if self._pull is not None:
@@ -91,7 +91,7 @@ class TerminalFace:
 
 
 def approve_fit(header: Header, nbytes: int) -> None:
-    """Let a model through that fits this machine, or runs as its disk allows; ask about others where someone answers.
+    """Approve a model that fits this machine, or that its disk can stream; for others ask the user, if there is one.
 
     Raises DoesNotFit, with the numbers and what would work.
     """

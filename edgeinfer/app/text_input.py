@@ -1,6 +1,6 @@
-"""What a command reads from standard input, byte for byte.
+"""Reads a command's standard input, byte for byte.
 
-In: an argument that may be missing. Out: text. Line ends are kept as they are. Does not know what the text is for.
+In: an argument that may be missing. Out: text. Line ends are preserved. Does not know what the text is for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from edgeinfer.errors import EdgeInferError
 
 
 def argument_or_stdin(argument: str | None) -> str:
-    """The argument, or all of standard input as UTF-8. Raises EdgeInferError when it is not UTF-8."""
+    """The argument if given, else all of standard input as UTF-8. Raises EdgeInferError if it is not UTF-8."""
     if argument is not None:
         return argument
     data = sys.stdin.buffer.read()

@@ -1,6 +1,6 @@
-"""A table of text: columns as wide as their longest cell, two blanks between them.
+"""A text table: columns as wide as their longest cell, two spaces between them.
 
-In: rows of cells. Out: lines that can be printed, without the control characters that names of files may hold.
+In: rows of cells. Out: printable lines, without the control characters that file names may contain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def printable(line: str) -> str:
-    """A line that standard output can be given: names of files need not be text in any encoding."""
+    """A line that standard output can encode: file names need not be text in any encoding."""
     encoding, errors = sys.stdout.encoding or "utf-8", sys.stdout.errors or "strict"
     try:
         line.encode(encoding, errors)

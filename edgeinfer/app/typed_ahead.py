@@ -1,10 +1,10 @@
-"""What is typed while the app is still starting.
+"""Captures what is typed while the app is still starting.
 
-Until the app has the terminal, its driver makes a line feed of Enter, and the app would take that for Ctrl+J, a new
-line. Here the terminal is told early to leave Enter as it is; what had been typed before that is read, and given on as
-text in which every line end was an Enter.
+Until the app has the terminal, its driver turns Enter into a line feed, which the app would take for Ctrl+J, a new
+line. This module sets the terminal early to leave Enter unchanged; whatever was typed before that is read, and passed
+on as text in which every line end was an Enter.
 
-In: a terminal. Out: the text, and the terminal's mode as it was, which is put back at the end. Does nothing elsewhere.
+In: a terminal. Out: the text, and the terminal's previous mode, which is restored at the end. Does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 MOST_BYTES = 65_536
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
-"""Keys that are no signs, such as arrows."""
+"""Keys that are not characters, such as arrows."""
 
 Mode = list[object]
-"""What `termios.tcgetattr` gives."""
+"""The result of `termios.tcgetattr`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedAhead:
-    """Text that was typed, its line ends as \\n, and the terminal's mode as it was."""
+    """Text that was typed, with line ends as \\n, and the terminal's previous mode."""
 
     text: str = ""
     mode: Mode | None = None
@@ -34,7 +34,7 @@ class TypedAhead:
 
 @contextmanager
 def typed_ahead() -> Iterator[TypedAhead]:
-    """Within it the terminal of standard input gives every key as it is, and shows none."""
+    """Inside this context the terminal of standard input passes every key unchanged and echoes none."""
     found = _begin()
     try:
         yield found
@@ -54,7 +54,7 @@ def _begin() -> TypedAhead:
     plain = [*mode[:6], list(mode[6])]
     plain[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
     plain[3] &= ~(termios.ICANON | termios.ECHO)
-    plain[6][termios.VMIN], plain[6][termios.VTIME] = 0, 0  # what is there is read, and nothing waited for
+    plain[6][termios.VMIN], plain[6][termios.VTIME] = 0, 0  # read what is available, without waiting
     _set(plain)
     try:
         data = os.read(fd, MOST_BYTES)
@@ -73,6 +73,6 @@ def _set(mode: Mode) -> None:
 
 
 def typed_text(data: bytes) -> str:
-    """The signs of what a terminal sent, line ends as \\n, without keys that are no signs."""
+    """The characters that a terminal sent, with line ends as \\n, without keys that are not characters."""
     text = _SEQUENCE.sub("", data.decode("utf-8", "ignore")).replace("\r\n", "\n").replace("\r", "\n")
     return "".join(sign for sign in text if sign == "\n" or sign.isprintable() or sign in "\u200c\u200d")

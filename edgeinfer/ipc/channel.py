@@ -1,8 +1,8 @@
-"""Records over a connection between two processes.
+"""Sends and receives records over a connection between two processes.
 
-In: frozen dataclasses. Out: the same on the other side: one message holds the class name and the fields as JSON, then
-the bytes of the field `body`, if the record has one. Nothing that is received is ever unpickled. Closing a channel
-ends it for both sides.
+In: frozen dataclasses. Out: the same on the other side. One message holds the class name and the fields as JSON, then
+the bytes of the field `body`, if the record has one. Received data is never unpickled. Closing a channel ends it for
+both sides.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Channel:
         self._connection.close()
 
     def fileno(self) -> int:
-        """The descriptor of the connection."""
+        """The file descriptor of the connection."""
         return self._connection.fileno()
 
     def poll(self, seconds: float) -> bool:
-        """Wait for a message; whether there is one, or the end. Raises OSError if the channel is closed."""
+        """Wait for a message; True if there is one, or the end of the connection. Raises OSError if closed."""
         return self._connection.poll(seconds)
 
     def send(self, record: Any) -> None:
@@ -51,7 +51,7 @@ class Channel:
         self._connection.send_bytes(message + b"\n" + getattr(record, BODY, b""))
 
     def receive(self, *kinds: type[T]) -> T:
-        """The next record. Raises EOFError or OSError at the end, ValueError if it is none of these classes."""
+        """Receive the next record. Raises EOFError or OSError at the end, ValueError for other classes than these."""
         head, _, body = self._connection.recv_bytes().partition(b"\n")
         message = json.loads(head)
         if not isinstance(message, list) or len(message) != 2 or not isinstance(message[1], dict):
@@ -67,6 +67,6 @@ class Channel:
 
 
 def error_of(name: str, message: str) -> EdgeInferError | None:
-    """The error of a class of `edgeinfer.errors`, raised in another process; None for other classes."""
+    """Rebuild an error of `edgeinfer.errors` raised in another process, by its class name; None for other classes."""
     kind = vars(errors).get(name)
     return kind(message) if isinstance(kind, type) and issubclass(kind, EdgeInferError) else None

@@ -1,8 +1,8 @@
-"""A child process: a module started in a process of its own, with a channel to it.
+"""A child process: a module running in a separate process, with a channel to it.
 
-In: a module that calls `ipc.parent.connect`. Out: a channel; `ChildDied` says what the process died of. The child ends
-when its standard input does, so also when this process is killed. Nothing is forked, and the child proves by a key that
-it is the one that was started.
+In: a module that calls `ipc.parent.connect`. Out: a channel; `ChildDied` says why the child ended. The child ends when
+its standard input closes, so it also ends when this process is killed. The child is started without forking, and it
+proves by a key that it is the process that was started.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from edgeinfer.ipc.command import command, environment
 from edgeinfer.ipc.listener import LocalListener
 
 LOOK_S = 0.02
-"""Time between two checks while waiting."""
+"""Interval between two checks while waiting."""
 START_S, END_S = 60.0, 5.0
-"""Time that a child may take to connect, and to end."""
+"""Time limits for a child to connect, and to end."""
 MESSAGE_CHARACTERS = 300
 BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError)
-"""What sending and receiving raise if the other side is dead or sends nonsense."""
+"""Raised by sending and receiving if the other side is dead or sends invalid data."""
 T = TypeVar("T")
 
 
@@ -42,10 +42,10 @@ class ChildDied(Exception):
 
 
 class ChildProcess:
-    """A running child. Close it."""
+    """A running child process. Must be closed."""
 
     def __init__(self, module: str, *, stuck_s: float | None = None) -> None:
-        """`stuck_s`: a message that stays half sent for this long is an error. Raises ChildDied."""
+        """`stuck_s`: a message that remains half sent for this long is an error. Raises ChildDied."""
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         self._channel: Channel | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -79,9 +79,9 @@ class ChildProcess:
             raise ChildDied(self.end(reason)) from None
 
     def receive(self, kind: type[T], limit_s: float, look: Callable[[], float] | None = None) -> T:
-        """The next record. Raises ChildDied, also if it takes longer than `limit_s`.
+        """Receive the next record. Raises ChildDied, also if it takes longer than `limit_s`.
 
-        `look` is called while waiting and returns the seconds that may still pass.
+        `look` is called while waiting and returns how many more seconds may pass.
         """
         channel = self._open_channel()
         try:
@@ -91,7 +91,7 @@ class ChildProcess:
             raise ChildDied(self.end(reason)) from None
 
     def end(self, reason: Exception | None) -> str:
-        """End the process if it has not ended; what it died of."""
+        """End the process if it is still running; return why it ended."""
         self._close_channel()
         is_stalled = isinstance(reason, (TimeoutError, BlockingIOError))
         if is_stalled and self._process is not None:
@@ -104,7 +104,7 @@ class ChildProcess:
         return ending(code, output) if code else f"stopped talking ({reason or 'no answer'}){_last_line(output)}"
 
     def close(self, *, patience_s: float = 0.0) -> None:
-        """End the process; may be called twice. `patience_s`: for it to end by itself, now that its channel has."""
+        """End the process; may be called twice. `patience_s`: time for it to exit on its own once disconnected."""
         self._close_channel()
         if self._process is not None:
             if patience_s:
@@ -124,13 +124,13 @@ class ChildProcess:
                 env=environment(os.environ),
             )
             assert self._process.stdin is not None
-            with suppress(OSError):  # it has died already
+            with suppress(OSError):  # the child has already died
                 self._process.stdin.write(f"{listener.address}\n{key.hex()}\n".encode())
                 self._process.stdin.flush()
             self._channel = Channel(self._accepted(listener))
 
     def _accepted(self, listener: LocalListener) -> Connection:
-        """The child's connection. Does not wait for a child that has died."""
+        """Accept the child's connection. Stops waiting if the child has died."""
         connections: list[Connection] = []
 
         def accept() -> None:
@@ -147,7 +147,7 @@ class ChildProcess:
         if connections:
             return connections[0]
         died_of = self.end(None)
-        if waiting.is_alive():  # end its wait by a connection without the key
+        if waiting.is_alive():  # end the wait by connecting without the key
             with suppress(OSError):
                 Client(listener.address).close()
             waiting.join(END_S)
@@ -176,7 +176,7 @@ class ChildProcess:
             self._channel = None
 
     def _wait(self) -> int:
-        """The exit code; a process that does not end when its standard input does is killed."""
+        """Wait for the exit code, and kill a process that does not end when its standard input closes."""
         assert self._process is not None
         if self._process.stdin is not None:
             with suppress(OSError):
@@ -189,7 +189,7 @@ class ChildProcess:
 
 
 def ending(code: int, output: str) -> str:
-    """What a process died of, by its exit code and the last line of its output."""
+    """Describe why a process ended, from its exit code and the last line of its output."""
     if code < 0:
         name = {number.value: number.name for number in signal.Signals}.get(-code)
         return f"crashed (signal {-code}{f', {name}' if name else ''}){_last_line(output)}"

@@ -1,7 +1,7 @@
 """The command that runs a module of edgeinfer in a new process.
 
 In: a module's name. Out: a command and its environment. A program that edgeinfer was packed into has no Python to
-start: it starts itself with an option, upon which its start-up hook (`edgeinfer.app.packing`) runs the module instead.
+start: it starts itself with an option that makes its start-up hook (`edgeinfer.app.packing`) run the module instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_packed() -> bool:
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module as `python -m` does, to be run in `environment`.
+    """The command that runs a module as `python -m` does, for use with `environment`.
 
     With -P, Python does not import files of the current folder, such as a user's types.py.
     """
@@ -32,6 +32,6 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """An environment in which a child finds the same edgeinfer as this process."""
     here = Path(__file__).resolve().parents[2]
     if is_packed() or here.name in ("site-packages", "dist-packages"):
-        return dict(inherited)  # a child finds it there; put first, other packages there would shadow Python's own
+        return dict(inherited)  # found there anyway; in PYTHONPATH, packages there would shadow Python's own
     before = inherited.get("PYTHONPATH")
     return {**inherited, "PYTHONPATH": os.pathsep.join([str(here), before] if before else [str(here)])}

@@ -1,6 +1,6 @@
 """A local listener for processes of the same user: a Unix socket, or a named pipe on Windows.
 
-In: a key. Out: a listener. The socket lies in a folder that only this user can enter, which is removed with the
+In: a key. Out: a listener. The socket is in a folder that only this user can enter. The folder is removed with the
 listener, or at the next start if the process was killed. Knows no messages.
 """
 
@@ -15,11 +15,11 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.temporary import temporary_folder
 
 _SHORT_FOLDER = "/tmp"
-"""Socket paths have at most 107 characters (sys/un.h; 103 on macOS); the temporary folder's may be longer."""
+"""Socket paths have at most 107 characters (sys/un.h; 103 on macOS); a path in the temporary folder may exceed that."""
 
 
 class LocalListener(Listener):
-    """Listens until it is closed; `key`: of clients. Raises BadSetting if no socket can be made."""
+    """Listen until closed. `key`: required of clients. Raises BadSetting if no socket can be created."""
 
     def __init__(self, key: bytes) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -1,8 +1,7 @@
-"""Dataclasses as JSON and back, validated by their type hints.
+"""Converts dataclasses to JSON and back, validated against their type hints.
 
 In: frozen dataclasses of numbers, text, paths, bytes, tuples, mappings and other dataclasses. Out: JSON, and equal
-records again, or ValueError that names the field. Functions are left out: the default takes their place. Knows no
-connections.
+records again, or ValueError naming the field. Functions are left out and get their default value. Knows no connections.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union
 
 Plain = object
-"""A JSON value: what a field of this type holds is validated by its reader."""
+"""Any JSON value. A field of this type is validated by the code that reads it."""
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 
 def to_json(value: object) -> str:
-    """JSON of a value in one line. Raises TypeError for objects that have none."""
+    """Encode a value as one line of JSON. Raises TypeError for objects that have no JSON form."""
     return json.dumps(value, default=_plain)
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """The record of a JSON text. Raises ValueError."""
+    """Decode a record from JSON. Raises ValueError."""
     record: T = read_as(kind, json.loads(text))
     return record
 
 
 def read_as(kind: Any, value: object) -> Any:
-    """A JSON value as a type, such as a dataclass or `tuple[int, ...]`. Raises ValueError if it is none."""
+    """Convert a JSON value to a type, such as a dataclass or `tuple[int, ...]`. Raises ValueError on a mismatch."""
     return _reader(kind)(value)
 
 
 def _plain(value: object) -> object:
-    """What the JSON encoder writes in place of an object that it does not know."""
+    """The plain form of an object that the JSON encoder does not know."""
     if is_dataclass(value) and not isinstance(value, type):
         values = ((field.name, getattr(value, field.name)) for field in fields(value))
         return {name: item for name, item in values if not callable(item)}
@@ -56,7 +55,7 @@ def _plain(value: object) -> object:
         return base64.b64encode(value).decode()
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Integral):  # NumPy's
+    if isinstance(value, Integral):  # NumPy scalars
         return int(value)
     if isinstance(value, Real):
         return float(value)
@@ -65,7 +64,7 @@ def _plain(value: object) -> object:
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """What reads values of a type."""
+    """The function that reads values of a type."""
     if hint in (Any, object):
         return lambda value: value
     if hint in _SCALARS:
@@ -90,7 +89,7 @@ def _reader(hint: Any) -> Reader:
 
 @cache
 def _fields(kind: type) -> Mapping[str, tuple[Any, Field[Any]]]:
-    """The type and the declaration of each field that the constructor takes."""
+    """The type and the declaration of each field that the constructor accepts."""
     hints = typing.get_type_hints(kind)
     return {field.name: (hints[field.name], field) for field in fields(kind) if field.init}
 

@@ -1,1 +1,1 @@
-"""The catalogue of models: which are here, which could be fetched, whether they fit, how fast they would be."""
+"""The catalogue of models: which are on this machine, which can be pulled, whether they fit, how fast they would be."""

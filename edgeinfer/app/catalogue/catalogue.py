@@ -1,7 +1,7 @@
-"""The catalogue: what is here, what a source offers, what to expect of either, and the pulls in between.
+"""The catalogue: local models, offers of a source, forecasts for both, and the pulls that download offers.
 
 In: a store; sources as people write them. Out: `ModelEntry`s, `Forecast`s, `PullStatus`es. Its methods read disk and
-network and are for workers. Asks the network only for a source that somebody named. Knows no screen.
+network, so call them from worker threads. Contacts the network only for a source that the user named. Knows no screen.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from edgeinfer.steps import Progress
 
 USUAL_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q8_0")
-"""Of several quants the first of these is looked at; the others are reckoned from it."""
+"""If a source has several quants, the header of the first of these is read; the others are estimated from it."""
 
 
 def nothing_held() -> int:
-    """No memory comes free when a model is chosen."""
+    """Default for `held_bytes`: choosing a model frees no memory."""
     return 0
 
 
 class Catalogue:
-    """Models here and elsewhere. Owns a thread while something is fetched; `close` it, or use `with`."""
+    """Models on this machine and elsewhere. Owns a thread while it pulls something; `close` it, or use `with`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Catalogue:
         held_bytes: Callable[[], int] = nothing_held,
         threads: int | None = None,
     ) -> None:
-        """`held_bytes`: of memory that the model in use holds, which comes free when another takes its place."""
+        """`held_bytes`: memory held by the model in use, which becomes free when another model replaces it."""
         self.store = store or ModelStore()
         self.pulls = PullQueue(self.store, self._approve)
         self._kv: KVKind = kv
@@ -63,11 +63,11 @@ class Catalogue:
         self.close()
 
     def close(self) -> None:
-        """Pause what is being fetched."""
+        """Pause all pulls."""
         self.pulls.close()
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """The models here, the starter model where it is not, and what was begun to be fetched."""
+        """The local models, the starter model as an offer if it is not here, and unfinished pulls."""
         self.pulls.find_unfinished()
         here = local_entries(self.store)
         starter = starter_offer(self.store)
@@ -81,7 +81,7 @@ class Catalogue:
         return (*here, *offers)
 
     def offers(self, source: str) -> tuple[ModelEntry, ...]:
-        """What a source offers, one entry per quant; one of them is looked at.
+        """What a source offers, one entry per quant; the header of one of them is read.
 
         Raises DownloadFailed, ModelNotFound, BadGGUF.
         """
@@ -91,11 +91,11 @@ class Catalogue:
         try:
             self.look(usual)
         except EdgeInferError:
-            return found  # the list is worth showing all the same
+            return found  # the list is useful even so
         return found
 
     def look(self, entry: ModelEntry) -> HeaderLook:
-        """The header of an offer, fetched once. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        """The header of an offer, downloaded once. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         with self._lock:
             known = self._looks.get(entry.source)
         if known is None:
@@ -110,9 +110,9 @@ class Catalogue:
             return entry.path is not None or entry.source in self._looks
 
     def forecast(self, entry: ModelEntry, n_context: int | None = None) -> Forecast | None:
-        """What to expect of a model at a context, without asking the network; None where nothing is known of it.
+        """Forecast for a model at a context length, without network access; None if nothing is known of the model.
 
-        Raises BadGGUF for a model here that cannot be read.
+        Raises BadGGUF for a local model that cannot be read.
         """
         from edgeinfer.app.machine_profile import kept_profile
         from edgeinfer.engine.kv.limits import memory_for_model
@@ -135,23 +135,23 @@ class Catalogue:
         return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")
 
     def remove(self, entry: ModelEntry) -> Removed:
-        """Delete a model with what was derived from it, or take it off the list. Raises ModelNotFound."""
+        """Delete a model and its derived files, or take it off the list. Raises ModelNotFound."""
         from edgeinfer.app.removal import remove_model
 
         return remove_model(self.store, entry.name)
 
     def is_referenced(self, entry: ModelEntry) -> bool:
-        """Whether the files of a model belong to someone else, and stay when it is deleted."""
+        """Whether the model's files lie outside the store and stay when it is deleted."""
         return entry.path is not None and entry.path.parent.resolve() != self.store.root.resolve()
 
     def measure_machine(self, formats: tuple[str, ...] = (), progress: Progress | None = None) -> Profile:
-        """The machine's profile: the one that is kept, or what a short probe measures now."""
+        """The machine's profile: the saved one, or the result of a short probe."""
         from edgeinfer.app.machine_profile import profile_or_short_probe
 
         return profile_or_short_probe(formats, progress)
 
     def _approve(self, header: Header, nbytes: int) -> None:
-        """Let a model through that this machine can run. Raises DoesNotFit."""
+        """Approve a model that this machine can run. Raises DoesNotFit."""
         from edgeinfer.app.fit import check_fits
 
         check_fits(header, nbytes, freed_bytes=self._held_bytes())
@@ -189,5 +189,5 @@ class Catalogue:
 
 
 def _repository(source: str) -> str:
-    """What the quants of one model have in common."""
+    """The part of a source that all quants of a model share."""
     return source.rpartition(":")[0] if source.count(":") > 1 else source

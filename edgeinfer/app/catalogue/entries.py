@@ -1,6 +1,6 @@
-"""What the catalogue lists: models on this machine, and models that could be fetched.
+"""Entries of the catalogue: models on this machine, and models that can be pulled.
 
-In: the store. Out: `ModelEntry` values. Reads headers of local files; asks no network.
+In: the store. Out: `ModelEntry` values. Reads headers of local files; does not use the network.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, Mod
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model. `path` is None for one that would have to be fetched from `source` first.
+    """A model. `path` is None if it first has to be pulled from `source`.
 
-    `nbytes`: of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is wrong;
-    `place`: the other program in whose folder it is, "" for none.
+    `nbytes`: size of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is
+    wrong; `place`: the other program whose folder holds it, "" for none.
     """
 
     name: str
@@ -39,12 +39,12 @@ class ModelEntry:
 
     @property
     def key(self) -> str:
-        """Tells entries apart: a model that is here from the offer it came from."""
+        """Identifies the entry; a local model and the offer it came from have different keys."""
         return f"{'offer' if self.path is None else 'here'} {self.source if self.path is None else self.name}"
 
 
 def is_here(offer: ModelEntry, here: ModelEntry) -> bool:
-    """Whether a model on this machine is what an offer would bring: a source may be noted with its version."""
+    """Whether a local model is what an offer would download. Its recorded source may include a version."""
     asked = offer.source.partition("#")[0]
     return here.name == offer.name and (here.source == asked or here.source.startswith(f"{asked}=="))
 
@@ -56,7 +56,7 @@ def local_entries(store: ModelStore) -> tuple[ModelEntry, ...]:
 
 
 def starter_offer(store: ModelStore) -> ModelEntry | None:
-    """The starter model as an offer; None where it is here."""
+    """The starter model as an offer; None if it is on this machine."""
     try:
         store.find(STARTER_NAME)
     except ModelNotFound:
@@ -67,7 +67,7 @@ def starter_offer(store: ModelStore) -> ModelEntry | None:
 
 
 def offered(listed: ListedModel) -> ModelEntry:
-    """An offer of a source."""
+    """One model offered by a source."""
     return ModelEntry(listed.name, listed.source, listed.quant, listed.nbytes, listed.n_files)
 
 

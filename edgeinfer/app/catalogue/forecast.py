@@ -1,7 +1,7 @@
-"""Whether a model fits this machine at a context, and how fast it would be, before it is fetched or loaded.
+"""Whether a model fits this machine at a context length, and how fast it would be, before it is pulled or loaded.
 
-In: a header (or an open file), a context, the machine's profile where one is kept. Out: a `Forecast`. Loads no weights,
-times nothing; what is not known is None, with the reason.
+In: a header (or an open file), a context, the machine's profile if one is saved. Out: a `Forecast`. Loads no weights
+and measures nothing; unknown values are None, with the reason.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class ForecastSubject(Protocol):
 class Forecast:
     """What to expect of a model on this machine.
 
-    n_context           tokens that it is about
+    n_context           context length in tokens that the forecast is for
     fits                whether it can be run: as a whole, or with weights read from disk
     ram_bytes           memory: the sum of weight_bytes, kv_bytes, buffer_bytes and the program
-    available_bytes     what there is
-    streamed_bytes      of weights, read from disk for every token; 0 where all stay in memory
-    decode_tok_s        at the beginning of a conversation, full_decode_tok_s when the context is full
-    prefill_tok_s       of prompts
-    bound_by            what decoding waits for
-    measured            what answers took on this machine
-    is_estimate         reckoned from the header of another quant of the same model
+    available_bytes     available memory
+    streamed_bytes      weight bytes read from disk for every token; 0 if all weights stay in memory
+    decode_tok_s        decode rate at the start of a conversation; full_decode_tok_s: when the context is full
+    prefill_tok_s       prefill rate
+    bound_by            what limits decode
+    measured            rates of answers on this machine
+    is_estimate         derived from the header of another quant of the same model
     note                why it does not fit, or why figures are missing
-    n_params, n_context_trained, architecture, licence, title: what the header says; 0 and "" where it does not
+    n_params, n_context_trained, architecture, licence, title: from the header; 0 and "" if it lacks them
     """
 
     n_context: int
@@ -87,7 +87,7 @@ def by_size(nbytes: int, n_context: int, available_bytes: int, note: str = "") -
 
 
 def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
-    """The forecast of another quant, from one that is known: weights and decoding in proportion to bytes."""
+    """Forecast a quant from the known forecast of another one: weights and decode time scale with file size."""
     share = nbytes / max(1, known_bytes)
     weight_bytes = int(known.weight_bytes * share)
     need = MemoryNeed(weight_bytes, 1, known.kv_bytes, known.buffer_bytes, known.n_context)
@@ -121,7 +121,7 @@ def forecast_of(
     fingerprint: str | None = None,
     measured: MeasuredSpeeds | None = None,
 ) -> Forecast:
-    """The forecast for a model on the CPU. `fingerprint`: of a model that is here, whose earlier runs count."""
+    """Forecast a model on the CPU. `fingerprint`: of a local model, whose earlier runs are taken into account."""
     from edgeinfer.app.fit import plan_for
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.settings import CTX_CAP
@@ -165,7 +165,7 @@ def _predicted(
     kv: KVKind,
     fingerprint: str | None,
 ) -> Forecast:
-    """With what stays in memory, and rates where the machine is known. Raises DoesNotFit."""
+    """Add which weights stay in memory, and the rates if the machine is measured. Raises DoesNotFit."""
     from edgeinfer.app.planning import PlanRequest, plan_model, plan_streamed
     from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
@@ -208,7 +208,7 @@ def _predicted(
 def _rated(
     found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: StreamedModel | None, kv: KVKind
 ) -> Forecast:
-    """With rates, corrected by what answers took here."""
+    """Add the rates, corrected by earlier answers on this machine."""
     from edgeinfer.app.expectation import adjustment_of
     from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.predict.predict import Predictor

@@ -1,7 +1,7 @@
-"""Pulls in the background, one at a time: progress, pause and resume, cancel.
+"""Background pulls, one at a time: progress, pause and resume, cancel.
 
-In: a store, sources. Out: `PullStatus` values, whenever somebody asks. A paused pull keeps what has arrived, also when
-the program ends. Runs one thread while there is something to fetch and none otherwise; knows no screen.
+In: a store, sources. Out: `PullStatus` values on request. A paused pull keeps the data received so far, even when the
+program exits. Runs one thread while there is something to pull and none otherwise; knows no screen.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgeinfer.models.unfinished import Unfinished, discard_parts
 
 State = Literal["waiting", "running", "stopping", "paused", "cancelled", "refused", "failed", "done"]
 CLOSING_S = 2.0
-"""How long closing waits for a transfer to notice; a server that sends nothing must not hold the program."""
+"""How long closing waits for a transfer to stop, so that an unresponsive server cannot block the program's exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullStatus:
-    """How far a pull is. `name`: of the model, once it is here; `message`: why it failed or was refused."""
+    """Progress of a pull. `name`: of the model, once it is here; `message`: why it failed or was refused."""
 
     source: str
     state: State
@@ -37,19 +37,19 @@ class PullStatus:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until everything is there, at the rate of now."""
+        """Seconds until the pull is complete at the current rate."""
         if self.total_bytes is None or self.bytes_per_s <= 0 or self.state != "running":
             return None
         return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
 
     @property
     def is_active(self) -> bool:
-        """Whether something happens to it by itself."""
+        """Whether it proceeds without further action by the user."""
         return self.state in ("waiting", "running", "stopping")
 
 
 class Pulling:
-    """One pull, to be `run` by a thread and steered from others."""
+    """One pull, `run` by a thread and controlled from others."""
 
     def __init__(self, store: ModelStore, source: str, approve: Approve | None = None, *, force: bool = False) -> None:
         self.source = source
@@ -64,7 +64,7 @@ class Pulling:
 
     @classmethod
     def kept(cls, store: ModelStore, found: Unfinished, approve: Approve | None = None) -> Pulling:
-        """A pull of an earlier run of the program, paused."""
+        """A paused pull left over from an earlier run of the program."""
         pulling = cls(store, found.source, approve)
         pulling._parts = found.parts
         pulling._status = PullStatus(found.source, "paused", found.done_bytes, found.nbytes or None)
@@ -72,11 +72,11 @@ class Pulling:
 
     @property
     def status(self) -> PullStatus:
-        """How far it is now."""
+        """Current progress."""
         return self._status
 
     def pause(self) -> None:
-        """Stop the transfer; what has arrived is kept."""
+        """Stop the transfer; the data received so far is kept."""
         with self._lock:
             if self._status.state == "running":
                 self._stop = self._stop or "pause"
@@ -85,16 +85,16 @@ class Pulling:
                 self._status = replace(self._status, state="paused")
 
     def resume(self, *, force: bool = False) -> None:
-        """Wait for a turn again, after a pause or a failure. `force`: whatever its header says."""
+        """Queue again after a pause or a failure. `force`: do not reject the model because of its header."""
         with self._lock:
             self.force = self.force or force
             if self._status.state in ("paused", "failed", "refused", "cancelled"):
                 self._status = replace(self._status, state="waiting", message="")
             elif self._status.state == "stopping" and self._stop == "pause":
-                self._again = True  # the thread may be on its way out already
+                self._again = True  # the thread may already be stopping
 
     def cancel(self) -> None:
-        """Stop the transfer, and delete what has arrived."""
+        """Stop the transfer, and delete the data received so far."""
         with self._lock:
             if self._status.state in ("running", "stopping"):
                 self._stop, self._again = "cancel", False
@@ -106,10 +106,10 @@ class Pulling:
         for found in self._store.unfinished():
             if found.source == self.source:
                 found.discard()
-        discard_parts(self._parts)  # of an address that was not written down
+        discard_parts(self._parts)  # parts whose source was not recorded on disk
 
     def run(self) -> None:
-        """Fetch it, unless it no longer waits; how that ended is in `status`."""
+        """Pull the model, unless it is no longer waiting; the outcome is in `status`."""
         with self._lock:
             if self._status.state != "waiting":
                 return
@@ -126,7 +126,7 @@ class Pulling:
             self._end("refused", str(refusal))
         except EdgeInferError as error:
             self._end("failed", str(error))
-        except Exception as error:  # a thread that dies would leave a pull that seems to run for ever
+        except Exception as error:  # if the thread died here, the pull would seem to run for ever
             self._end("failed", f"{self.source}: {type(error).__name__}: {error}")
         else:
             self._finish(model)
@@ -151,7 +151,7 @@ class Pulling:
 
 
 class PullQueue:
-    """Pulls in the order in which they were asked for."""
+    """A queue of pulls, in the order in which they were requested."""
 
     def __init__(self, store: ModelStore, approve: Approve | None = None) -> None:
         self._store = store
@@ -161,48 +161,48 @@ class PullQueue:
         self._thread: threading.Thread | None = None
 
     def add(self, source: str, *, force: bool = False) -> None:
-        """Fetch `source` when its turn comes; goes on with one that was paused, failed or refused."""
+        """Queue a pull of `source`; resumes one that was paused, failed or refused."""
         self._change(source, lambda pulling: pulling.resume(force=force), force=force)
 
     def pause(self, source: str) -> None:
-        """Stop a pull; what has arrived is kept."""
+        """Stop a pull; the data received so far is kept."""
         self._change(source, Pulling.pause)
 
     def cancel(self, source: str) -> None:
-        """Stop a pull and delete what has arrived."""
+        """Stop a pull and delete the data received so far."""
         self._change(source, Pulling.cancel)
 
     def find_unfinished(self) -> None:
-        """List the pulls that earlier runs of the program left, as paused ones. Reads the disk."""
+        """Add the unfinished pulls of earlier runs as paused ones. Reads the disk."""
         for found in self._store.unfinished():
             with self._lock:
                 if found.source not in self._pulls:
                     self._pulls[found.source] = Pulling.kept(self._store, found, self._approve)
 
     def forget(self, source: str) -> None:
-        """Take a pull that has ended off the list."""
+        """Remove a finished pull from the list."""
         with self._lock:
             if source in self._pulls and self._pulls[source].status.state in ("done", "cancelled", "refused", "failed"):
                 del self._pulls[source]
 
     def statuses(self) -> tuple[PullStatus, ...]:
-        """How far every pull is, in their order."""
+        """Progress of all pulls, in queue order."""
         with self._lock:
             return tuple(pulling.status for pulling in self._pulls.values())
 
     def status(self, source: str) -> PullStatus | None:
-        """How far one is; None for a source that nobody asked for."""
+        """Progress of one pull; None if `source` is not in the list."""
         with self._lock:
             return self._pulls[source].status if source in self._pulls else None
 
     def meant(self, source: str) -> PullStatus | None:
-        """The pull of `source`; of a source that nobody asked for the only pull that is not over, if there is one."""
+        """The pull of `source`. If it is not in the list: the only unfinished pull, if there is exactly one."""
         found = self.status(source)
         under_way = [each for each in self.statuses() if each.is_active or each.state == "paused"]
         return under_way[0] if found is None and len(under_way) == 1 else found
 
     def close(self) -> None:
-        """Pause everything, and wait a moment for the transfer to end."""
+        """Pause everything, and wait briefly for the transfer to end."""
         with self._lock:
             thread, pulls = self._thread, tuple(self._pulls.values())
         for pulling in pulls:
@@ -211,7 +211,7 @@ class PullQueue:
             thread.join(CLOSING_S)
 
     def _change(self, source: str, change: Callable[[Pulling], None], *, force: bool | None = None) -> None:
-        """Apply `change`, to a new pull where `force` is given and there is none yet."""
+        """Apply `change` to the pull of `source`; if there is none and `force` is given, create it first."""
         with self._lock:
             if source not in self._pulls and force is not None:
                 self._pulls[source] = Pulling(self._store, source, self._approve, force=force)

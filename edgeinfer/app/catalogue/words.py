@@ -1,4 +1,4 @@
-"""What the catalogue says to people: cells of a table, lines of detail, lines of progress.
+"""Text that the catalogue shows: table cells, lines of detail, lines of progress.
 
 In: `ModelEntry`, `Forecast`, `PullStatus`. Out: plain text without control characters. Knows no screen.
 """
@@ -16,7 +16,7 @@ UNKNOWN = "?"
 
 
 def one_line(text: str) -> str:
-    """Text of a file or of the network as one line."""
+    """Text from a file or the network as one line."""
     return " ".join(harmless(text).split())
 
 
@@ -33,12 +33,12 @@ def state_word(entry: ModelEntry, status: PullStatus | None, current: str | None
 
 
 def size_word(entry: ModelEntry) -> str:
-    """How large a model is."""
+    """The size of a model."""
     return UNKNOWN if entry.nbytes is None else size_text(entry.nbytes)
 
 
 def fit_word(found: Forecast | None) -> str:
-    """Whether it fits: yes, disk (weights that have no room are read from there in every pass), no."""
+    """Whether it fits: yes, disk (weights that do not fit in memory are read from disk in every pass), no."""
     if found is None:
         return UNKNOWN
     if not found.fits:
@@ -47,7 +47,7 @@ def fit_word(found: Forecast | None) -> str:
 
 
 def rate_word(found: Forecast | None) -> str:
-    """Tokens per second of decoding: measured as they are, predicted ones with a tilde."""
+    """Decode rate in tokens per second; predicted values have a tilde, measured ones do not."""
     if found is None:
         return UNKNOWN
     if found.measured.decode_tok_s is not None:
@@ -56,12 +56,12 @@ def rate_word(found: Forecast | None) -> str:
 
 
 def rate(tok_s: float) -> str:
-    """A rate in at most four characters below ten thousand."""
+    """A rate; at most four characters if below ten thousand."""
     return f"{tok_s:.0f}" if tok_s >= 10 else f"{tok_s:.2g}"
 
 
 def context_word(n_context: int) -> str:
-    """A context: 2k, 8k, 1500."""
+    """A context length: 2k, 8k, 1500."""
     return f"{n_context // 1024}k" if n_context % 1024 == 0 else str(n_context)
 
 
@@ -73,7 +73,7 @@ def why_not(found: Forecast) -> str:
 
 
 def pull_line(status: PullStatus) -> str:
-    """How far a pull is."""
+    """Progress of a pull."""
     whole = "" if status.total_bytes is None else f" of {size_text(status.total_bytes)}"
     is_asking = status.state == "running" and not status.total_bytes
     parts = ["asking" if is_asking else str(status.state)]
@@ -87,7 +87,7 @@ def pull_line(status: PullStatus) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: 40 s, 12 min, 3 h 20 min."""
+    """Format seconds: 40 s, 12 min, 3 h 20 min."""
     minutes = int(seconds) // 60
     if minutes < 2:
         return f"{seconds:.0f} s"
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def detail_lines(entry: ModelEntry, found: Forecast | None) -> list[str]:
-    """Everything that is known of a model."""
+    """Everything known about a model."""
     place = f"{entry.place}: " if entry.place else ""
     lines = [f"{one_line(entry.name)} from {place}{one_line(entry.source)}"]
     if found is None:

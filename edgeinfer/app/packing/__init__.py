@@ -1,4 +1,4 @@
-"""What PyInstaller has to know to pack programs that use edgeinfer: it finds this by an entry point."""
+"""Information for packing programs that use edgeinfer with PyInstaller, which finds it through an entry point."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def hook_folders() -> list[str]:
-    """Folders of hooks."""
+    """Folders of PyInstaller hooks."""
     return [str(Path(__file__).parent / "hooks")]

@@ -1,6 +1,6 @@
-"""The live view of the machine as frozen records: what it has, what the model does on it, and what that takes.
+"""A live view of the machine as frozen records: its resources, what the model does on it, and what that costs.
 
-`Readings` is asked whenever somebody looks and does nothing otherwise. Knows no terminal.
+`Readings` works only when it is queried. Knows no terminal.
 """
 
 from edgeinfer.app.readings.records import (

@@ -1,7 +1,7 @@
-"""The cores of the machine beside what each of them had of the last step.
+"""The machine's cores, each with its part in the last step.
 
-In: the system's counts, the topology, a `LastStep`. Out: `Cores`. Asks the system only when it is asked itself, and
-never waits: busy shares are those since the last reading.
+In: the system's counters, the topology, a `LastStep`. Out: `Cores`. Queries the system only when it is queried itself,
+and never waits: busy shares cover the time since the last reading.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.machine.topology import Core, Topology
 
 LOOK_SHARE = 1 / 500
-"""Of the time, that asking for clocks may take: on some systems it is a slow question."""
+"""Share of the time that reading clock speeds may take: on some systems the query is slow."""
 LEAST_S = 0.2
-"""Between two counts of busy time, which come in hundredths of a second."""
+"""Shortest interval between two counts of busy time, which the system reports in hundredths of a second."""
 
 
 class CoreWatch:
-    """Readings of all cores this process may use. `clock` gives seconds."""
+    """Readings of all cores this process may use. `clock` returns seconds."""
 
     def __init__(self, topology: Topology, clock: Callable[[], float] = time.perf_counter) -> None:
         self._topology = topology
@@ -38,7 +38,7 @@ class CoreWatch:
         self._next_hz_s = clock()
 
     def read(self, step: LastStep | None, affinity: Sequence[Sequence[int]], n_workers: int | None) -> Cores:
-        """Every core, with what it had of a step; workers by themselves where they have no core of their own."""
+        """All cores with their part in a step; workers are listed separately unless each is pinned to a core."""
         self._count()
         self._look_at_clocks()
         worked = {} if step is None else _worked(step)
@@ -61,7 +61,7 @@ class CoreWatch:
         return CoreReading(core.number, core.kind, False, share, speed, busy, hz)
 
     def _count(self) -> None:
-        """Busy shares since the last count."""
+        """Update the busy shares since the last count."""
         now = self._clock()
         if now - self._counted_s < LEAST_S:
             return
@@ -82,14 +82,14 @@ class CoreWatch:
             found = psutil.cpu_freq(percpu=True) or []
         except SENSOR_ERRORS:
             found = []
-        if len(found) == psutil.cpu_count():  # some systems tell of one for all
+        if len(found) == psutil.cpu_count():  # some systems report one value for all cores
             self._hz = {cpu: 1e6 * each.current for cpu, each in enumerate(found) if each.current > 0}
         ended = self._clock()
         self._next_hz_s = ended + max(1.0, (ended - started) / LOOK_SHARE)
 
 
 def _worked(step: LastStep) -> dict[int, tuple[float, float | None]]:
-    """Share and speed of each worker of a step."""
+    """Share and speed of each worker in a step."""
     if not step.busy or not all(busy > 0 for busy in step.busy):
         return {worker: (share, None) for worker, share in zip(step.workers, step.shares, strict=True)}
     rates = [share / busy for share, busy in zip(step.shares, step.busy, strict=True)]

@@ -1,6 +1,7 @@
-"""A loaded model as the readings see it: what is worked out once, and what its answers came to.
+"""A loaded model as the readings see it: facts computed once, and the numbers of its answers.
 
-In: an `LLM`, the numbers of its answers. Out: parts of readings. What reads files is done in `of`; all else is quick.
+In: an `LLM`, the numbers of its answers. Out: parts of readings. Everything that reads files is done in `of`; all else
+is quick.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.machine.profile import Profile
 
 DEPTH = 512
-"""Cached tokens of a pass whose shares are predicted."""
+"""Number of cached tokens in the pass whose shares are predicted."""
 COST_SIZES = (1, 2, 4, 8, 16, 32, 64)
 HOW_TO_MEASURE = "r measures each op"
 
@@ -45,11 +46,11 @@ class Loaded:
         self._waiting: float | None = None
         self._reading = llm.telemetry.weight_reads
         self._timed: tuple[StageSeconds, ...] = ()
-        self._lock = threading.Lock()  # one measured pass at a time; readings do not take it
+        self._lock = threading.Lock()  # one measured pass at a time; readings do not take this lock
 
     @classmethod
     def of(cls, llm: LLM, profile: Profile | None) -> Self:
-        """Work out what does not change. Takes some milliseconds: reads no weights."""
+        """Compute what does not change. Takes some milliseconds and reads no weights."""
         work: ModelWork | None = None
         with suppress(EdgeInferError):
             work = llm.telemetry.work
@@ -57,7 +58,7 @@ class Loaded:
 
     @property
     def kv_bytes_per_token(self) -> float | None:
-        """Bytes of the keys and values of a token; None where the work is not known."""
+        """KV cache bytes per token; None if the model's work is unknown."""
         if self.work is None:
             return None
         need = self.need
@@ -68,7 +69,7 @@ class Loaded:
         )
 
     def kv_bytes(self, n_pages: int) -> int | None:
-        """Bytes of the keys and values in so many pages, and of as many states; None where the work is not known."""
+        """Bytes of this many KV cache pages, and of as many states; None if the model's work is unknown."""
         per_token, need, limits = self.kv_bytes_per_token, self.need, self.llm.telemetry.limits
         if per_token is None:
             return None
@@ -76,13 +77,13 @@ class Loaded:
         if need is not None and limits.windows is not None:
             beside += need.window_bytes * min(n_pages, limits.windows.n_pages) // limits.windows.n_pages
         if need is not None and need.state_bytes:
-            n_most = min(limits.n_pages, 2 * limits.n_sequences)  # a page has one state; fewer may have a place
+            n_most = min(limits.n_pages, 2 * limits.n_sequences)  # a state per page, but perhaps fewer slots
             beside += need.state_bytes * min(n_pages, n_most) // n_most
         return round(n_pages * self.llm.telemetry.page_tokens * per_token) + beside
 
     @property
     def need(self) -> MemoryNeed | None:
-        """The memory that the model takes, by its parts; None where that is not known of the device in use."""
+        """The memory that the model takes, by part; None if it is unknown for the device in use."""
         return self.llm.info.need if self.llm.telemetry.device == self.llm.info.device else None
 
     @property
@@ -91,7 +92,7 @@ class Loaded:
         return self._stats
 
     def answered(self, stats: Stats) -> None:
-        """An answer is over."""
+        """Record that an answer has finished."""
         if stats.draft is not None:
             total = dict(self._total)
             for name, count in stats.draft.sources.items():
@@ -104,7 +105,7 @@ class Loaded:
         self._stats = stats
 
     def time_stages(self) -> bool:
-        """Measure a pass op by op; whether that could be done now. Takes some passes' time."""
+        """Measure a pass op by op; returns whether that was possible now. Takes as long as several passes."""
         with self._lock:
             stats = self._stats
             depth = DEPTH if stats is None else stats.n_prompt + stats.n_generated
@@ -115,7 +116,7 @@ class Loaded:
 
     @property
     def stored(self) -> StoredReading | None:
-        """What does not stay in memory."""
+        """Weights that do not stay in memory."""
         return strip.stored_of(self.llm, self.llm.telemetry.weight_reads, self._waiting)
 
     def plan(self) -> PlanStrip:
@@ -136,9 +137,9 @@ class Loaded:
         return PlanStrip(name, device, stretches, pass_s, self._source, stored=self.stored, note=self._note)
 
     def _measured(self, timed: tuple[StageSeconds, ...]) -> PlanStrip:
-        """Stages as a timed pass had them, as parts of what passes of answers take: timing itself takes time.
+        """Stages as measured in a timed pass, scaled to the pass time of answers, because timing has overhead.
 
-        Where weights are read, stages are without it, for only the whole waits for the disk.
+        If weights are read from disk, stage times are not scaled: only the pass as a whole waits for the disk.
         """
         llm, stored, computed_s = self.llm, self.stored, sum(each.seconds for each in timed)
         pass_s = self._pass_s or computed_s
@@ -151,14 +152,14 @@ class Loaded:
         )
 
     def roofline(self) -> Roofline:
-        """What the last answer reached."""
+        """The rates of the last answer and what the machine allows."""
         llm = self.llm
         return roofline(
             self.work, self._stats, self._profile, llm.telemetry.device, llm.info.kv, llm.telemetry.limits.max_tokens
         )
 
     def drafting(self) -> DraftingReading:
-        """What was drafted and accepted."""
+        """Counts of drafted and accepted tokens."""
         drafts, stats = self.llm.drafts, self._stats
         report = None if stats is None else stats.draft
         sources = {} if report is None else report.sources
@@ -174,7 +175,7 @@ class Loaded:
 
     @property
     def _pass_s(self) -> float | None:
-        """Seconds of a pass of one token, or of a mean one where that is not known."""
+        """Seconds of a pass of one token, or of a mean pass if that is unknown."""
         stats = self._stats
         if stats is None:
             return None
@@ -193,7 +194,7 @@ class Loaded:
 
 
 def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[Mapping[str, float], Source]:
-    """The share of a pass that each stage takes while nobody measured it."""
+    """Each stage's share of a pass, for use until it is measured."""
     if work is None:
         return {}, "unknown"
     if profile is not None and llm.telemetry.device == "cpu":
@@ -202,6 +203,6 @@ def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[
 
 
 def _in_order(counts: Mapping[str, DraftCount]) -> tuple[tuple[str, DraftCount], ...]:
-    """Those that proposed anything, by what was accepted of them."""
+    """The draft sources that proposed anything, most accepted tokens first."""
     known = [(name, count) for name, count in counts.items() if count.proposed]
     return tuple(sorted(known, key=lambda each: (-each[1].accepted, -each[1].proposed, each[0])))

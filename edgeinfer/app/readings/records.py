@@ -1,4 +1,4 @@
-"""What the live view of the machine consists of: plain values, None wherever nobody knows.
+"""Records of the live view of the machine: plain values, None where a value is unknown.
 
 In and out: frozen records. Knows neither the engine nor the terminal.
 """
@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 Source = Literal["measured", "predicted", "by bytes", "unknown"]
-"""Of the times in a plan: measured op by op or device by device; a measured whole, shared out as the machine's profile
-predicts, or by the bytes that are read; not known at all."""
+"""Origin of the times in a plan.
+
+Measured op by op or device by device; a measured total, divided as the machine's profile predicts or by the bytes that
+are read; or not known at all.
+"""
 Phase = Literal["prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A device works on `label` (a stage, or "first to last") for a part of a pass, in seconds from its beginning.
+    """A device working on `label` (a stage, or "first to last") in a part of a pass, in seconds from its start.
 
-    `read_share`: of its weights, what every pass reads from disk.
+    `read_share`: share of its weights that every pass reads from disk.
     """
 
     device: str
@@ -36,8 +39,8 @@ class Stretch:
 class StoredReading:
     """Weights of which only some stay in memory.
 
-    `n_staying` of `n_stages` stages stay whole. `disk_bytes_s` is of all that was read since the model was loaded,
-    `waiting_share` of the time that the last answer took.
+    `n_staying` of `n_stages` stages stay whole. `disk_bytes_s` is the mean over all reads since the model was loaded,
+    `waiting_share` the share of the last answer's time.
     """
 
     stay_bytes: int
@@ -53,12 +56,12 @@ class StoredReading:
 
 @dataclass(frozen=True, slots=True)
 class PlanStrip:
-    """Where a pass of one token spends its time; of several devices the last pass, whatever it had.
+    """Where a pass of one token spends its time; with several devices the last pass, whatever it contained.
 
-    pass_s   as answers took it, where there were any
-    kinds    seconds by what they are spent on, () where only a measured pass would tell
-    overlap  of the time of the less busy of several devices, the share in which another worked too; None for one
-    note     what the reader should know, or could do to know more; "" for nothing
+    pass_s   seconds as measured in answers, if there were any
+    kinds    seconds by what they are spent on; () if only a measured pass would tell
+    overlap  share of the less busy device's time in which another device worked too; None for one device
+    note     what the reader should know, or could do to learn more; "" for nothing
     """
 
     model: str | None = None
@@ -73,13 +76,13 @@ class PlanStrip:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Devices that take part, in order of their first stretch."""
+        """The devices that take part, in order of their first stretch."""
         return tuple(dict.fromkeys(stretch.device for stretch in self.stretches))
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What passes of the last answer came to: multiply-adds and bytes of weights and cache, a second."""
+    """Rates in the passes of the last answer: multiply-adds per second, and bytes of weights and cache per second."""
 
     phase: Phase
     madds_s: float
@@ -87,7 +90,7 @@ class Reached:
 
     @property
     def intensity(self) -> float:
-        """Multiply-adds for each byte that is read."""
+        """Multiply-adds per byte read."""
         return self.madds_s / self.bytes_s
 
 
@@ -95,7 +98,7 @@ class Reached:
 class Roofline:
     """What was reached and what the machine allows: the lesser of `madds_s` and intensity times `bytes_s`.
 
-    The last two as the machine's profile has them for the model's formats and its size; None without one.
+    The last two come from the machine's profile, for the model's formats and size; None without a profile.
     """
 
     reached: tuple[Reached, ...] = ()
@@ -104,7 +107,7 @@ class Roofline:
     note: str = ""
 
     def roof(self, intensity: float) -> float | None:
-        """The most multiply-adds a second."""
+        """The highest possible rate of multiply-adds per second."""
         return None if self.madds_s is None or self.bytes_s is None else min(self.madds_s, intensity * self.bytes_s)
 
 
@@ -112,9 +115,9 @@ class Roofline:
 class CoreReading:
     """A core, or a worker that may move between cores (`is_worker`).
 
-    share  of the last step, None where it took no part
-    speed  of its work in that step, the fastest one is 1
-    busy   share of the time in which it did something for anybody since the last reading
+    share  its share of the last step, None if it took no part
+    speed  speed of its work in that step; the fastest one is 1
+    busy   share of the time since the last reading in which it was busy, with any process
     """
 
     number: int
@@ -128,7 +131,7 @@ class CoreReading:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """All cores this process may use. `n_working`: of `n_workers`, those that took part in the last step."""
+    """All cores this process may use. `n_working`: how many of `n_workers` took part in the last step."""
 
     cores: tuple[CoreReading, ...] = ()
     n_working: int | None = None
@@ -139,9 +142,9 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Bytes, by the names of `app.sizes`; `stored`: as in the plan.
+    """Memory in bytes, by the names of `app.sizes`; `stored`: as in the plan.
 
-    `program_bytes`: what this process has besides weights, the cache that is in use and buffers.
+    `program_bytes`: memory of this process besides weights, used KV cache and buffers.
     """
 
     process_bytes: int | None = None
@@ -159,7 +162,7 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class DraftCount:
-    """Drafted tokens, and those of them that the model chose too."""
+    """Drafted tokens, and those of them that the model accepted."""
 
     proposed: int = 0
     accepted: int = 0
@@ -174,9 +177,9 @@ class DraftCount:
 
 @dataclass(frozen=True, slots=True)
 class DraftingReading:
-    """Acceptance by drafter, of the last answer and of all since the model was loaded.
+    """Acceptance by drafter, for the last answer and in total since the model was loaded.
 
-    costs  (tokens of a pass, what it costs where one of a single token costs 1)
+    costs  (tokens in a pass, its cost relative to a pass of one token)
     """
 
     is_on: bool = False
@@ -189,7 +192,7 @@ class DraftingReading:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What computing takes and what the governor makes of it. `watts`: of all CPU packages, whoever used them."""
+    """Power used by computing, and the governor's limits. `watts`: of all CPU packages, including other processes."""
 
     joules_per_token: float | None = None
     watts: float | None = None

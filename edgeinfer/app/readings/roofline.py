@@ -1,4 +1,4 @@
-"""How much passes computed and read, and what the machine allows of both.
+"""How much the passes computed and read, and what the machine allows of both.
 
 In: a model's work, the numbers of an answer, the machine's profile. Out: a `Roofline`. Measures nothing.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def roofline(
     work: ModelWork | None, stats: Stats | None, profile: Profile | None, device: str, kv: str, most_tokens: int
 ) -> Roofline:
-    """What an answer came to. `most_tokens`: of a pass in which prompts are read; `profile`: of this machine."""
+    """The roofline of an answer. `most_tokens`: per pass in prefill; `profile`: of this machine."""
     if work is None:
         return Roofline(note=f"what a pass of this model computes only {device} knows")
     reached = () if stats is None else tuple(_reached(work, stats, kv, most_tokens))
@@ -55,7 +55,7 @@ def _point(phase: Phase, madds: float, n_bytes: float, passes_s: float) -> Reach
 
 
 def pass_work(work: ModelWork, n_tokens: float, n_cached: float, n_outputs: float, kv: str) -> tuple[float, float]:
-    """Multiply-adds, and bytes of weights and cache, of a mean pass over so many tokens after so many."""
+    """Multiply-adds, and bytes of weights and cache, of a mean pass over `n_tokens` with `n_cached` before them."""
     madds = n_bytes = 0.0
     for stage in work.stages:
         n_computed = n_outputs if stage.shape.for_outputs else n_tokens
@@ -71,7 +71,7 @@ def pass_work(work: ModelWork, n_tokens: float, n_cached: float, n_outputs: floa
 
 
 def _best(work: ModelWork, profile: Profile) -> float | None:
-    """Multiply-adds a second at the best rates of the formats that the model's weights have, each for its part."""
+    """Multiply-adds per second at the best rates of the model's weight formats, weighted by their shares."""
     seconds = n_weights = 0.0
     for stage in work.stages:
         for product in stage.shape.products:

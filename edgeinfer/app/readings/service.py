@@ -1,7 +1,7 @@
-"""What the machine does while a model runs: asked for when somebody looks, and nothing otherwise.
+"""What the machine does while a model runs, computed only on request.
 
 In: a loaded model or none yet, and the numbers of its answers. Out: one frozen record for each part of the view. Any
-thread may ask while the engine's own one decodes: no lock of the engine is taken. Only `follow` and `time_stages` take
+thread may query it while the engine's own thread decodes: no engine lock is taken. Only `follow` and `time_stages` take
 long.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.machine.profile import Profile
 
 LEAST_WATTS_S = 0.5
-"""Between two counts of energy that make a power."""
+"""Shortest interval between two energy counts from which power is computed."""
 
 
 class Readings:
-    """Readings of this machine and of the model that `follow` was given last. `clock` gives seconds."""
+    """Readings of this machine and of the model last given to `follow`. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Readings:
         profile: Callable[[], Profile | None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`profile`: finds that of this machine; None: the one that was kept."""
+        """`profile`: finds the profile of this machine; None: use the saved one."""
         self._topology = read_topology() if topology is None else topology
         self._find_profile = _kept_profile if profile is None else profile
         self._clock = clock
@@ -53,24 +53,24 @@ class Readings:
             self.follow(llm)
 
     def follow(self, llm: LLM | None) -> None:
-        """Read of this model from now on, or of none. Reads the profile and works out the model's work: some ms."""
+        """Use this model, or none, from now on. Reads the profile and computes the model's work: some ms."""
         self._loaded = None
         if llm is not None:
             self._loaded = Loaded.of(llm, self._find_profile())
 
     def answered(self, stats: Stats) -> None:
-        """An answer of the model is over; from the thread that made it, or another."""
+        """Record that an answer of the model has finished. May be called from any thread."""
         if self._loaded is not None:
             self._loaded.answered(stats)
 
     @property
     def can_time_stages(self) -> bool:
-        """Whether `time_stages` could help."""
+        """Whether `time_stages` could add information."""
         loaded = self._loaded
         return loaded is not None and loaded.work is not None and loaded.llm.telemetry.last_step is not None
 
     def time_stages(self) -> bool:
-        """Measure a pass op by op, if nothing is generated; whether that was done. For a thread that may wait."""
+        """Measure a pass op by op unless the model is generating; returns whether it was done. May block the thread."""
         return self._loaded is not None and self._loaded.time_stages()
 
     def plan(self) -> PlanStrip:
@@ -78,15 +78,15 @@ class Readings:
         return PlanStrip(note="no model is loaded yet") if self._loaded is None else self._loaded.plan()
 
     def roofline(self) -> Roofline:
-        """What the last answer reached of what the machine allows."""
+        """The rates of the last answer and what the machine allows."""
         return Roofline(note="no model is loaded yet") if self._loaded is None else self._loaded.roofline()
 
     def drafting(self) -> DraftingReading:
-        """What was drafted and accepted."""
+        """Counts of drafted and accepted tokens."""
         return DraftingReading() if self._loaded is None else self._loaded.drafting()
 
     def cores(self) -> Cores:
-        """Every core, and what it had of the last step."""
+        """All cores, with their part in the last step."""
         loaded = self._loaded
         if loaded is None:
             return self._watch.read(None, (), None)
@@ -94,7 +94,7 @@ class Readings:
         return self._watch.read(telemetry.last_step, telemetry.affinity, telemetry.n_workers)
 
     def memory(self) -> MemoryReading:
-        """What this process, the model and its cache take."""
+        """Memory of this process, the model and its cache."""
         free, total = available_bytes(), self._topology.total_bytes
         process = self._process.memory_info().rss
         if self._loaded is None:
@@ -113,14 +113,14 @@ class Readings:
         )
 
     def taken(self) -> tuple[int, int | None]:
-        """Bytes of this process, and of keys and values that are in use: what `memory` says of them, for little."""
+        """Bytes of this process and of the KV cache in use: the same values as in `memory`, at little cost."""
         loaded, process = self._loaded, self._process.memory_info().rss
         if loaded is None:
             return process, None
         return process, loaded.kv_bytes(loaded.llm.telemetry.limits.n_pages - loaded.llm.telemetry.n_free_pages)
 
     def energy(self) -> Energy:
-        """What computing takes, and how much of the machine may be used."""
+        """Power used by computing, and how much of the machine may be used."""
         loaded, condition = self._loaded, self._sensors.condition()
         stats = None if loaded is None else loaded.stats
         return Energy(

@@ -1,7 +1,7 @@
 """The plan strip: what each device works on and for how long in a pass of one token.
 
 In: a timeline of several devices, measured stages, or a model's work with the seconds of a whole pass. Out: stretches.
-Equal neighbours are not joined here: how many there is room for is known where they are drawn.
+Equal neighbours are not merged here, because only the drawing code knows how many fit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def of_devices(timeline: StepTimeline) -> tuple[Stretch, ...]:
-    """What several devices did in the last pass."""
+    """The stretches of several devices in the last pass."""
     began = timeline.began
     return tuple(Stretch(span.device, span.stages, span.began - began, span.ended - began) for span in timeline.spans)
 
 
 def in_turn(device: str, stages: Mapping[str, float], read_shares: Mapping[str, float]) -> tuple[Stretch, ...]:
-    """Stages one after the other on one device, by the seconds of each."""
+    """Stages run one after the other on one device, from the seconds of each."""
     found, now = list[Stretch](), 0.0
     for name, seconds in stages.items():
         found.append(Stretch(device, name, now, now + seconds, read_shares.get(name, 0.0)))
@@ -50,13 +50,13 @@ def kinds_of(stages: Sequence[StageSeconds]) -> tuple[tuple[str, float], ...]:
 
 
 def shares_predicted(profile: Profile, work: ModelWork, depth: int, kv: str) -> dict[str, float]:
-    """The share of a pass that each stage is predicted to take on the cpu."""
+    """Each stage's predicted share of a pass on the cpu."""
     time = step_time(profile, work, all_on(work, CPU), Pass(1, depth), kv)
     return _shares({stage.name: each.seconds for stage, each in zip(work.stages, time.stages, strict=True)})
 
 
 def shares_by_bytes(work: ModelWork) -> dict[str, float]:
-    """The share of the weights that each stage has."""
+    """Each stage's share of the weight bytes."""
     return _shares({stage.name: stage.shape.weight_bytes for stage in work.stages if stage.shape.weight_bytes})
 
 
@@ -66,12 +66,12 @@ def _shares(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def read_shares(stages: Sequence[StageBytes]) -> dict[str, float]:
-    """The share of each stage's weights that comes from disk."""
+    """Share of each stage's weights that comes from disk."""
     return {each.stage: (each.read + each.some) / max(1, each.stay + each.read + each.some) for each in stages}
 
 
 def stored_of(llm: LLM, reading: WeightReads, waiting_share: float | None) -> StoredReading | None:
-    """What stays and what is read of a model that streams. `waiting_share`: of the time of the last answer."""
+    """What a streaming model keeps in memory and what it reads. `waiting_share`: of the time of the last answer."""
     streamed, place, stages = llm.telemetry.streamed, llm.telemetry.limits.stored, llm.telemetry.stage_bytes
     if streamed is None or place is None:
         return None

@@ -1,4 +1,4 @@
-"""Pack all modules, which are found by their folders, and their sources, which name the compiled kernels."""
+"""Include all modules, which are found by their folders, and their sources, which compiled kernels are named after."""
 
 import importlib.metadata
 import importlib.util
@@ -9,10 +9,10 @@ from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy
 module_collection_mode = {"edgeinfer": "pyz+py"}
 hiddenimports = collect_submodules("edgeinfer", filter=lambda name: not name.startswith("edgeinfer.app.packing"))
 if importlib.util.find_spec("textual") is not None:
-    hiddenimports.append("textual.drivers.web_driver")  # by a name in the environment
+    hiddenimports.append("textual.drivers.web_driver")  # selected by a name in the environment
 datas = collect_data_files("edgeinfer")
 if importlib.util.find_spec("textual_serve") is not None:
-    datas += collect_data_files("textual_serve")  # scripts and fonts of the page
+    datas += collect_data_files("textual_serve")  # scripts and fonts of the web page
 for package in ("edgeinfer", "numba", "llvmlite"):
     datas += copy_metadata(package)
 for package in (

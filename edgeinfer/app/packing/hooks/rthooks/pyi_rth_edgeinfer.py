@@ -1,4 +1,4 @@
-"""Before the packed program begins: it may have been started to run a module of edgeinfer in a process of its own."""
+"""Runs before a packed program begins, which may have been started to run an edgeinfer module in a separate process."""
 
 import runpy
 import sys
