@@ -1,1 +1,1 @@
-"""Chats that are kept: a tree of messages each, in one SQLite file."""
+"""Saved chats: each is a tree of messages, all in one SQLite file."""

@@ -1,7 +1,7 @@
-"""Saving answers while they grow: in a thread of its own, so that neither the screen nor the model waits for the disk.
+"""Saves answers as they are generated, in a separate thread, so that neither the UI nor the model waits for the disk.
 
-In: texts, as often as they grow. Out: the newest of them in the store, twice a second at most. What cannot be written
-is tried again, and nothing is forgotten meanwhile. The thread sleeps while nothing has changed.
+In: the current text of each answer, as often as it grows. Out: the latest text in the store, at most twice a second.
+Failed writes are retried and their texts are kept until then. The thread sleeps while nothing changes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ BETWEEN_S = 0.5
 
 
 class Autosave:
-    """Use it with `with`, or close it. `failed` is told once when writing begins to fail, from the thread."""
+    """Use as a context manager or call `close`. `failed` is called once, from the thread, when writes start to fail."""
 
     def __init__(self, store: SessionStore, failed: Callable[[str], None] | None = None) -> None:
         self._store = store
         self.failed = failed
         self.failure: str | None = None
-        """What is wrong, while something is."""
+        """The current write error, or None while writes succeed."""
         self._texts: dict[int, str] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -40,30 +40,30 @@ class Autosave:
         self.close()
 
     def note(self, message: int, text: str) -> None:
-        """The answer has this text now."""
+        """Record the current text of an answer."""
         with self._changed:
             is_first = not self._texts
             self._texts[message] = text
-            if is_first:  # else the thread knows, and need not wake for each piece
+            if is_first:  # otherwise the thread already has work and need not be woken for every piece
                 self._changed.notify()
 
     def forget(self, message: int) -> None:
-        """The answer is over, and somebody else writes its end."""
+        """Drop the pending text of an answer: it is finished, and the caller writes its final state."""
         with self._writing, self._changed:
             self._texts.pop(message, None)
 
     def flush(self) -> bool:
-        """Write now; whether everything is written."""
+        """Write all pending texts now. Returns True if everything was written."""
         before = self.failure
         with self._writing:
             self.failure = self._write()
-        # told with nothing held: whoever is told may wait for a thread that wants to forget an answer
+        # called without locks held: the callback may wait for a thread that is about to call `forget`
         if self.failure is not None and before is None and self.failed is not None:
             self.failed(self.failure)
         return self.failure is None
 
     def _write(self) -> str | None:
-        """Write what there is; what went wrong."""
+        """Write the pending texts. Returns the error message, or None."""
         with self._changed:
             texts = dict(self._texts)
         for message, text in texts.items():
@@ -77,7 +77,7 @@ class Autosave:
         return None
 
     def close(self) -> None:
-        """Write what is left and end the thread; may be called twice."""
+        """Write what is pending and end the thread. May be called twice."""
         with self._changed:
             if self._closed:
                 return

@@ -1,7 +1,7 @@
-"""One kept chat as a screen works with it: the branch that is shown, and what changes it.
+"""A saved chat as the UI sees it: the branch on display and the operations that change it.
 
-In: a store, what the user says, answers. Out: messages, written to the store at once. Nothing is ever overwritten:
-another answer or an edited question is a sibling of the old one. Knows no terminal and no engine.
+In: a store, the user's messages, answers. Out: messages, written to the store at once. Nothing is ever overwritten:
+regenerating an answer or editing a question adds a sibling. Knows no terminal and no engine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
 
 LOST = "\ufffd"
-"""What stands at the end of an answer that was stopped in the middle of a character."""
+"""Ends an answer that was stopped in the middle of a multi-byte character."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchPlace:
-    """A message of the shown branch and where it stands among its siblings: the `index`th of `n_siblings`, from 1."""
+    """A message of the displayed branch and its position among its siblings: `index` (from 1) of `n_siblings`."""
 
     message: KeptMessage
     index: int
@@ -30,7 +30,7 @@ class BranchPlace:
 
 
 class Chat:
-    """The chat that is open. It is written to the store when its first message is: an empty one leaves no trace."""
+    """The open chat. It is added to the store with its first message: an empty chat leaves no trace."""
 
     def __init__(self, store: SessionStore, session: KeptSession | None = None, *, system: str | None = None) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class Chat:
 
     @property
     def number(self) -> int | None:
-        """Its number in the store; None while it is empty."""
+        """The chat's number in the store, or None while it is empty."""
         return None if self._session is None else self._session.number
 
     @property
@@ -67,49 +67,52 @@ class Chat:
 
     @property
     def branch(self) -> tuple[KeptMessage, ...]:
-        """The messages that are shown, oldest first."""
+        """The messages of the displayed branch, oldest first."""
         return () if self._leaf is None else self._tree.path(self._leaf)
 
     @property
     def places(self) -> tuple[BranchPlace, ...]:
-        """The messages that are shown, with their siblings counted."""
+        """The messages of the displayed branch with their positions among their siblings."""
         return tuple(BranchPlace(message, *self.place(message.number)) for message in self.branch)
 
     def place(self, number: int) -> tuple[int, int]:
-        """Which of its siblings a message is, from 1, and how many there are."""
+        """The position of a message among its siblings, from 1, and the number of siblings including itself."""
         index, siblings = self._tree.siblings(number)
         return index + 1, len(siblings)
 
     def message(self, number: int) -> KeptMessage:
-        """One of its messages. Raises KeyError."""
+        """Return a message by number. Raises KeyError if there is none."""
         return self._tree.message(number)
 
     def prompt(self, upto: int | None = None) -> list[Message]:
-        """What the model is given for the branch: all of it, or as far as the message `upto`, included."""
+        """The conversation as the model gets it: the whole branch, or up to and including the message `upto`."""
         branch = self.branch if upto is None else self._tree.path(upto)
         return messages_of(branch, self._system)
 
     def ask(self, text: str, attachments: Sequence[Attachment], model: str | None) -> tuple[KeptMessage, KeptMessage]:
-        """A question at the end of the branch, and the answer to it that is yet to be written."""
+        """Add a question to the end of the branch. Returns it with its answer, which is still empty."""
         question = self._add(self._leaf, "user", text, attachments=tuple(attachments))
         return question, self._add(question.number, "assistant", "", state="writing", model=model)
 
     def ask_instead(
         self, number: int, text: str, attachments: Sequence[Attachment], model: str | None
     ) -> tuple[KeptMessage, KeptMessage]:
-        """Another question in place of one of the branch; the old one stays as its sibling."""
+        """Add a new version of a question as its sibling; the old question stays. Returns it with its empty answer."""
         question = self._add(self.message(number).parent, "user", text, attachments=tuple(attachments))
         return question, self._add(question.number, "assistant", "", state="writing", model=model)
 
     def answer_again(self, model: str | None, number: int | None = None) -> KeptMessage:
-        """Another answer to the question before `number`, or to the last one. Raises BadSetting without any."""
+        """Add another answer to the question at or before `number`, or to the last question.
+
+        Raises BadSetting if there is no question.
+        """
         question = self._question_before(number)
         return self._add(question.number, "assistant", "", state="writing", model=model)
 
     def continue_answer(self) -> KeptMessage:
-        """The last answer, to be written on: a character that was cut in two is written anew.
+        """Reopen the last answer to continue it; a partial character at its end is dropped and generated again.
 
-        Raises BadSetting where the branch does not end with an answer.
+        Raises BadSetting if the branch does not end with an answer.
         """
         last = self.branch[-1] if self.branch else None
         if last is None or last.role != "assistant" or not last.text.strip(LOST + " \n"):
@@ -120,18 +123,18 @@ class Chat:
         return self.message(last.number)
 
     def finish(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
-        """An answer is over, whole or not."""
+        """Store the final text of an answer, complete or not."""
         finished = replace(self.message(number), text=text, state=state, figures=figures)
         self._keep(finished)
         self._store.finish(number, text, state, figures)
         return finished
 
     def told(self) -> list[Message]:
-        """The messages that the model is told of, one for one; an earlier summary is the first of them."""
+        """The messages that the model gets, one to one; a summary of earlier messages comes first."""
         return [Message(kept.role, with_attachments(kept.text, kept.attachments)) for kept in told_of(self.branch)]
 
     def compacted(self, summary: str, n_summarised: int, model: str | None) -> None:
-        """Begin a branch with a summary of the oldest messages of `told`, followed by the others; the old one stays."""
+        """Start a branch with a summary of the first `n_summarised` of `told`, then the rest. The old branch stays."""
         kept = told_of(self.branch)[n_summarised:]
         leaf = self._add(None, "summary", summary, model=model).number
         for message in kept:
@@ -139,7 +142,7 @@ class Chat:
         self.show(leaf)
 
     def fork(self, upto: int | None = None) -> Chat:
-        """A new chat with the branch as far as the message `upto`, included; this one stays as it is."""
+        """Copy the branch, up to and including the message `upto`, into a new chat. This chat is left unchanged."""
         branch = self.branch if upto is None else self._tree.path(upto)
         if not branch:
             raise BadSetting("there is nothing to fork yet; ask something first")
@@ -156,24 +159,24 @@ class Chat:
         return Chat(self._store, system=self._system)
 
     def rename(self, title: str) -> None:
-        """Give it a title. Raises BadSetting while it is empty."""
+        """Set the title. Raises BadSetting if the chat is empty."""
         if self._session is None:
             raise BadSetting("an empty chat has no title; ask something first")
         self._store.rename(self._session.number, title)
         self._session = self._store.session(self._session.number)
 
     def show(self, leaf: int | None) -> None:
-        """Show the branch that ends there."""
+        """Display the branch that ends at `leaf`."""
         if self._session is not None:
             self._store.set_leaf(self._session.number, leaf)
         self._leaf = leaf
 
     def show_through(self, number: int) -> None:
-        """Show the newest branch that leads through a message."""
+        """Display the newest branch that contains a message."""
         self.show(self._tree.newest_leaf(number))
 
     def step(self, number: int, by: int) -> bool:
-        """Show the branch through the next (or previous) sibling of a message; whether there is one."""
+        """Display the branch through the sibling `by` positions away. Returns False if there is no such sibling."""
         index, siblings = self._tree.siblings(number)
         if not 0 <= index + by < len(siblings):
             return False
@@ -231,7 +234,7 @@ class Chat:
         self._tree = MessageTree(tuple(changed if m.number == changed.number else m for m in self._tree.messages))
 
     def reread(self) -> bool:
-        """Take over a title that was changed elsewhere; whether the chat was deleted."""
+        """Reread the session, for a title that was changed elsewhere. Returns True if the chat has been deleted."""
         if self._session is None:
             return False
         self._session = self._store.session(self._session.number)

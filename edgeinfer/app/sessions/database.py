@@ -1,7 +1,7 @@
-"""Opening the file of kept chats, and saying in words what is wrong with it.
+"""Opens the database file of saved chats and turns SQLite's errors into readable messages.
 
-In: a path, or IN_MEMORY. Out: a connection that several threads may use by turns. Several programs may have it open:
-SQLite's write-ahead log lets them read while one writes, for a moment each. Knows no tables.
+In: a path, or IN_MEMORY. Out: a connection that threads may share, one at a time. Several programs may have the file
+open: with SQLite's write-ahead log they can read while one of them writes briefly. Knows no tables.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from edgeinfer.app.sessions.migrations import NewerVersion, migrate
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 
 PATIENCE_MS = 500
-"""How long a write waits for another program's."""
+"""How long a write waits for another program's lock."""
 LEAST_FREE_BYTES = 1 << 20
-"""With less room than this the next messages could not be written."""
+"""Minimum free disk space: with less, the next messages could not be written."""
 UNWRITABLE = (
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
@@ -30,13 +30,13 @@ UNWRITABLE = (
     sqlite3.SQLITE_IOERR,
 )
 IN_MEMORY = Path(":memory:")
-"""In place of a file: chats that last as long as the connection."""
+"""Used in place of a path: chats that last as long as the connection."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """The connection, with the tables of this version; the file is made where there is none.
+    """Open the database, creating the file if needed, and migrate its tables to this version.
 
-    Raises SessionsFailed, and SessionsUnwritable where the place takes no writing.
+    Raises SessionsFailed, or SessionsUnwritable if the location cannot be written.
     """
     with told(path):
         if path != IN_MEMORY:
@@ -56,7 +56,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """See that there is a file, and room to write to it. Raises SessionsUnwritable."""
+    """Create the file if needed and check the free space. Raises SessionsUnwritable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -74,7 +74,7 @@ def _make(path: Path) -> None:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. SQLite does not wait for another program that is at it, so this does."""
+    """Switch to the write-ahead log. Retries while another program holds the file: SQLite does not wait here."""
     ends = time.monotonic() + PATIENCE_MS / 1000
     while True:
         try:
@@ -88,7 +88,7 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors within it into a SessionsFailed that says what would work."""
+    """Convert SQLite errors in the block into SessionsFailed with a message that says how to fix them."""
     try:
         yield
     except NewerVersion:
@@ -102,13 +102,13 @@ def told(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Everything within it is written, or nothing."""
+    """Commit everything in the block, or roll all of it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # a full disk has rolled it back already
+        with suppress(sqlite3.Error):  # SQLite has already rolled back if the disk is full
             connection.execute("ROLLBACK")
         raise
 
@@ -138,17 +138,17 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
 
 
 SAME_S = 2.0
-"""The start of a process is counted from the machine's, which moves when its clock is set right."""
+"""Tolerance for process start times: they are relative to boot time, which moves when the clock is adjusted."""
 
 
 def this_process() -> str:
-    """This process: its number and when it started, as numbers are used again."""
+    """Identifies this process by pid and start time, because pids are reused."""
     process = psutil.Process()
     return f"{process.pid}@{process.create_time():.2f}"
 
 
 def is_alive(writer: str | None) -> bool:
-    """Whether the process that a text names still runs."""
+    """Whether the process identified by `writer` is still running."""
     if writer is None:
         return False
     number, _, started = writer.partition("@")

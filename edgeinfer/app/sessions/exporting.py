@@ -1,7 +1,7 @@
-"""A kept chat as a file: Markdown to be read by people, of the branch that is shown, or JSON with all branches.
+"""Exports a saved chat to a file: the displayed branch as readable Markdown, or all branches as JSON.
 
-In: a store, the number of a chat, a path. Out: a new file, whole or not at all. What Markdown cannot say stands in HTML
-comments, which readers do not show; `importing` reads both kinds back.
+In: a store, the number of a chat, a path. Out: a new file, written completely or not at all. What Markdown cannot
+express goes into HTML comments, which viewers hide; `importing` reads both formats back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "summa
 STEM_CHARACTERS = 60
 MARKDOWN = (".md", ".markdown", ".txt")
 JSON = ".json"
-"""Suffixes of files that a chat can be written to; without any it is Markdown."""
+"""Suffixes that a chat can be exported to; a path without a suffix means Markdown."""
 
 
 def export_chat(store: SessionStore, number: int, path: Path) -> Path:
-    """Write a chat to a new file, Markdown or JSON as its suffix says; into a folder under its title.
+    """Export a chat to a new file, as Markdown or JSON by its suffix. For a folder, the file is named after the title.
 
-    The path that was written. Raises SessionsFailed, for a suffix of another format too.
+    Returns the path written. Raises SessionsFailed, also if the suffix is of another format.
     """
     session, messages = store.session(number), store.messages(number)
     path = user_path(path)
@@ -52,20 +52,20 @@ def export_chat(store: SessionStore, number: int, path: Path) -> Path:
 
 
 def export_path(title: str, folder: Path) -> Path:
-    """A free path in a folder for a chat of this title."""
+    """An unused path in a folder, named after a chat's title."""
     stem = re.sub(r'[\\/:*?"<>|\s]+', " ", harmless(title)).strip(" .")[:STEM_CHARACTERS].strip(" .")
     return free_name(folder, stem or "chat", ".md")
 
 
 def shown_branch(session: KeptSession, messages: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
-    """The branch that was shown last; the newest one where that is not known."""
+    """The branch that was displayed last, or the newest one if that is unknown."""
     tree = MessageTree(messages)
     leaf = session.leaf if tree.has(session.leaf) else tree.newest()
     return () if leaf is None else tree.path(leaf)
 
 
 def json_text(session: KeptSession, messages: Sequence[KeptMessage]) -> str:
-    """All of a chat."""
+    """The whole chat as JSON."""
     found = {
         KEY: FORMAT,
         "title": session.title,
@@ -94,7 +94,7 @@ def _plain(message: KeptMessage) -> dict[str, object]:
 
 
 def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
-    """A branch of a chat to be read. Each part begins with a comment that says what it is."""
+    """A branch as readable Markdown. Each part starts with a comment that says what it is."""
     said = [session.title, session.system or "", *(message.text for message in branch)]
     mark = _free_mark([*said, *(one.text for message in branch for one in message.attachments)])
     title = harmless(session.title).replace("\n", " ").strip()
@@ -120,17 +120,17 @@ def _part(mark: str, about: dict[str, object], heading: str, text: str, level: i
 
 
 def _ended(message: KeptMessage) -> str:
-    """A running request is over in the file."""
+    """The state to export: an answer still being written counts as stopped."""
     return "stopped" if message.state == "writing" else message.state
 
 
 def _safe(found: dict[str, object]) -> str:
-    """JSON that cannot end the comment it stands in."""
+    """JSON that cannot close the HTML comment around it."""
     return json.dumps(found, ensure_ascii=False).replace("--", "-\\u002d").replace(">", "\\u003e")
 
 
 def _free_mark(texts: Sequence[str]) -> str:
-    """A word for the comments that no text has in comments of its own."""
+    """A marker for our comments that does not occur in any of the texts' own comments."""
     mark, number = MARK, 1
     while any(f"<!-- {mark} " in text for text in texts):
         number += 1

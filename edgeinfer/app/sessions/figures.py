@@ -1,4 +1,4 @@
-"""From the engine's numbers of an answer to what is kept of it.
+"""Selects the statistics of an answer that are saved with it.
 
 In: `Stats`. Out: `Figures`, a state. Knows neither the database nor the engine.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def figures_of(stats: Stats) -> Figures:
-    """The numbers of an answer that are kept with it."""
+    """The statistics that are saved with an answer."""
     return Figures(
         n_prompt=stats.n_prompt,
         n_cached=stats.n_cached,
@@ -39,5 +39,5 @@ def state_of(stats: Stats) -> State:
 
 
 def text_of(text: str, stats: Stats) -> str:
-    """The text of an answer that is kept: without a character of which `max_tokens` or the context left only a part."""
+    """The text to save: without a trailing partial character if `max_tokens` or the context cut it off."""
     return text.removesuffix(LOST) if stats.finish_reason == "length" else text

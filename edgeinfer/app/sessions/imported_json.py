@@ -1,4 +1,4 @@
-"""Chats written as JSON: our own, with all branches, and lists of {"role", "content"}, as other programs have them.
+"""Reads chats from JSON: our own format with all branches, or a list of {"role", "content"} as other programs write it.
 
 In: text. Out: a session and its messages, numbered as in the file. Raises ValueError with what is wrong, and where.
 """
@@ -15,7 +15,7 @@ from edgeinfer.app.sessions.rows import figures_of
 KEY = "edgeinfer_chat"
 FORMAT = 1
 LATEST_S = 1e11
-"""Seconds since the epoch that calendars can still show."""
+"""Upper bound of valid times, in seconds since the epoch; calendars can still display it."""
 SYSTEM_ROLES = ("system", "developer")
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -25,7 +25,7 @@ Chat = tuple[KeptSession, tuple[KeptMessage, ...]]
 
 
 def chat_of_json(text: str) -> Chat:
-    """The chat that a text holds."""
+    """Parse a chat. Raises ValueError if it is not one."""
     try:
         found: object = json.loads(text)
     except RecursionError:
@@ -45,20 +45,20 @@ def chat_of_json(text: str) -> Chat:
 
 
 def check_format(found: Mapping[str, object]) -> None:
-    """Raises ValueError where a later version wrote the chat."""
+    """Raises ValueError if the format is not the one that this version reads."""
     if found.get(KEY) != FORMAT:
         raise ValueError(f"its format is {str(found.get(KEY))[:20]}, this version reads {FORMAT}; install a later one")
 
 
 def session_from(found: Mapping[str, object], system: str | None) -> KeptSession:
-    """A session of what a file says of it."""
+    """Build a session from its fields in a file."""
     created_s = time_at(found, "created_s")
     title, model = words_at(found, "title", "the chat"), words_at(found, "model", "the chat")
     return KeptSession(0, title or "", system, model, whole_number(found.get("leaf")), created_s, created_s)
 
 
 def message_from(found: Mapping[str, object], number: int, parent: int | None, text: str, where: str) -> KeptMessage:
-    """A message of what a file says of it."""
+    """Build a message from its fields in a file."""
     role = next((one for one in ROLES if one == found.get("role")), None)
     if role is None:
         raise ValueError(f"{where} has the role {str(found.get('role'))[:20]!r}; there are {', '.join(ROLES)}")
@@ -78,7 +78,7 @@ def message_from(found: Mapping[str, object], number: int, parent: int | None, t
 
 
 def words_at(found: Mapping[str, object], key: str, where: str) -> str | None:
-    """A text, or None where there is none."""
+    """The string at a key, or None if it is missing. Raises ValueError if the value is not a string."""
     value = found.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -86,13 +86,13 @@ def words_at(found: Mapping[str, object], key: str, where: str) -> str | None:
 
 
 def time_at(found: Mapping[str, object], key: str) -> float:
-    """Seconds since the epoch; the epoch where they make no sense."""
+    """Seconds since the epoch, or 0.0 if the value is invalid."""
     value = found.get(key)
     return float(value) if isinstance(value, int | float) and 0 <= value < LATEST_S else 0.0
 
 
 def whole_number(value: object) -> int | None:
-    """The number, or None where it is something else."""
+    """The value if it is an integer, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -118,7 +118,7 @@ def _own(found: Mapping[str, object]) -> Chat:
 
 
 def _listed(listed: Sequence[object], title: str) -> Chat:
-    """A list of messages, each after the one before it."""
+    """A plain list of messages, each the child of the one before it."""
     messages: list[KeptMessage] = []
     system: list[str] = []
     for place, one in enumerate(listed, 1):
@@ -138,7 +138,7 @@ def _listed(listed: Sequence[object], title: str) -> Chat:
 
 
 def _content(content: object, where: str) -> str:
-    """The text of a message: a text, or a list of parts."""
+    """The text of a message whose content is a string or a list of parts."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     if any(not isinstance(text, str) for text in texts):

@@ -1,7 +1,7 @@
-"""Chats written as Markdown by `exporting`: the comments between the texts say what is what.
+"""Reads chats from Markdown written by `exporting`: the comments between the texts say what each part is.
 
-In: text. Out: a session and its messages, numbered from 1. Texts come back as they were, whatever stands in them; what
-was changed by hand between two comments counts. Raises ValueError with what is wrong, and where.
+In: text. Out: a session and its messages, numbered from 1. Texts round-trip exactly, whatever they contain; manual
+edits between two comments are kept. Raises ValueError with what is wrong, and where.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from edgeinfer.app.sessions.imported_json import (
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 
 MARK, END = "chat", "end"
-"""Comments begin with the first, or another word that the head names; the last one says the other."""
+"""MARK starts each comment, unless the head names another marker; END is in the last comment."""
 _HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
 _FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
 
 
 def chat_of_markdown(text: str) -> Chat:
-    """The chat that a text holds."""
-    if text.partition("\n")[0].endswith("\r"):  # an editor has changed all line ends
+    """Parse a chat. Raises ValueError if it is not one."""
+    if text.partition("\n")[0].endswith("\r"):  # an editor has converted all line endings
         text = text.replace("\r\n", "\n")
     head = _HEAD.match(text)
     about = _about(head[1], "its first line") if head is not None else {}
@@ -61,7 +61,7 @@ def chat_of_markdown(text: str) -> Chat:
 
 
 def _about(text: str, where: str) -> Mapping[str, object]:
-    """What a comment says."""
+    """Parse the JSON of a comment."""
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def _about(text: str, where: str) -> Mapping[str, object]:
 
 
 def _said(body: str) -> str:
-    """What stands under a heading: after the empty line below it, before the empty line above the next comment."""
+    """The text under a heading, without the blank line after the heading and the one before the next comment."""
     _, _, text = body.partition("\n")
     return text.removeprefix("\n").removesuffix("\n").removesuffix("\n")
 
@@ -83,6 +83,6 @@ def _attachment(part: Mapping[str, object], said: str) -> Attachment:
     if name is None or found is None:
         raise ValueError(f"the file {(name or '')[:60]} has no fence")
     whole = said[len(found[1]) + 1 : said.rindex(found[1])]
-    # a fence needs a line end before it, which the file may not have had
+    # the closing fence needs a newline before it, which the attached file may not have had
     ends_within = whole_number(n) == len(whole) - 1
     return Attachment(name, whole.removesuffix("\n") if ends_within else whole)

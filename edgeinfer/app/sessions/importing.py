@@ -1,7 +1,7 @@
-"""A chat from a file: Markdown or JSON that was exported, or a plain list of messages as other programs write it.
+"""Imports a chat from a file: Markdown or JSON that we exported, or a plain list of messages from another program.
 
-In: a path, a store. Out: the number of a new chat, with all that the file has, or nothing. Trusts no file: what is not
-as it should be is an error that says what, and numbers that make no sense count as unknown.
+In: a path, a store. Out: the number of a new chat with everything in the file, or nothing is added. Files are not
+trusted: malformed content is an error that says what is wrong, and nonsensical numbers count as unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BYTES = 256 << 20
 
 
 def import_chat(store: SessionStore, path: Path) -> int:
-    """Add the chat of a file to the store; its number. Raises SessionsFailed."""
+    """Add the chat in a file to the store. Returns its number. Raises SessionsFailed."""
     path = user_path(path)
     text = _read(path)
     try:
@@ -30,7 +30,7 @@ def import_chat(store: SessionStore, path: Path) -> int:
 
 
 def _read(path: Path) -> str:
-    """The text of a file, line ends as they are."""
+    """The text of a file with its line endings unchanged."""
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):

@@ -1,7 +1,7 @@
-"""The tables of kept chats, as numbered steps from one version of the file to the next.
+"""Tables of the chat database, as numbered migration steps from one version of the file to the next.
 
-In: an open connection. Out: one with the tables of this version. A step is never changed once it was released; another
-one is added. Knows no records.
+In: an open connection. Out: the same connection, with the tables of this version. A released step is never changed;
+add a new one instead. Knows no records.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ END;
 """
 
 STEPS: tuple[str, ...] = (FIRST,)
-"""SQL that leads from version 0 to 1, from 1 to 2, …"""
+"""SQL for the steps from version 0 to 1, from 1 to 2, …"""
 
 
 class NewerVersion(Exception):
-    """The file is of a later version of edgeinfer."""
+    """The file was written by a later version of edgeinfer."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables to this version, each step whole or not at all. Raises NewerVersion, sqlite3.Error."""
+    """Migrate the tables to this version, each step in a transaction. Raises NewerVersion, sqlite3.Error."""
     version = _version(connection)
     if version > len(STEPS):
         raise NewerVersion
     while version < len(STEPS):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = _version(connection)  # another instance may have been quicker
+            version = _version(connection)  # another instance may have migrated meanwhile
             if version < len(STEPS):
                 for statement in _statements(STEPS[version]):
                     connection.execute(statement)
@@ -100,7 +100,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> list[str]:
-    """The single statements of a script: `executescript` would end the transaction."""
+    """Split a script into statements, because `executescript` would commit the open transaction."""
     found, begun = [], ""
     for line in script.splitlines(keepends=True):
         begun += line

@@ -1,4 +1,4 @@
-"""What a kept chat consists of: plain values, as the database has them and as screens show them.
+"""Records of a saved chat: plain values shared by the database and the UI.
 
 In and out: frozen records. Knows neither the database nor the terminal.
 """
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["user", "assistant", "summary"]
-"""Who said it. A summary stands for everything before it: it begins a branch of its own."""
+"""Author of a message. A summary replaces all messages before it and is the root of its own branch."""
 
 State = Literal["writing", "whole", "stopped", "cut", "failed"]
-"""A running request, one that ended by itself, was stopped, reached the context's end, or broke off."""
+"""Still being written, ended by itself, stopped by the user, cut off at the end of the context, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A text file that was sent with a message: its name as shown, and what was in it."""
+    """A text file sent with a message: its displayed name and its contents."""
 
     name: str
     text: str
 
     @property
     def n_bytes(self) -> int:
-        """Its size in UTF-8."""
+        """Size in bytes as UTF-8."""
         return len(self.text.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The numbers of an answer, as `engine.scheduler.stats.Stats` has them; None where nothing was measured."""
+    """Statistics of an answer, as in `engine.scheduler.stats.Stats`; None for what was not measured."""
 
     n_prompt: int
     n_cached: int
@@ -47,7 +47,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """A message in the tree of a session; `parent` is the number of the one before it, None for a first one."""
+    """A message in the tree of a session. `parent` is the number of the message before it, None for a root."""
 
     number: int
     session: int
@@ -63,9 +63,9 @@ class KeptMessage:
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session without its messages. `leaf`: the last message of the branch that was shown, None while empty.
+    """A session without its messages. `leaf`: the last message of the displayed branch, None while it is empty.
 
-    `deleted_s`: when it was deleted, None while it is not. `title` is "" until it has one.
+    `deleted_s`: when it was deleted, or None. `title` is "" until one is set.
     """
 
     number: int
@@ -81,7 +81,7 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that a search found. `snippet`: the words around, matches between MARK_BEGIN and MARK_END."""
+    """A search result. `snippet`: the surrounding words, with matches between MARK_BEGIN and MARK_END."""
 
     session: int
     title: str

@@ -1,7 +1,7 @@
-"""Between rows of the database and records.
+"""Converts between database rows and records.
 
-In: rows, records. Out: records, and texts for columns. A column that cannot be read counts as empty: a number that is
-lost must not cost a chat.
+In: rows, records. Out: records, and text for columns. An unreadable column counts as empty, so that a damaged value
+never costs a chat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST = 1e18
 
 
 def session_of(row: sqlite3.Row) -> KeptSession:
-    """A row of `sessions` with `n_messages`."""
+    """Build a session from a row of `sessions` with `n_messages`."""
     return KeptSession(
         number=row["number"],
         title=row["title"],
@@ -35,7 +35,7 @@ def session_of(row: sqlite3.Row) -> KeptSession:
 
 
 def message_of(row: sqlite3.Row) -> KeptMessage:
-    """A row of `messages`."""
+    """Build a message from a row of `messages`."""
     return KeptMessage(
         number=row["number"],
         session=row["session"],
@@ -51,12 +51,12 @@ def message_of(row: sqlite3.Row) -> KeptMessage:
 
 
 def figures_text(figures: Figures | None) -> str | None:
-    """Figures as a column has them."""
+    """Figures as column text."""
     return None if figures is None else json.dumps(dataclasses.asdict(figures))
 
 
 def figures_of(text: str | None) -> Figures | None:
-    """Figures from a column; what a later version has besides is left out. None where one is of the wrong kind."""
+    """Parse figures from a column, ignoring fields of later versions. Returns None if any value has the wrong type."""
     try:
         found = json.loads(text or "null", parse_constant=float)
         known = {field.name for field in dataclasses.fields(Figures)}
@@ -67,7 +67,7 @@ def figures_of(text: str | None) -> Figures | None:
 
 
 def _is_sound(figures: Figures) -> bool:
-    """Whether all values are of the kinds that the fields have, and of a size that can be shown."""
+    """Whether all values have their field's type and a displayable magnitude."""
     for name, kinds in KINDS.items():
         value = getattr(figures, name)
         is_whole = type(value) is int and float in kinds
@@ -79,12 +79,12 @@ def _is_sound(figures: Figures) -> bool:
 
 
 def attachments_text(attachments: Sequence[Attachment]) -> str | None:
-    """Attachments as a column has them."""
+    """Attachments as column text."""
     return json.dumps([[one.name, one.text] for one in attachments]) if attachments else None
 
 
 def attachments_of(text: str | None) -> tuple[Attachment, ...]:
-    """Attachments from a column."""
+    """Parse attachments from a column."""
     try:
         return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
     except (ValueError, TypeError):
@@ -106,7 +106,7 @@ ORDER BY bm25(texts, {TITLE_WEIGHT}, {QUESTION_WEIGHT}, {ANSWER_WEIGHT}), s.chan
 
 
 def match_of(query: str) -> str | None:
-    """The match expression of a query: all of its words, the last one as a beginning; None without any word."""
+    """The FTS match expression of a query: all words, the last one as a prefix. Returns None if there are no words."""
     words = _WORD.findall(query)
     if not words:
         return None

@@ -1,7 +1,7 @@
-"""Kept chats: sessions and their messages, in one SQLite file.
+"""The store of saved chats: sessions and their messages, in one SQLite file.
 
-In: what was said. Out: records. Everything is on disk when a call returns; several threads may call, one at a time is
-served, and several programs may have the file open. Deleting hides a chat until it is purged. Knows no terminal.
+In: messages. Out: records. Every write is on disk when its call returns. Calls may come from several threads and are
+serialised; several programs may have the file open. Deleting only hides a chat until it is purged. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.num
 
 
 def default_path() -> Path:
-    """The file of kept chats: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
+    """Default path of the database: in $EDGEINFER_HOME, else in the platform's user data folder."""
     from edgeinfer.models.folders import default_root
 
     return default_root().parent / "chats.db"
 
 
 class SessionStore:
-    """Open it with `with`, or close it. `clock` gives seconds since the epoch."""
+    """Use as a context manager or call `close`. `clock` returns seconds since the epoch."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
@@ -51,12 +51,12 @@ class SessionStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; may be called twice."""
+        """Close the file. May be called twice."""
         with self._lock:
             self._connection.close()
 
     def create(self, system: str | None, model: str | None) -> KeptSession:
-        """A new empty session."""
+        """Create an empty session."""
         with self._used() as connection:
             now = self._clock()
             found = connection.execute(
@@ -66,12 +66,12 @@ class SessionStore:
             return self._session(connection, found.lastrowid or 0)
 
     def session(self, number: int) -> KeptSession:
-        """A session, also one that was deleted. Raises SessionsFailed where there is none."""
+        """Return a session, even a deleted one. Raises SessionsFailed if there is none."""
         with self._used() as connection:
             return self._session(connection, number)
 
     def sessions(self, limit: int = 1000) -> tuple[KeptSession, ...]:
-        """Sessions that were not deleted, the one changed last first."""
+        """Sessions that are not deleted, most recently changed first."""
         with self._used() as connection:
             rows = connection.execute(
                 f"{SESSION} WHERE deleted_s IS NULL ORDER BY changed_s DESC, number DESC LIMIT ?", (limit,)
@@ -79,7 +79,7 @@ class SessionStore:
             return tuple(map(session_of, rows))
 
     def rename(self, number: int, title: str) -> None:
-        """Give a session a title of its own; "" gives it the one of its first question again."""
+        """Set a session's title; "" restores the default, taken from its first question."""
         title = " ".join(_writable(title).split())
         with self._used() as connection:
             first = connection.execute(
@@ -91,22 +91,22 @@ class SessionStore:
             )
 
     def delete(self, number: int) -> None:
-        """Hide a session; `undelete` brings it back."""
+        """Hide a session; `undelete` restores it."""
         self._write("UPDATE sessions SET deleted_s = ? WHERE number = ?", self._clock(), number)
 
     def undelete(self, number: int) -> None:
-        """Bring a deleted session back."""
+        """Restore a deleted session."""
         self._write("UPDATE sessions SET deleted_s = NULL WHERE number = ?", number)
 
     def purge(self, older_than_s: float) -> int:
-        """Remove for good what was deleted that long ago; how many sessions."""
+        """Permanently remove sessions deleted at least `older_than_s` seconds ago. Returns how many."""
         with self._used() as connection:
             return connection.execute(
                 "DELETE FROM sessions WHERE deleted_s IS NOT NULL AND deleted_s <= ?", (self._clock() - older_than_s,)
             ).rowcount
 
     def set_leaf(self, number: int, leaf: int | None) -> None:
-        """Note which branch was shown last."""
+        """Record which branch is displayed, by its last message."""
         self._write("UPDATE sessions SET leaf = ? WHERE number = ?", leaf, number)
 
     def set_system(self, number: int, system: str | None) -> None:
@@ -114,7 +114,7 @@ class SessionStore:
         self._write("UPDATE sessions SET system = ? WHERE number = ?", _written(system), number)
 
     def set_model(self, number: int, model: str | None) -> None:
-        """Note which model answers."""
+        """Record which model answers."""
         self._write("UPDATE sessions SET model = ? WHERE number = ?", _written(model), number)
 
     def add(
@@ -129,7 +129,7 @@ class SessionStore:
         figures: Figures | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> KeptMessage:
-        """A message after `parent`, which becomes the end of the shown branch."""
+        """Add a message after `parent` and make it the end of the displayed branch."""
         now = self._clock()
         writer = self._writer if state == "writing" else None
         message = KeptMessage(0, session, parent, role, text, state, now, model, figures, tuple(attachments))
@@ -147,10 +147,9 @@ class SessionStore:
             return message_of(connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone())
 
     def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
-        """Add a whole chat of somewhere else, or nothing of it; its number here.
+        """Add a whole chat from elsewhere, or nothing. Returns its number in this store.
 
-        Numbers are given anew: those of `messages` only say which one is whose parent, and which one is the leaf. A
-        parent stands before what follows it.
+        Messages get new numbers: those given only identify parents and the leaf. Parents must precede their children.
         """
         title = session.title or next((title_of(one.text) for one in messages if one.role == "user"), "")
         with self._used() as connection, transaction(connection):
@@ -174,7 +173,7 @@ class SessionStore:
             return number
 
     def write_text(self, message: int, text: str, state: State) -> None:
-        """Keep the text of an answer as far as it is."""
+        """Save the current text of an answer."""
         writer = self._writer if state == "writing" else None
         self._write(
             "UPDATE messages SET text = ?, state = ?, writer = ? WHERE number = ?",
@@ -185,7 +184,7 @@ class SessionStore:
         )
 
     def finish(self, message: int, text: str, state: State, figures: Figures | None) -> None:
-        """An answer is over."""
+        """Save the final text, state and figures of an answer."""
         with self._used() as connection, transaction(connection):
             connection.execute(
                 "UPDATE messages SET text = ?, state = ?, figures = ?, writer = NULL WHERE number = ?",
@@ -197,13 +196,13 @@ class SessionStore:
             )
 
     def messages(self, session: int) -> tuple[KeptMessage, ...]:
-        """All messages of a session, of all branches, in the order in which they were made."""
+        """All messages of a session, in all branches, in order of creation."""
         with self._used() as connection:
             rows = connection.execute("SELECT * FROM messages WHERE session = ? ORDER BY number", (session,))
             return tuple(map(message_of, rows))
 
     def search(self, query: str, limit: int = 50) -> tuple[Hit, ...]:
-        """Messages and titles with all of these words, the last one perhaps unfinished, best first."""
+        """Find messages and titles that contain all words of the query, the last one as a prefix; best match first."""
         if (match := match_of(query)) is None:
             return ()
         with self._used() as connection:
@@ -226,7 +225,7 @@ class SessionStore:
             yield self._connection
 
     def _end_broken_answers(self) -> None:
-        """Answers whose program has died are over, as far as they came."""
+        """Mark answers as stopped if the process that was writing them has died."""
         with self._used() as connection:
             rows = connection.execute("SELECT number, writer FROM messages WHERE state = 'writing'").fetchall()
             for row in rows:
@@ -237,13 +236,13 @@ class SessionStore:
 
 
 def title_of(text: str) -> str:
-    """The first line that says something, shortened."""
+    """The first non-blank line, shortened."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
 def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | None = None) -> int:
-    """A row of `messages`; its number."""
+    """Insert a row into `messages`. Returns its number."""
     values = (
         message.session,
         message.parent,
@@ -270,5 +269,5 @@ def _written(text: str | None) -> str | None:
 
 
 def _writable(text: str) -> str:
-    """A text that SQLite takes: surrogates without a partner have no UTF-8."""
+    """A text that SQLite accepts: unpaired surrogates cannot be encoded as UTF-8 and are replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,6 +1,6 @@
-"""The messages of a chat as a tree: every answer follows a question, and either may have siblings.
+"""The messages of a chat as a tree: every answer follows a question, and both may have siblings.
 
-In: the messages of one session. Out: branches, children, siblings. Changes nothing.
+In: the messages of one session. Out: branches, children, siblings. Read-only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from edgeinfer.app.sessions.records import KeptMessage
 
 
 class MessageTree:
-    """Messages by their place; those whose parent is not there count as first ones."""
+    """Indexes messages by parent. A message whose parent is missing counts as a root."""
 
     def __init__(self, messages: Iterable[KeptMessage]) -> None:
         self.messages: tuple[KeptMessage, ...] = tuple(sorted(messages, key=lambda message: message.number))
@@ -22,36 +22,36 @@ class MessageTree:
 
     @property
     def roots(self) -> tuple[KeptMessage, ...]:
-        """The first messages, in the order in which they were made."""
+        """The root messages, in order of creation."""
         return self.children(None)
 
     def message(self, number: int) -> KeptMessage:
-        """Raises KeyError where there is none."""
+        """Return a message by number. Raises KeyError if there is none."""
         return self._by_number[number]
 
     def has(self, number: int | None) -> bool:
-        """Whether there is such a message."""
+        """Whether there is a message of this number."""
         return number in self._by_number
 
     def children(self, number: int | None) -> tuple[KeptMessage, ...]:
-        """What follows a message, or begins the chat, in the order in which it was made."""
+        """The children of a message, or the roots for None, in order of creation."""
         return tuple(self._children.get(number, ()))
 
     def path(self, leaf: int) -> tuple[KeptMessage, ...]:
-        """The branch from the first message to this one."""
+        """The branch from the root to this message."""
         found = [self._by_number[leaf]]
         while (parent := self._parent(found[-1])) is not None and len(found) <= len(self.messages):
             found.append(self._by_number[parent])
         return tuple(reversed(found))
 
     def siblings(self, number: int) -> tuple[int, tuple[KeptMessage, ...]]:
-        """Which of its siblings a message is, from 0, and all of them, itself included."""
+        """The index of a message among its siblings, from 0, and all siblings including itself."""
         message = self._by_number[number]
         found = self.children(self._parent(message))
         return found.index(message), found
 
     def newest_leaf(self, number: int) -> int:
-        """The end of the branch through a message that was made last."""
+        """The newest leaf among the branches that contain a message."""
         newest, left = number, [number]
         while left:
             children = self._children.get(left.pop(), ())
@@ -62,7 +62,7 @@ class MessageTree:
         return newest
 
     def newest(self) -> int | None:
-        """The message that was made last."""
+        """The number of the newest message, or None."""
         return self.messages[-1].number if self.messages else None
 
     def _parent(self, message: KeptMessage) -> int | None:

@@ -1,1 +1,1 @@
-"""The terminal app: screens and widgets over the engine's thread and the kept chats."""
+"""The terminal app: screens and widgets on top of the engine thread and the saved chats."""

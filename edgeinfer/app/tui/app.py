@@ -1,7 +1,7 @@
-"""The terminal app: puts the screens on a terminal, and leaves in good order, however it is asked to.
+"""The terminal app: runs the screens and shuts down cleanly, however it is asked to exit.
 
-In: a `AppState`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes
-away, or a signal, leaves behind is a chat that was saved and a model that is closed.
+In: an `AppState`. Out: an exit code. `launch` opens and closes all resources. When the terminal goes away or a signal
+arrives, the chat is saved and the model closed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_S = 0.1
 
 
 class ChatApp(App[int]):
-    """`edgeinfer chat` at a terminal."""
+    """The Textual app behind `edgeinfer chat`."""
 
     TITLE = "edgeinfer"
     CSS = (
@@ -62,10 +62,10 @@ class ChatApp(App[int]):
             self.chat_screen.tell(notice)
         self._heed_signals()
         if self.state.typed.mode is not None and self._driver is not None and hasattr(self._driver, "attrs_before"):
-            self._driver.attrs_before = self.state.typed.mode  # for an editor, which is given the terminal
+            self._driver.attrs_before = self.state.typed.mode  # terminal mode for an external editor
 
     def on_resize(self, event: Resize) -> None:
-        """A terminal that is too small says so until it is larger."""
+        """Show a notice on a terminal that is too small, until it is enlarged."""
         too_small = is_too_small(event.size.width, event.size.height)
         if isinstance(self.screen, TooSmallScreen):
             if too_small:
@@ -76,7 +76,7 @@ class ChatApp(App[int]):
             self.push_screen(TooSmallScreen())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the palette offers: our commands, and Textual's own where they are of use here."""
+        """Entries of the command palette: our commands, and the Textual commands that are useful here."""
         if screen is self.chat_screen:
             for title, help_text, do in palette(self.chat_screen.doing):
                 yield SystemCommand(title, help_text, do)
@@ -90,7 +90,7 @@ class ChatApp(App[int]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Do what a key or a command stands for; what goes wrong is told, on whichever screen."""
+        """Run the action of a key or command. Errors are shown as notices on the current screen."""
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except EdgeInferError as error:
@@ -98,28 +98,28 @@ class ChatApp(App[int]):
             return True
 
     async def action_quit(self) -> None:
-        """Leave, from any screen; a running request is kept as far as it is."""
+        """Exit from any screen; the text of a running request is saved."""
         await self.chat_screen.action_leave()
 
     def leave_soon(self) -> None:
-        """Leave in good order, as for a signal; for other threads, which wait until the app runs."""
+        """Exit cleanly, as on a signal. Called from other threads; waits until the app runs."""
         while not self.is_running:
             time.sleep(LOOK_S)
-        with suppress(RuntimeError):  # it has left already
+        with suppress(RuntimeError):  # the app has already exited
             self.call_from_thread(self._leave_for_signal)
 
     def on_exit_app(self) -> None:
-        """Whoever ends the app, such as a browser that closes its tab: what there is of an answer is kept."""
+        """The app is being closed from outside, for example with its browser tab: save the answer so far."""
         self.chat_screen.leave_answer()
 
     def _heed_signals(self) -> None:
-        """A terminal that goes away, and a polite kill, end the app as Quit does."""
+        """Exit cleanly on SIGHUP and SIGTERM, when the terminal goes away or the process is told to terminate."""
         loop = asyncio.get_running_loop()
         for number in ("SIGHUP", "SIGTERM"):
             if (found := getattr(signal, number, None)) is not None:
                 try:
                     loop.add_signal_handler(found, self._leave_for_signal)
-                except (RuntimeError, ValueError):  # Windows has none, and threads other than the main one
+                except (RuntimeError, ValueError):  # not supported on Windows or outside the main thread
                     return
 
     def _leave_for_signal(self) -> None:

@@ -1,6 +1,6 @@
-"""What the screens of one running app share: the kept chats, the engine's thread, the settings, and the open model.
+"""State shared by the screens of a running app: saved chats, settings, the model, and how to open one.
 
-In and out: these. Opens and closes nothing: the app does.
+Opens and closes nothing: `launch` does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AppState:
-    """`model` is None until one is open, and while another one is being opened."""
+    """`model` is None until a model is open, and while another one is being opened."""
 
     store: SessionStore
     autosave: Autosave
@@ -33,18 +33,18 @@ class AppState:
     personas: Personas
     opening: Opening
     folder: Path
-    """Where histories of the app are kept."""
+    """Folder for the app's histories."""
     snapshots: Snapshots | None = None
     model: EngineModel | None = None
     catalogue: Catalogue | None = None
-    """Of models, once somebody has looked."""
+    """Catalogue of models, created on first use."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that were changed, by command."""
+    """Remapped keys, by command."""
     unsaved: str = ""
-    """Why nothing of this run is saved, "" where it is."""
+    """Why nothing of this run is saved, or "" if it is."""
     beginning: Beginning = field(default_factory=Beginning)
-    """What the command line asks the chat to begin with."""
+    """What the command line asks the chat to start with."""
     opening_text: str = ""
-    """What is being done to open a model, "" while nothing is."""
+    """Progress of opening a model, or "" if none is being opened."""
     typed: TypedAhead = field(default_factory=TypedAhead)
-    """What was typed before the app had the terminal."""
+    """Input typed before the app took over the terminal."""

@@ -1,7 +1,7 @@
-"""Copying text out of the app: to the terminal's clipboard, through a program of the desktop, or into a file.
+"""Copies text out of the app: to the terminal's clipboard and through a desktop program, or suggests a file.
 
-In: text. Out: what became of it, in words that claim no more than is known. A terminal does not answer whether it took
-the text, so that is "sent"; a program that ended well has "copied". Knows no widgets.
+In: text. Out: the outcome, in words that claim no more than is known. A terminal does not confirm that it took the
+text, so that is "sent"; a program that exited with 0 has "copied". Knows no widgets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from textual.app import App
 
-TERMINAL_SURE_BYTES = 100_000  # many terminals cut what is longer
-TERMINAL_CAP_BYTES = 1_000_000  # sending more blocks some of them
+TERMINAL_SURE_BYTES = 100_000  # many terminals truncate longer texts
+TERMINAL_CAP_BYTES = 1_000_000  # longer texts block some terminals
 TOOL_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of a text: a sentence, and whether a file should be offered besides."""
+    """Outcome of a copy: a sentence, and whether to offer saving to a file."""
 
     notice: str
     offer_file: bool = False
@@ -34,7 +34,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class ClipboardProgram:
-    """A program that puts its standard input on the clipboard."""
+    """A program that copies its standard input to the clipboard."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class ClipboardProgram:
 
 
 async def copy(app: App[object], text: str) -> Copied:
-    """Send a text to the terminal's clipboard, and give it to a program that can copy, if there is one."""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # halves of characters cannot be sent
+    """Send a text to the terminal's clipboard, and also to a clipboard program if there is one."""
+    text = text.encode("utf-8", "replace").decode("utf-8")  # unpaired surrogates cannot be sent
     n_bytes = len(text.encode("utf-8"))
     if n_bytes <= TERMINAL_CAP_BYTES:
         app.copy_to_clipboard(text)
@@ -52,7 +52,7 @@ async def copy(app: App[object], text: str) -> Copied:
 
 
 def outcome(n_bytes: int, tool: str | None) -> Copied:
-    """The sentence for a text of so many bytes that a tool, or none, has taken."""
+    """The outcome for a text of `n_bytes` that was copied by `tool`, if any."""
     if tool is not None:
         return Copied(f"copied with {tool}")
     if n_bytes <= TERMINAL_SURE_BYTES:
@@ -64,7 +64,7 @@ def outcome(n_bytes: int, tool: str | None) -> Copied:
 
 
 def copy_by_tool(text: str, environ: Mapping[str, str] | None = None, limit_s: float = TOOL_LIMIT_S) -> str | None:
-    """Give a text to the first program that takes it; its name, or None. All attempts together take `limit_s`."""
+    """Pass a text to the first program that accepts it. Returns its name, or None. `limit_s` covers all attempts."""
     environ = os.environ if environ is None else environ
     ends = time.monotonic() + limit_s
     for tool in tools(environ):
@@ -73,7 +73,7 @@ def copy_by_tool(text: str, environ: Mapping[str, str] | None = None, limit_s: f
         if program is None or left_s <= 0:
             continue
         try:
-            # what it says would land on the screen; some stay in the background, where a pipe would keep us waiting
+            # output would corrupt the screen, and programs that stay in the background would keep a pipe open
             done = subprocess.run(
                 [program, *tool.arguments],
                 input=text.encode(tool.encoding, "replace"),
@@ -91,7 +91,7 @@ def copy_by_tool(text: str, environ: Mapping[str, str] | None = None, limit_s: f
 
 
 def tools(environ: Mapping[str, str], platform: str = sys.platform) -> list[ClipboardProgram]:
-    """The programs that can reach a clipboard in this environment, best first."""
+    """Clipboard programs for this environment, best first."""
     if platform == "darwin":
         return [ClipboardProgram("pbcopy")]
     if platform == "win32":

@@ -1,7 +1,7 @@
-"""A draft in the user's own editor: $VISUAL, else $EDITOR, else one that is there.
+"""Edits a draft in the user's editor: $VISUAL, else $EDITOR, else a common editor that is installed.
 
-In: text. Out: the text as the editor left it, or a notice that says why not and what would work. The app gives the
-terminal away while the editor runs. Knows no widgets.
+In: text. Out: the edited text, or a notice that says why there is none and what to do. The app is suspended while the
+editor has the terminal. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ WHAT_WORKS = "set $EDITOR to an editor, for example EDITOR=nano"
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """What an editor made of a text: the new text, or None and a notice."""
+    """Result of an editor run: the new text, or None and a notice."""
 
     text: str | None
     notice: str = ""
 
 
 def edit_text(app: App[object], text: str) -> EditedText:
-    """Let the user edit a text in an editor that has the terminal to itself until it ends."""
+    """Edit a text in an editor, which has the terminal to itself until it exits."""
     from textual.app import SuspendNotSupported
 
     try:
         command = editor_command(os.environ)
-        # within it nothing may be raised: the terminal would not be taken back
+        # nothing may raise in this block, or the terminal would not be restored
         with app.suspend():
             return run_editor(command, text)
     except EdgeInferError as error:
@@ -53,13 +53,13 @@ def edit_text(app: App[object], text: str) -> EditedText:
 
 
 def editor_command(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
-    """The program and its arguments. Raises EdgeInferError where none is set and none is found."""
+    """The editor's command line. Raises EdgeInferError if none is set and none is found."""
     for variable in ("VISUAL", "EDITOR"):
         value = environ.get(variable, "").strip()
         if not value:
             continue
         try:
-            # on Windows a backslash is part of a path
+            # on Windows the backslash is a path separator
             return [part.strip('"') for part in shlex.split(value, posix=platform != "win32")]
         except ValueError as error:
             raise EdgeInferError(f"${variable} is {value!r}: {str(error).lower()}; {WHAT_WORKS}") from None
@@ -72,7 +72,7 @@ def editor_command(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
 
 def run_editor(command: list[str], text: str) -> EditedText:
-    """Run an editor on a file with a text, readable for this user alone; the file is removed afterwards."""
+    """Run an editor on a temporary file that only this user can read; the file is removed afterwards."""
     shown = shlex.join(command)
     try:
         with tempfile.TemporaryDirectory(prefix="edgeinfer-", ignore_cleanup_errors=True) as folder:
@@ -91,17 +91,17 @@ def run_editor(command: list[str], text: str) -> EditedText:
 
 
 def _without_last_line_end(text: str) -> str:
-    """Editors end the last line; a message does not."""
+    """Remove the newline that editors add at the end of the file."""
     return text.replace("\r\n", "\n").removesuffix("\n")
 
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Within it Ctrl-C is the editor's alone."""
+    """Ignore Ctrl-C in this process, so that only the editor gets it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # a handler, and not SIG_IGN, which the editor would inherit
+    # a handler instead of SIG_IGN, because the editor would inherit SIG_IGN
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the app needs of a model: the seam between screens and the engine, where tests put a scripted one.
+"""Protocols of the model as the app uses it: the boundary between screens and engine, where tests use a fake model.
 
 `edgeinfer.engine.llm.LLM` is an `EngineModel`, its sessions are `ModelSession`s. Nothing here computes.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 
 Runs = tuple[tuple[int, str | None], ...]
-"""A text in runs: so many characters, and who drafted them; None for what was not drafted."""
+"""A text as runs: the number of characters and their draft source, None if they were not drafted."""
 
 
 class Marked(Protocol):
@@ -57,7 +57,7 @@ class AnswerStream(Protocol):
 
 
 class ModelSession(Protocol):
-    """One line of conversation, which keeps what it has read."""
+    """A conversation with the model that keeps its KV cache."""
 
     @property
     def tokens(self) -> tuple[int, ...]: ...
@@ -75,7 +75,7 @@ class ModelSession(Protocol):
 
 
 class ReadingsOfModel(Protocol):
-    """What the machine does while a model runs: `app.readings.service.Readings`, or one that asks another process."""
+    """Readings of a running model: `app.readings.service.Readings`, or an implementation that asks another process."""
 
     def plan(self) -> PlanStrip: ...
     def roofline(self) -> Roofline: ...
@@ -112,10 +112,11 @@ class EngineModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that was opened, and what goes with it.
+    """An open model with its readings and callback.
 
-    readings  what the machine does while it runs, where somebody reads that
-    note      called after each answer, with what hears of a faster device; None where whoever runs it takes note itself
+    readings  measurements of the running model, None if nothing reads them
+    note      called after each answer with its statistics and a callback for a faster device; None if the process that
+              runs the model does this itself
     """
 
     model: EngineModel
@@ -124,10 +125,10 @@ class LoadedModel:
 
 
 Opening = Callable[[Settings, WatchedFace], LoadedModel]
-"""Opens the model that settings ask for, shown on a face."""
+"""Opens the model that the settings ask for, reporting progress to a face."""
 
 
 def runs_of(marks: Sequence[Marked], n_before: int) -> Runs:
-    """Who drafted what of an answer, of which so many characters were there before."""
+    """The draft sources of an answer, `n_before` of whose characters existed before."""
     before: Runs = ((n_before, None),) if n_before else ()
     return (*before, *((mark.n_characters, mark.source) for mark in marks))

@@ -1,7 +1,7 @@
-"""The thread that owns the model: it does one job after another and posts what comes of them.
+"""The engine thread: owns the model, runs one job after another, and posts the results.
 
-In: jobs, from the screen's thread. Out: messages to the app, and text into a `TextBuffer`. Nothing here touches a
-widget, and nothing waits for the screen. The thread sleeps while there is nothing to do.
+In: jobs from the UI thread. Out: messages to the app, and text in a `TextBuffer`. Touches no widget and never waits
+for the UI. The thread sleeps while it has no jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeinfer.app.tui.messages import Grown, Notified
 from edgeinfer.app.tui.text_buffer import TextBuffer
 from edgeinfer.errors import EdgeInferError
 
-if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
+if TYPE_CHECKING:  # the thread itself imports the compute code, after the first screen is drawn
     from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.engine.scheduler.stats import RequestProgress
 
@@ -25,7 +25,7 @@ PATIENCE_S = 10.0
 
 
 class EngineThread:
-    """Start it once, give it jobs from one thread, close it."""
+    """Start once, give it jobs from a single thread, then close."""
 
     def __init__(self, host: Host, opening: Opening, snapshots: Snapshots | None = None) -> None:
         self._host = host
@@ -39,21 +39,21 @@ class EngineThread:
 
     @property
     def live(self) -> RequestProgress | None:
-        """The numbers of the running request; None where there is none."""
+        """Progress of the running request, or None."""
         stream = self._work.stream
         return None if stream is None else stream.live
 
     @property
     def readings(self) -> ReadingsOfModel | None:
-        """Readings of the open model, for whoever shows them."""
+        """Readings of the open model, or None."""
         return self._work.readings
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def give(self, job: Job) -> None:
-        """Do this after what was given before; opening a model takes the place of another one's."""
+        """Queue a job. Opening a model cancels any earlier opening."""
         if isinstance(job, OpenModelJob):
             self._call_off_opening()
         with self._lock:
@@ -61,14 +61,14 @@ class EngineThread:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the running request within a step, and whatever waits to be answered."""
+        """Stop the running request within one step, and cancel all queued requests."""
         for job in self._unfinished():
             if isinstance(job, AnswerJob | Summarise):
                 job.stopped.set()
         self._work.stop()
 
     def close(self, patience_s: float = PATIENCE_S) -> bool:
-        """Stop everything, put aside what was read, and close the model; whether that was done in time."""
+        """Stop everything, save the KV cache, close the model. Returns False if this took longer than `patience_s`."""
         for job in self._unfinished():
             job.stopped.set()
         self._work.call_off()
@@ -98,7 +98,7 @@ class EngineThread:
                 self._work.do(job)
             except EdgeInferError as error:
                 self._host.post_message(Notified(str(error), is_error=True))
-            except Exception as error:  # what is wrong is told; the chat goes on
+            except Exception as error:  # report the error; the chat continues
                 reason = f"the engine failed: {type(error).__name__}: {error}"
                 self._host.post_message(Notified(reason, is_error=True))
             with self._lock:

@@ -1,7 +1,7 @@
-"""What the engine's thread does for each job: open a model, answer, sum up, change chats, leave.
+"""The jobs of the engine thread: open a model, answer, summarise, change chats, close.
 
-In: jobs. Out: messages to the app, text into a `TextBuffer`. Runs in one thread; only `stop` and `call_off` are called
-from others. Whatever fails is told, and the text there is stays.
+In: jobs. Out: messages to the app, text in a `TextBuffer`. Runs in one thread; only `stop` and the `call_off` methods
+are called from others. All failures are reported, and the text generated so far is kept.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1_000_000
 LOOK_S = 0.1
-"""How often it is looked whether an opening that waits for an answer was called off."""
+"""Interval for checking whether an opening that waits for the user's answer was cancelled."""
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
 TOO_LITTLE = "there is too little to sum up yet: two questions at least are needed"
 
 
 class Host(Protocol):
-    """Who is told."""
+    """Receives the messages."""
 
     def post_message(self, message: Message) -> bool: ...
 
@@ -76,12 +76,12 @@ class _Opened:
 
     @property
     def pinned(self) -> Settings:
-        """The settings that open this very model again."""
+        """Settings that reopen exactly this model."""
         return replace(self.settings, model=replace(self.settings.model, model=str(self.path)))
 
 
 class EngineWork:
-    """The model that is open, the session on it, and the chat that was read into it."""
+    """The open model, its session, and the chat whose tokens are in the session."""
 
     def __init__(self, host: Host, text_buffer: TextBuffer, opening: Opening, snapshots: Snapshots | None) -> None:
         self._host = host
@@ -97,7 +97,7 @@ class EngineWork:
 
     @property
     def readings(self) -> ReadingsOfModel | None:
-        """What the machine does while the open model runs."""
+        """Readings of the open model, or None."""
         loaded = self._loaded
         return None if loaded is None else loaded.readings
 
@@ -106,24 +106,24 @@ class EngineWork:
         return None if self._loaded is None else self._loaded.model
 
     def stop(self) -> None:
-        """End the running request within a step."""
+        """Stop the running request within one step."""
         stream = self.stream
         if stream is not None:
             stream.stop()
 
     def call_off(self) -> None:
-        """End whatever is done, opening a model too."""
+        """Stop whatever is running, including the opening of a model."""
         self.call_off_opening()
         self.stop()
 
     def call_off_opening(self) -> None:
-        """End the opening of a model at its next report."""
+        """Cancel the opening of a model at its next progress report."""
         face = self._face
         if face is not None:
             face.call_off()
 
     def do(self, job: Job) -> None:
-        """Do a job to its end."""
+        """Run a job to completion."""
         match job:
             case OpenModelJob():
                 self._open(job)
@@ -137,7 +137,7 @@ class EngineWork:
                 self._close_model()
 
     def _open(self, job: OpenModelJob) -> None:
-        """Open another model. The one before stays open until the new one is, if there is room for both."""
+        """Open another model. The current one stays open until the new one is ready, if both fit."""
         if job.stopped.is_set():
             return
         chat, before = self._chat, self._opened
@@ -146,14 +146,14 @@ class EngineWork:
             self._take(loaded, job.settings)
         except OpeningCalledOff:
             pass
-        except Exception as error:  # whatever it is, it is told, and another model can be opened
+        except Exception as error:  # report any error, so that another model can still be opened
             self._fail(reason_of(error), before)
         finally:
             self._face = None
         self._enter(chat)
 
     def _opened_beside(self, settings: Settings) -> LoadedModel | None:
-        """The model, opened while the one before is open too; None where there is no room for both."""
+        """Open the model while the current one stays open. Returns None if there is none, or if both do not fit."""
         if self._loaded is None:
             return None
         try:
@@ -162,12 +162,12 @@ class EngineWork:
             return None
 
     def _opened_instead(self, settings: Settings) -> LoadedModel:
-        """The model, opened after the one before was closed."""
+        """Close the current model, then open the new one."""
         self._close_model()
         return self._opening(settings, self._new_face(is_beside=False))
 
     def _fail(self, reason: str, before: _Opened | None) -> None:
-        """Say that a model could not be opened, and have the one before."""
+        """Report that a model could not be opened, and go back to the previous one."""
         if before is not None and self._model is None:
             try:
                 self._take(self._opening(before.pinned, self._new_face(is_beside=False)), before.settings)
@@ -192,7 +192,7 @@ class EngineWork:
         return face
 
     def _take(self, loaded: LoadedModel, settings: Settings) -> None:
-        """A model is open: work with it, and close the one before."""
+        """Switch to a newly opened model, and close the previous one."""
         model = loaded.model
         try:
             session = model.session()
@@ -202,7 +202,7 @@ class EngineWork:
         self._close_model()
         self._session = session
         self._loaded, self._opened = loaded, _Opened(settings, model.info.name, model.info.path)
-        gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
+        gc.freeze()  # otherwise garbage collection visits all of the compiler's objects and blocks the UI for 100 ms
         self._post(ModelOpened(model))
 
     def _tell_loading(self, what: str, done: int, total: int) -> None:
@@ -214,7 +214,7 @@ class EngineWork:
         self._post(ModelOpening(f"fetching {size}{source}", done_bytes // MEGABYTE, total))
 
     def _ask(self, download: Download) -> None:
-        """Ask whether a model that nobody named is to be fetched, and wait. Raises ModelNotFound for a no."""
+        """Ask whether to download a model that the user did not name, and wait. Raises ModelNotFound if refused."""
         answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._post(DownloadAsked(str(download), answers.put))
         while True:
@@ -226,7 +226,7 @@ class EngineWork:
                 raise ModelNotFound(download.refused)
 
     def _enter(self, chat: int | None) -> None:
-        """Bring back what was read of a chat, and put aside that of the one before."""
+        """Save the KV cache of the current chat, and restore that of another one."""
         if chat == self._chat:
             return
         self._leave_chat()
@@ -238,7 +238,7 @@ class EngineWork:
             self._post(ChatRestored(chat, n_tokens))
 
     def _leave_chat(self) -> None:
-        """Keep what was read of the chat that is open."""
+        """Save the KV cache of the current chat."""
         chat, self._chat = self._chat, None
         if chat is None or self._session is None or self._model is None or self._snapshots is None:
             return
@@ -270,7 +270,7 @@ class EngineWork:
             self._enter(job.chat)
             stream = session.chat(job.messages, **options)
             self._make(job.number, stream, job.stopped)
-        except Exception as error:  # the text there is of it is kept
+        except Exception as error:  # keep the text generated so far
             text = job.before + ("" if stream is None else stream.text)
             self._post(Answered(job.number, text, "failed", None, (), (reason_of(error),)))
             return
@@ -306,10 +306,10 @@ class EngineWork:
         self._post(Answered(job.number, summary or "", state, None, (), (), plan.first_kept))
 
     def _make(self, number: int, stream: AnswerStream, stopped: threading.Event) -> None:
-        """Make an answer, piece by piece; one that is not wanted any more ends at once."""
+        """Generate an answer piece by piece; if it was cancelled before it began, stop at once."""
         self.stream = stream
         try:
-            if stopped.is_set():  # asked for before there was a stream to stop
+            if stopped.is_set():  # cancelled before there was a stream to stop
                 stream.stop()
             for piece in stream:
                 self._text_buffer.add(number, piece)
@@ -317,14 +317,14 @@ class EngineWork:
             self.stream = None
 
     def _note(self, stats: Stats) -> None:
-        """Remember how fast it was, for predictions, and measure the machine once if nobody did."""
+        """Record the speed for later predictions; measures the machine once if that was never done."""
         if self.readings is not None:
             self.readings.answered(stats)
         if self._loaded is not None and self._loaded.note is not None:
             self._loaded.note(stats, self._tell_device)
 
     def _tell_device(self, compared: Compared) -> None:
-        """Say which device is the fastest, if it is another one."""
+        """Report the fastest device if it is not the one in use."""
         if compared.changes:
             self._post(Notified(compared.notice))
 
@@ -333,10 +333,10 @@ class EngineWork:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in words."""
+    """The message for an error."""
     return str(error) if isinstance(error, EdgeInferError) else f"the engine failed: {type(error).__name__}: {error}"
 
 
 def counting(model: EngineModel) -> Callable[[Sequence[Turn]], int]:
-    """Counts the tokens of conversations as a model is told of them."""
+    """Returns a function that counts the tokens of a conversation, as the model gets it."""
     return lambda turns: model.prompts.n_tokens(messages_told(turns))

@@ -1,4 +1,4 @@
-"""Numbers as the terminal app writes them: short, of one width each, "–" for what nobody knows.
+"""Formats numbers for the terminal app: short, with fixed widths, and "–" for unknown values.
 
 In: numbers. Out: text without markup. Knows no widget.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 UNKNOWN = "–"
 FULL, DRAFTED, EMPTY = "█", "▒", "░"
-"""Cells of a bar; three glyphs, so that it can be read without colour."""
+"""Glyphs of a bar's cells; three shapes, so that it can be read without colour."""
 RATE_WIDTH, BYTES_WIDTH = 5, 8
 
 
 def rate(value: float | None) -> str:
-    """Tokens per second, or whatever has as many digits: three that count."""
+    """Tokens per second or a similar rate, with three significant digits."""
     if value is None:
         return UNKNOWN.rjust(RATE_WIDTH)
     text = f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
@@ -45,7 +45,7 @@ def percent(share: float | None) -> str:
 
 
 def bar(share: float, width: int, added: float = 0.0) -> str:
-    """A bar of `width` cells: so much of it full, then `added`. What is there at all takes a cell of its own."""
+    """A bar of `width` cells: `share` of it full, then `added`. Any part above zero gets at least one cell."""
     full = _cells(share, width)
     more = min(_cells(added, width), width)
     full = min(full, width - more)
@@ -57,5 +57,5 @@ def _cells(share: float, width: int) -> int:
 
 
 def longest_that_fits(width: int, *texts: str) -> str:
-    """The first of these texts that `width` cells hold; of the last what they hold."""
+    """The first text that fits `width` cells, or the last one truncated."""
     return next((text for text in texts if len(text) <= width), texts[-1][:width])

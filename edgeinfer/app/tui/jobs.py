@@ -1,4 +1,4 @@
-"""What the engine's thread is asked to do, one frozen order each; `stopped` is set when it is not wanted any more.
+"""Jobs for the engine thread, one frozen record each. Setting `stopped` cancels a job.
 
 In and out: plain values. Knows neither the engine nor the screen.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenModelJob:
-    """Open the model of these settings, in place of the one that is open."""
+    """Open the model of these settings, in place of the current one."""
 
     settings: Settings
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -26,9 +26,9 @@ class OpenModelJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerJob:
-    """Answer a conversation, or write on where it ends with an answer. `number`: of the order, told with what comes.
+    """Answer a conversation, or continue it if it ends with an answer. `number` identifies the job in its messages.
 
-    `before`: the text that is there already.
+    `before`: the existing text of an answer that is continued.
     """
 
     number: int
@@ -41,7 +41,7 @@ class AnswerJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarise:
-    """Sum up the oldest of these messages, so that about half the context is free afterwards."""
+    """Summarise the oldest of these messages, so that about half of the context becomes free."""
 
     number: int
     chat: int
@@ -51,7 +51,7 @@ class Summarise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnterChat:
-    """Another chat is shown: put aside what was read of the one before, and bring back what was read of this one."""
+    """Switch chats: save the KV cache of the current chat and restore that of the new one."""
 
     chat: int | None
     stopped: threading.Event = field(default_factory=threading.Event)

@@ -1,7 +1,7 @@
-"""Keys of the terminal app: bindings of the chat's commands, and keys that the settings remap.
+"""Key bindings of the terminal app: the keys of the chat commands, and remapping by settings.
 
-In: the table of commands; settings such as "copy=ctrl+k". Out: Textual's bindings and keymap, with notices for settings
-that cannot be used.
+In: the command table; settings such as "copy=ctrl+k". Out: Textual bindings and keymap, with notices for invalid
+settings.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MODIFIED = ("ctrl+", "alt+", "super+", "meta+", "hyper+", "shift+f", "shift+page
 
 
 def action_of(command: ChatCommand, argument: str = "") -> str:
-    """The chat screen's action that runs a command, as Textual writes actions."""
+    """The action string with which Textual runs a command on the chat screen."""
     if command.run is not None:
         return f"command({command.id!r}, {argument!r})"
     return f"{command.action}({argument!r})" if argument else command.action
 
 
 def bindings() -> list[BindingType]:
-    """The keys of all commands that have any."""
+    """The bindings of all commands that have keys."""
     return [
         Binding(
             command.keys,
@@ -45,7 +45,7 @@ def bindings() -> list[BindingType]:
 
 
 def palette(do: Callable[[str], Callable[[], None]]) -> list[tuple[str, str, Callable[[], None]]]:
-    """Title, help and callback of each entry of the command palette; `do` makes a callback of an action."""
+    """Title, help and callback of each command palette entry; `do` makes the callback of an action."""
     return [
         (f"/{command.word}" if command.word else command.id, command.help, do(action_of(command)))
         for command in COMMANDS
@@ -54,7 +54,7 @@ def palette(do: Callable[[str], Callable[[], None]]) -> list[tuple[str, str, Cal
 
 
 def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Keys by command from texts such as "copy=ctrl+k", and notices for those that are refused.
+    """Parse texts such as "copy=ctrl+k" into keys by command, with notices for those that are rejected.
 
     `others`: ids of other screens' keys.
     """
@@ -87,7 +87,7 @@ def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str,
 
 
 def _unfit(name: str, key: str, others: Sequence[str]) -> str:
-    """Why a command cannot have this key; "" if it can. Keys of the chat screen take precedence over the composer's."""
+    """Why a command cannot use a key, or "". Keys of the chat screen take precedence over the composer's."""
     if name in others:
         return ""
     for part in key.split(","):
@@ -99,12 +99,12 @@ def _unfit(name: str, key: str, others: Sequence[str]) -> str:
 
 
 def other_ids() -> tuple[str, ...]:
-    """Ids of keys that are not the chat screen's, such as "viewer.back". Imports every screen."""
+    """Ids of the keys outside the chat screen, such as "viewer.back". Imports every screen."""
     return tuple(dict.fromkeys(binding.id for owner in owners() for binding in _bindings(owner) if binding.id))
 
 
 def owners() -> tuple[type[DOMNode], ...]:
-    """The screens and widgets that have such keys."""
+    """The screens and widgets with key ids of their own."""
     from edgeinfer.app.tui.screens.branches import BranchesScreen
     from edgeinfer.app.tui.screens.help import HelpScreen
     from edgeinfer.app.tui.screens.machine import MachineScreen

@@ -1,7 +1,7 @@
-"""Starting the terminal app and cleaning up after it.
+"""Starts the terminal app and cleans up after it.
 
-In: what the command line gave. Out: an exit code. Opens the kept chats before the screen is taken, so that what is
-wrong with them is told in a line; imports nothing that computes: the model is opened behind the first screen.
+In: command line settings. Out: an exit code. Opens the saved chats before taking over the terminal, so that errors
+print as plain lines. Imports no compute code: the model is opened after the first screen is drawn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KEPT_AFTER_DELETION_S = 30 * 86400.0
 SWITCH_S = 0.0002
-"""How long a thread may keep the interpreter while another one waits: keys count, and so do passes of the model."""
+"""The interpreter's thread switch interval: a compromise between key latency and passes of the model."""
 
 
 def run_app(
@@ -43,9 +43,9 @@ def run_app(
     begins: Callable[[ChatApp], None] | None = None,
     typed: TypedAhead | None = None,
 ) -> int:
-    """Run the app until the user leaves; its exit code. Raises BadSetting, SessionsFailed.
+    """Run the app until the user exits. Returns its exit code. Raises BadSetting, SessionsFailed.
 
-    `opening`: opens models, instead of ours; `begins` is told of the app before it runs; `typed`: keys from before.
+    `opening`: replaces `open_model`; `begins`: called with the app before it runs; `typed`: input typed until then.
     """
     sys.setswitchinterval(SWITCH_S)
     with opened(overrides, opening) as app:
@@ -57,7 +57,7 @@ def run_app(
 
 @contextmanager
 def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> Iterator[ChatApp]:
-    """An app with its kept chats; afterwards all is saved and closed. `opening`: instead of ours, for measurements."""
+    """An app with its saved chats; on exit all is saved and closed. `opening`: as in `run_app`, for measurements."""
     tuning = Tuning(overrides)
     path = default_path()
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
@@ -77,7 +77,7 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
 
 
 def _kept_chats(path: Path) -> tuple[SessionStore, str]:
-    """The kept chats, and why this run's are not saved, "" where they are: then they last as long as the app."""
+    """Open the store, or one in memory if the path is not writable; also returns why chats are not saved, or ""."""
     try:
         return SessionStore(path), ""
     except SessionsUnwritable as reason:
@@ -85,14 +85,14 @@ def _kept_chats(path: Path) -> tuple[SessionStore, str]:
 
 
 def snapshot_bytes(text: str) -> int:
-    """The room that a setting gives to snapshots; "0" gives none. Raises BadSetting."""
+    """Disk space that a setting allows for snapshots; "0" allows none. Raises BadSetting."""
     from edgeinfer.size_text import size_in_bytes
 
     return 0 if text.strip() == "0" else size_in_bytes(text, 0)
 
 
 def open_model(settings: Settings, face: WatchedFace) -> LoadedModel:
-    """Open the model that settings ask for, pulling it first if need be."""
+    """Open the model that the settings ask for, pulling it first if needed."""
     from edgeinfer.app.opening import note_answer, open_llm
     from edgeinfer.app.readings.service import Readings
 
@@ -106,6 +106,6 @@ def open_model(settings: Settings, face: WatchedFace) -> LoadedModel:
 
 
 def _leave_hard(code: int, autosave: Autosave) -> None:
-    """Something does not end, such as a compiler: what is to be saved is saved, and the process goes."""
+    """Exit the process although a thread, such as a compiler, does not end; pending texts are saved first."""
     autosave.close()
     os._exit(code)

@@ -1,6 +1,6 @@
-"""What the engine's thread tells the app: one small message class each.
+"""Messages from the engine thread to the app, one small class each.
 
-In: plain values and frozen records. Widgets have messages of their own beside them; these are the app's.
+In: plain values and frozen records. Messages of widgets are defined next to the widgets; these belong to the app.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.app.tui.engine import EngineModel, Runs
 
 
 class ModelOpening(Message, bubble=False):
-    """A model is being opened: what is done, how much of it, and how much there is (0: unknown)."""
+    """Progress of opening a model: the current step, how much is done, and the total (0: unknown)."""
 
     def __init__(self, what: str, done: int, total: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ModelChosen(Message, bubble=False):
 
 
 class DownloadAsked(Message, bubble=False):
-    """A model that nobody named would have to be fetched; the engine's thread waits for `answer`."""
+    """Asks whether to download a model that the user did not name; the engine thread waits for `answer`."""
 
     def __init__(self, text: str, answer: Callable[[bool], None]) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class ModelOpened(Message, bubble=False):
 
 
 class ModelFailed(Message, bubble=False):
-    """A model could not be opened. `model`: the one before, if it is still open, or open again.
+    """A model could not be opened. `model`: the previous one, if it is still open or open again.
 
-    `setting`: how the settings named that one; None for the one used last.
+    `setting`: the value of the `model` setting for that one; None for the model used last.
     """
 
     def __init__(self, reason: str, model: EngineModel | None = None, setting: str | None = None) -> None:
@@ -63,7 +63,7 @@ class ModelFailed(Message, bubble=False):
 
 
 class ChatRestored(Message, bubble=False):
-    """What was read of a chat is in memory again: so many tokens."""
+    """The KV cache of a chat, with `n_tokens` tokens, has been restored."""
 
     def __init__(self, chat: int, n_tokens: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ChatRestored(Message, bubble=False):
 
 
 class PromptRead(Message, bubble=False):
-    """So many tokens of the prompt are read."""
+    """Progress of prefill: tokens of the prompt that have been processed, and their total."""
 
     def __init__(self, done: int, total: int) -> None:
         super().__init__()
@@ -81,13 +81,13 @@ class PromptRead(Message, bubble=False):
 
 
 class Grown(Message, bubble=False):
-    """There is text to take."""
+    """New text is in the buffer."""
 
 
 class Answered(Message, bubble=False):
-    """An answer is over: its whole text, how it ended, its numbers, and which of it was drafted by whom.
+    """An answer is finished: its whole text, its state, its figures, and the draft source of each run of text.
 
-    `n_summarised`: messages that it is a summary of.
+    `n_summarised`: the number of messages it summarises, for a summary.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Answered(Message, bubble=False):
 
 
 class Notified(Message, bubble=False):
-    """Something the user should know."""
+    """A notice for the user."""
 
     def __init__(self, text: str, *, is_error: bool = False) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""The text of an answer on its way from the engine's thread to the screen.
+"""Passes the text of an answer from the engine thread to the UI.
 
-In: pieces and the order they belong to, from the engine's thread. Out: everything since the last look, for the screen
-when it is ready to draw. The screen is notified once per look, so that however fast text comes, and however slow the
-terminal is, no queue grows.
+In: pieces with the number of their job, from the engine thread. Out: everything since the last `take`, when the UI is
+ready to draw. The UI is notified once per `take`, so no queue builds up, however fast the text and slow the terminal.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 
 
 class TextBuffer:
-    """Pieces not taken yet. `notify` is called from the adding thread, once until they are taken."""
+    """Holds the pieces not taken yet. `notify` is called from the adding thread, once until they are taken."""
 
     def __init__(self, notify: Callable[[], object]) -> None:
         self._notify = notify
@@ -21,7 +20,7 @@ class TextBuffer:
         self._is_notified = False
 
     def add(self, job: int, piece: str) -> None:
-        """More text of an answer."""
+        """Add text of an answer."""
         if not piece:
             return
         with self._lock:
@@ -31,7 +30,7 @@ class TextBuffer:
             self._notify()
 
     def take(self, job: int | None) -> str:
-        """The text of an answer since the last time; that of others, which were left, is dropped."""
+        """Returns the new text of an answer; pieces of other jobs, which have been abandoned, are dropped."""
         with self._lock:
             self._is_notified = False
             pieces, self._pieces = self._pieces, []

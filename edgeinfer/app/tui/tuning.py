@@ -1,4 +1,4 @@
-"""The settings of a running app: what was given at the start, and what was changed since, for this run only.
+"""The settings of a running app: those given at the start, with later changes for this run only.
 
 In: names and texts. Out: `Settings`, and the options of answers. Writes no file: the settings screen does that.
 """
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
 NEEDS_RELOAD = ("model", "load")
-"""Groups of settings that a loaded model was opened with."""
+"""Groups of settings that require reopening the model."""
 
 
 class Tuning:
-    """Settings with changes on top. `overrides`: by name, as the command line gave them."""
+    """Settings with overrides. `overrides`: values by name, as given on the command line."""
 
     def __init__(self, overrides: Mapping[str, object] | None = None) -> None:
         self._overrides = dict(overrides or {})
@@ -27,11 +27,11 @@ class Tuning:
 
     @property
     def answer_options(self) -> Options:
-        """How answers are to be."""
+        """Options for the next answer."""
         return answer_options(self.settings)
 
     def put(self, name: str, text: str | None) -> object:
-        """Set a setting for this run, None or "default" to take the change back; its value. Raises BadSetting."""
+        """Change a setting for this run; None or "default" reverts it. Returns its value. Raises BadSetting."""
         key = find_option(name).name
         changed = {other: value for other, value in self._overrides.items() if other != key}
         if text is not None and text.strip().lower() != "default":
@@ -40,11 +40,11 @@ class Tuning:
         return self.settings.value(key)
 
     def reread(self) -> Settings:
-        """Read files and environment again: one of them has changed. Raises BadSetting, and keeps what it had."""
+        """Reread the settings files and the environment. Raises BadSetting, and then keeps the previous settings."""
         self.settings = load_settings(self._overrides)
         return self.settings
 
 
 def needs_reload(name: str) -> bool:
-    """Whether a loaded model has to be opened again for a setting to count."""
+    """Whether the model must be reopened for a setting to take effect."""
     return find_option(name).group in NEEDS_RELOAD

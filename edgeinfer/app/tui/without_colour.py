@@ -1,8 +1,8 @@
-"""NO_COLOR: what colours say, said by bold, reverse and underline.
+"""NO_COLOR support: shows by bold, reverse and underline what is otherwise shown by colour.
 
-In: the environment. Out: what to construct the app with, and a style sheet. By itself Textual turns colours into greys,
-and under an ansi theme into black on black; with `ansi_color` on, it leaves every colour out. What is chosen, where the
-cursor is and what has the focus must be seen then too. Knows Textual's own widgets; ours carry their rules.
+In: the environment. Out: an argument for constructing the app, and a style sheet. By default Textual turns colours into
+greys, and under an ansi theme into black on black; with `ansi_color` it omits all colours. Selection, cursor and focus
+must stay visible then, too. Covers Textual's own widgets; ours define their rules themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 
 def ansi_colour(environ: Mapping[str, str]) -> bool | None:
-    """What `App(ansi_color=...)` is to be: True without colours, else as the theme has it."""
+    """The value for `App(ansi_color=...)`: True without colours, else None to follow the theme."""
     return True if "NO_COLOR" in environ else None
 
 
-# An OptionList draws no reverse (Textual 8.2): bold and underline stand for its cursor.
+# OptionList does not draw reverse (Textual 8.2), so its cursor is bold and underlined.
 NO_COLOUR_CSS = """
 OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
 DataTable:nocolor > .datatable--cursor { text-style: reverse; }

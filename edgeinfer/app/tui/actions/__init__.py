@@ -1,1 +1,1 @@
-"""The parts of the chat screen, one subject per file."""
+"""Mixins that make up the chat screen, one subject per file."""

@@ -1,7 +1,7 @@
-"""Asking and answering: questions sent or queued, text as it grows, what an answer leaves behind.
+"""Asking and answering: sends or queues questions, shows answers as they are generated, and saves them.
 
-In: what the composer sends and the engine's thread posts. Out: orders to the engine, messages in the chat, text on the
-screen. The text of an answer is saved as it grows, and kept however the answer ends.
+In: messages of the composer and of the engine thread. Out: jobs for the engine, messages in the chat, text on the
+screen. An answer is saved as it grows, and kept however it ends.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from edgeinfer.errors import EdgeInferError
 
 
 class Queueing(ChatParts):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: the queue of questions waiting for the running answer."""
 
     def queue(self, prompted: Prompted) -> None:
-        """Let a question wait."""
+        """Queue a question."""
         self.prompted.append(prompted)
         self.show_prompted()
 
     def show_prompted(self) -> None:
-        """Show what waits, and what sends it."""
+        """Show the queued questions and how to send them."""
         self.composer.queued([prompted.text for prompted in self.prompted], is_held=self.writing is None)
 
     def on_composer_take_back(self, event: Composer.TakeBack) -> None:
-        """The last question is wanted back."""
+        """The user takes back the last queued question."""
         event.stop()
         self.action_unqueue()
 
     def action_unqueue(self, argument: str = "") -> None:
-        """Put the last question that waits back into the composer."""
+        """Put the last queued question back into the composer."""
         if not self.prompted:
             self.tell("no question waits")
             return
@@ -55,11 +55,11 @@ EDITING = "editing a question: Enter sends it as a new branch"
 
 
 class AnsweringActions(ShowingActions, Metering, Queueing):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: asks questions and shows answers."""
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
-        """A question: asked at once, or when the running request is over."""
-        if self.edited is not None and self.is_busy():  # what was begun after the edit
+        """Send a question: now, or queued until the running request is done."""
+        if self.edited is not None and self.is_busy():  # a request that started after the edit began
             self.composer.put(event.text, event.attachments, EDITING)
             return
         edited, self.edited = self.edited, None
@@ -82,7 +82,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         await self.write(answer, before="")
 
     async def ask_instead(self, number: int, prompted: Prompted) -> None:
-        """Ask another question in place of one of the branch."""
+        """Ask a new version of a question of the branch, as its sibling."""
         try:
             _, answer = self.chat.ask_instead(number, prompted.text, prompted.attachments, self.model_name)
         except EdgeInferError as error:
@@ -93,7 +93,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         await self.write(answer, before="")
 
     async def write(self, answer: KeptMessage, before: str) -> None:
-        """Have an answer written (on), in a widget of its own where it has none."""
+        """Start or continue generating an answer, in its existing transcript entry or a new one."""
         number = self.chat.number
         assert number is not None
         widget = self.transcript.answer(answer.number)
@@ -110,7 +110,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         self.engine.give(job)
 
     def answer_options(self) -> Options:
-        """How this answer is to be: with a fixed seed another answer to the same question gets the next seed."""
+        """Options of the next answer. With a fixed seed, another answer to the same question uses the next seed."""
         options = self.state.tuning.answer_options
         seed = options.get("seed")
         if seed is not None and (places := self.chat.places):
@@ -118,7 +118,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         return options
 
     async def on_grown(self, event: Grown) -> None:
-        """Text has come: take it when it is drawn, and not piece by piece."""
+        """New text has arrived: fetch it at the next draw instead of piece by piece, except for the first piece."""
         event.stop()
         if self.writing is not None and not self.writing.pieces:
             self.take_text()
@@ -126,7 +126,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             self.transcript.draw_soon(self.take_text)
 
     def take_text(self) -> None:
-        """Show and save what has come, and what it came to."""
+        """Show and save the new text, and update the meters."""
         writing = self.writing
         text = self.engine.text_buffer.take(None if writing is None else writing.job)
         if writing is None or not text:
@@ -139,7 +139,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         self.meter_answer()
 
     async def on_answered(self, event: Answered) -> None:
-        """An answer is over: keep it, show it whole, go on with what waits."""
+        """An answer is finished: save it, show its final form, and send the next queued question."""
         event.stop()
         writing = self.writing
         if writing is None or writing.job != event.job:
@@ -160,19 +160,19 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
 
     async def on_composer_go_on(self, event: Composer.GoOn) -> None:
-        """Ask what waits; while an answer is written it goes on waiting."""
+        """Send the next queued question, unless an answer is being generated."""
         event.stop()
         if self.writing is None and self.prompted:
             await self.ask_next()
 
     async def ask_next(self) -> None:
-        """Ask the first question that waits."""
+        """Send the first queued question."""
         following = self.prompted.pop(0)
         await self.ask(following)
         self.show_prompted()
 
     def end_answer(self, writing: Writing, event: Answered) -> None:
-        """Keep an answer and show it as it stays."""
+        """Save an answer and show its final form."""
         message = self.keep_answer(writing.message, event.text, event.state, event.figures)
         widget = self.transcript.answer(writing.message)
         if widget is not None:
@@ -180,7 +180,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             widget.finish(event.text, note_of(message))
 
     def keep_answer(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
-        """Write the end of an answer; where that cannot be, the text stays on the screen, and is saved when it can."""
+        """Save the final state of an answer. If saving fails, the text stays on the screen and autosave retries it."""
         self.state.autosave.forget(number)
         try:
             return self.chat.finish(number, text, state, figures)
@@ -190,19 +190,19 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             return self.chat.message(number)
 
     async def end_summary(self, event: Answered) -> None:
-        """What a compaction's end means; the part that begins compactions says."""
+        """Handle the end of a compaction; implemented by the mixin that starts compactions."""
 
     def on_notified(self, event: Notified) -> None:
-        """Something the engine has to say."""
+        """Show a notice from the engine."""
         event.stop()
         self.tell(event.text, is_error=event.is_error)
 
     def action_stop(self) -> None:
-        """Stop the answer; what there is of it stays."""
+        """Stop the answer; its text so far is kept."""
         self.engine.stop()
 
     def action_interrupt(self) -> None:
-        """Stop the answer; while there is none the key copies what is selected."""
+        """Stop the answer; if none is running, leave the key to copying the selection."""
         if self.writing is not None:
             self.engine.stop()
         elif self.get_selected_text() or (isinstance(self.focused, TextArea) and self.focused.selected_text):
@@ -211,7 +211,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
             self.tell("Ctrl+Q leaves; Ctrl+C stops an answer, or copies what is selected")
 
     async def action_regen(self, argument: str = "") -> None:
-        """Another answer to the selected question, or the last one."""
+        """Generate another answer to the selected question, or to the last one."""
         if self.is_busy():
             return
         answer = self.chat.answer_again(self.model_name, self.transcript.selected)
@@ -219,7 +219,7 @@ class AnsweringActions(ShowingActions, Metering, Queueing):
         await self.write(answer, before="")
 
     async def action_continue(self, argument: str = "") -> None:
-        """Write on where the last answer ended."""
+        """Continue the last answer from where it ended."""
         if self.is_busy():
             return
         answer = self.chat.continue_answer()

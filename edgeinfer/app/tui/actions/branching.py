@@ -1,7 +1,6 @@
-"""Going about in the tree of a chat, and among chats: edit, fork, other branches, new and kept chats.
+"""Navigation within a chat's tree and between chats: edit, fork, switch branches, open new and saved chats.
 
-In: keys and commands. Out: another branch or chat on the screen. No text is ever lost by it: what was there before
-stays in the tree.
+In: keys and commands. Out: another branch or chat on the screen. No text is ever lost: everything stays in the tree.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from edgeinfer.errors import EdgeInferError
 
 
 class Branching(AnsweringActions):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: branches and chats."""
 
     async def begin_as(self, beginning: Beginning) -> None:
-        """Show the last kept chat, and ask a question, as far as either is wanted."""
+        """Continue the last saved chat and ask a question, as far as the command line requests either."""
         if beginning.continues:
             await self.continue_last(beginning.system)
         if beginning.question:
@@ -28,7 +27,7 @@ class Branching(AnsweringActions):
             self.composer.send()
 
     async def continue_last(self, system: str | None) -> None:
-        """Show the kept chat that was changed last."""
+        """Open the most recently changed saved chat."""
         try:
             chat = last_chat(self.state.store, system)
         except EdgeInferError as error:
@@ -40,7 +39,7 @@ class Branching(AnsweringActions):
         await self.open_chat(chat.number)
 
     async def open_chat(self, number: int, at: int | None = None) -> None:
-        """Show a kept chat, at a message of it."""
+        """Open a saved chat, optionally at one of its messages."""
         self.leave_answer()
         try:
             self.chat = Chat(self.state.store, self.state.store.session(number))
@@ -50,11 +49,11 @@ class Branching(AnsweringActions):
         if at is not None and all(message.number != at for message in self.chat.branch):
             self.chat.show_through(at)
         self.engine.give(EnterChat(number))
-        self.show_figures(None)  # those of the chat before
+        self.show_figures(None)  # clear the figures of the previous chat
         await self.show_branch(at=at)
 
     def leave_answer(self) -> None:
-        """The chat is left: a running request ends here, and is kept as far as it is."""
+        """Leave the chat: stop the running request and save the text it has produced."""
         self.edited = None
         if self.writing is None:
             return
@@ -66,7 +65,7 @@ class Branching(AnsweringActions):
             self.keep_answer(writing.message, writing.text, "stopped", None)
 
     async def action_new(self, argument: str = "") -> None:
-        """Begin a new chat; settings stay, and the system prompt, which the new chat shows."""
+        """Start a new chat with the same settings and system prompt; the first page shows that prompt."""
         self.leave_answer()
         self.chat = Chat(self.state.store, system=self.chat.system)
         self.engine.give(EnterChat(None))
@@ -75,7 +74,7 @@ class Branching(AnsweringActions):
         self.composer.focus()
 
     async def action_edit(self, argument: str = "") -> None:
-        """Put the selected question, or the last one, into the composer; sending it begins a branch."""
+        """Put the selected question, or the last one, into the composer; sending it starts a branch."""
         if self.is_busy():
             return
         question = self.question_of(self.transcript.selected)
@@ -86,11 +85,11 @@ class Branching(AnsweringActions):
         self.composer.put(question.text, question.attachments, EDITING)
 
     def on_composer_cancelled(self) -> None:
-        """The edited question stays as it was."""
+        """The edit was cancelled; the question is unchanged."""
         self.edited = None
 
     async def action_fork(self, argument: str = "") -> None:
-        """Go on in a new chat from the selected message, or from the end."""
+        """Continue in a new chat from the selected message, or from the end."""
         forked = self.chat.fork(self.transcript.selected)
         self.leave_answer()
         assert forked.number is not None
@@ -98,15 +97,15 @@ class Branching(AnsweringActions):
         self.tell("a chat of its own now; the one before stays as it is")
 
     async def action_previous_branch(self, argument: str = "") -> None:
-        """The branch before at the selected message, or at the last place where there are several."""
+        """Show the previous branch at the selected message, or at the last message with siblings."""
         await self.step_branch(-1)
 
     async def action_next_branch(self, argument: str = "") -> None:
-        """The branch after it."""
+        """Show the next branch at the selected message, or at the last message with siblings."""
         await self.step_branch(1)
 
     async def step_branch(self, by: int) -> None:
-        """Another branch at the selected message, or at the last one that has siblings."""
+        """Show the branch `by` positions away at the selected message, or at the last message with siblings."""
         if self.is_busy():
             return
         selected = self.transcript.selected
@@ -123,7 +122,7 @@ class Branching(AnsweringActions):
         await self.show_branch()
 
     def action_rename(self, argument: str = "") -> None:
-        """Give this chat a title."""
+        """Rename this chat."""
         if not argument:
             self.tell("which title? /rename TITLE")
             return
@@ -149,13 +148,13 @@ class Branching(AnsweringActions):
         await self.show_branch(at=number)
 
     def action_sessions(self, argument: str = "") -> None:
-        """Show the kept chats."""
+        """Show the list of saved chats."""
         self.app.push_screen(SessionsScreen(self.state.store, self.chat.number, query=argument), self.open_chosen_chat)
 
     action_search = action_sessions
 
     async def open_chosen_chat(self, chosen: ChosenChat | None) -> None:
-        """Open what was chosen; the open chat may have been deleted or renamed meanwhile."""
+        """Open the chosen chat. If none was chosen, the open chat may have been deleted or renamed: update it."""
         if chosen is not None:
             await self.open_chat(chosen.session, chosen.message)
             return

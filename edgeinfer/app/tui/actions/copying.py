@@ -1,6 +1,7 @@
-"""Taking text out: copying messages and code fences, saving them, exporting and importing chats.
+"""Copying messages and code fences, saving them to files, and exporting and importing chats.
 
-In: keys and commands. Out: the clipboard, files. Says no more than is known: what is sent to a terminal may not arrive.
+In: keys and commands. Out: the clipboard, files. Notices claim no more than is known: text sent to a terminal's
+clipboard may not arrive.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from edgeinfer.path_text import user_path
 
 
 class Copying(Branching):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: copy, save, export, import."""
 
     def action_copy(self, argument: str = "") -> None:
-        """Copy the selected message, or the last answer, as it was written."""
+        """Copy the source text of the selected message, or of the last answer."""
         text = self.selected_text()
         if text:
             self.copy(text)
@@ -32,14 +33,14 @@ class Copying(Branching):
             self.tell("there is nothing to copy yet")
 
     def action_copy_text(self) -> None:
-        """Copy what the mouse has selected; where that is nothing the key is somebody else's."""
+        """Copy the text selected with the mouse; without a selection, leave the key to other bindings."""
         text = self.get_selected_text()
         if not text:
             raise SkipAction
         self.copy(text)
 
     def action_copy_fence(self, argument: str = "") -> None:
-        """Copy a code fence of the selected message: the last one, or the one of this number."""
+        """Copy a code fence of the selected message: the one with this number, or the last one."""
         if (fence := self.chosen_fence(argument)) is not None:
             self.copy(fence.text)
 
@@ -52,7 +53,7 @@ class Copying(Branching):
         self.save(target, fence.text)
 
     def action_export(self, argument: str = "") -> None:
-        """Write the chat to a file: Markdown, or JSON where it is called so."""
+        """Export the chat: as JSON if the path ends in .json, else as Markdown."""
         if self.chat.number is None:
             self.tell("this chat is empty")
             return
@@ -69,7 +70,7 @@ class Copying(Branching):
         self.app.call_from_thread(self.tell, f"exported to {path}")
 
     def action_import(self, argument: str = "") -> None:
-        """Read a chat from a file and show it."""
+        """Import a chat from a file and show it."""
         if argument:
             self.read_import(user_path(argument))
         else:
@@ -77,7 +78,7 @@ class Copying(Branching):
 
     @work(thread=True, exclusive=True, group="files")
     def read_import(self, path: Path) -> None:
-        """Read a file in a thread."""
+        """Import a file in a worker thread, then open the chat."""
         try:
             number = import_chat(self.state.store, path)
         except EdgeInferError as error:
@@ -87,12 +88,12 @@ class Copying(Branching):
 
     @work(group="clipboard")
     async def copy(self, text: str) -> None:
-        """Copy a text by whatever works here."""
+        """Copy a text by whatever method works in this environment."""
         copied = await copy(self.app, text)
         self.tell(copied.notice + ("; /export writes a file" if copied.offer_file else ""))
 
     def save(self, path: Path, text: str) -> None:
-        """Write a text to a file that is not there yet."""
+        """Write a text to a new file."""
         try:
             path = save_text(path, text)
         except EdgeInferError as error:
@@ -101,7 +102,7 @@ class Copying(Branching):
             self.tell(f"saved as {path}")
 
     def selected_text(self) -> str:
-        """Of the selected message, or of the last answer."""
+        """The text of the selected message, or of the last answer."""
         number = self.transcript.selected
         branch = self.chat.branch
         if self.writing is not None and number in (None, self.writing.message):
@@ -112,7 +113,7 @@ class Copying(Branching):
         return ""
 
     def chosen_fence(self, number: str) -> Fence | None:
-        """The fence of the selected message that has this number, from 1, or the last one; what is wrong is told."""
+        """Fence `number` of the selected message, from 1, or its last fence. Shows a notice if there is none."""
         fences = fences_of(self.selected_text())
         if not fences:
             self.tell("this message has no code fence")

@@ -1,6 +1,6 @@
-"""Bringing the meters up to date: while text comes, twice a second at most, and when an answer is over.
+"""Updates the meters: at most twice a second while text arrives, and at the end of an answer.
 
-In: the engine's numbers. Out: the line of meters. There is no timer: nothing happens while nothing does.
+In: the engine's figures. Out: the meter line. There is no timer, so an idle app does no work.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ BETWEEN_S = 0.5
 
 
 class Metering(ChatParts):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: the meters."""
 
     def on_prompt_read(self, event: PromptRead) -> None:
-        """The prompt is being read."""
+        """Show the progress of prefill."""
         event.stop()
         if self.writing is None or self.is_metered():
             return
@@ -28,7 +28,7 @@ class Metering(ChatParts):
         self.show_meters(replace(self.metered, prompt=progress))
 
     def meter_answer(self) -> None:
-        """Numbers of the running request."""
+        """Show the figures of the running request."""
         if self.is_metered() or (live := self.engine.live) is None:
             return
         self.show_meters(
@@ -44,7 +44,7 @@ class Metering(ChatParts):
             self.context_bar.show(live.n_prompt + live.n_generated, 0, self.state.model.info.n_context)
 
     def show_figures(self, figures: Figures | None) -> None:
-        """Numbers of an answer that is over; the memory's alone where there are none."""
+        """Show the figures of a finished answer; without figures, only memory and context."""
         self.show_meters(
             MeterFigures()
             if figures is None
@@ -58,7 +58,7 @@ class Metering(ChatParts):
         )
 
     def show_meters(self, figures: MeterFigures) -> None:
-        """Show numbers, with those of context and memory."""
+        """Update the meters with these figures, completed by context and memory."""
         model, readings = self.state.model, self.engine.readings
         if model is not None:
             figures = replace(figures, n_context=model.info.n_context)
@@ -69,5 +69,5 @@ class Metering(ChatParts):
         self.meters.show(figures)
 
     def is_metered(self) -> bool:
-        """Whether the meters are new enough."""
+        """Whether the meters were updated less than BETWEEN_S ago."""
         return time.monotonic() - self.metered_s < BETWEEN_S

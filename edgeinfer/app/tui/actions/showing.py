@@ -1,6 +1,6 @@
-"""Showing the branch of the open chat: its messages, its title, how full its context is.
+"""Shows the branch of the open chat: its messages, its title, and how full its context is.
 
-In: the chat. Out: entries of the transcript, the line at the top, the bar. Changes nothing but what is seen.
+In: the chat. Out: transcript entries, the title bar, the context bar. Changes only what is displayed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgeinfer.errors import EdgeInferError
 
 
 def note_of(message: KeptMessage) -> str:
-    """The line under an answer: how it ended, and its numbers."""
+    """The line under an answer: how it ended, its figures, and the model."""
     ended = {
         "stopped": "stopped",
         "cut": "cut: the context is full",
@@ -33,7 +33,7 @@ def note_of(message: KeptMessage) -> str:
 
 
 def figure_parts(figures: Figures | None) -> tuple[str, ...]:
-    """The numbers of an answer, in words."""
+    """The figures of an answer, as text."""
     if figures is None:
         return ()
     rate = "" if figures.decode_tok_s is None else f", {figures.decode_tok_s:.0f} tok/s"
@@ -50,39 +50,39 @@ KEYS_SHOWN = {
     "settings": "settings",
     "quit": "leave",
 }
-"""Commands whose keys the first page names."""
+"""Commands whose keys are listed on the first page."""
 ASKING = "waiting for your answer"
 MEANWHILE = "You can type and send already; the answer follows."
 PERSONA = "persona "
 PROMPT_CHARACTERS = 60
-"""So much of a system prompt stands on the first page."""
+"""Length at which the first page truncates a system prompt."""
 NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
 
 
 class ShowingActions(ChatParts):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: displays the branch, the title and the context."""
 
     _named_prompt: tuple[str, str] | None = None
-    """The text of a system prompt, and what it is called."""
+    """The last system prompt looked up, and its name."""
 
     def question_entry(self, message: KeptMessage) -> QuestionEntry:
-        """A question as the transcript shows it."""
+        """Build the transcript entry of a question."""
         return QuestionEntry(message.number, message.text, message.attachments)
 
     def answer_entry(self, message: KeptMessage) -> AnswerEntry:
-        """An answer as the transcript shows it."""
+        """Build the transcript entry of an answer."""
         thinking = self.state.tuning.settings.face.thinking
         return AnswerEntry(message.number, message.text, note=note_of(message), thinking=thinking)
 
     def entry_of(self, place: BranchPlace) -> ChatEntry:
-        """A message of the branch as the transcript shows it."""
+        """Build the transcript entry of any message of the branch."""
         message = place.message
         entry: ChatEntry = self.question_entry(message) if message.role == "user" else self.answer_entry(message)
         entry.show_siblings(place.index, place.n_siblings)
         return entry
 
     async def show_branch(self, *, without: int | None = None, at: int | None = None) -> None:
-        """Show the branch, but not the message `without`; its end, or the message `at`."""
+        """Show the branch, leaving out the message `without`, scrolled to its end or to the message `at`."""
         places: Sequence[BranchPlace] = [place for place in self.chat.places if place.message.number != without]
         await self.transcript.show([self.entry_of(place) for place in places])
         if at is not None:
@@ -91,7 +91,7 @@ class ShowingActions(ChatParts):
         self.look_at_context()
 
     def show_title(self) -> None:
-        """The chat's title and the model, or how far opening one is."""
+        """Update the title bar: the chat's title and the model, or the progress of opening one."""
         model = self.state.model
         shown = self.state.opening_text or ("no model" if model is None else model.info.name)
         name = self.prompt_name()
@@ -100,7 +100,7 @@ class ShowingActions(ChatParts):
         self.show_first_page()
 
     def show_first_page(self) -> None:
-        """What lies over the transcript while it is empty; one that is not laid out could not follow an answer."""
+        """Show the first page over an empty transcript, which stays laid out so that it can follow an answer."""
         is_empty = not self.transcript.entries
         if is_empty:
             keys = " · ".join(
@@ -112,7 +112,7 @@ class ShowingActions(ChatParts):
         self.first_page.set_class(is_empty, "-shown")
 
     def prompt_name(self) -> str:
-        """What the system prompt in force is called, "" without one. Personas are looked up once for a text."""
+        """The name of the system prompt in use, "" if there is none. Personas are looked up once per text."""
         text = self.chat.system
         if not text:
             return ""
@@ -122,7 +122,7 @@ class ShowingActions(ChatParts):
         return self._named_prompt[1]
 
     def prompt_lines(self) -> Sequence[str]:
-        """Which system prompt is in force, and how to have another one."""
+        """Lines about the system prompt in use and how to change it."""
         name, text = self.prompt_name(), " ".join((self.chat.system or "").split())
         if not name:
             return ()
@@ -131,7 +131,7 @@ class ShowingActions(ChatParts):
         return (f"This chat has a {name}: “{shown}”.", f"{change}, /system none removes it.")
 
     def model_lines(self) -> Sequence[str]:
-        """Which model is open, or how far opening one is, and what can be done meanwhile."""
+        """Lines about the open model, or the progress of opening one and what can be done meanwhile."""
         model, step = self.state.model, self.opening.step
         if model is not None:
             facts = model.info
@@ -143,7 +143,7 @@ class ShowingActions(ChatParts):
         return [*filter(None, [self.opened]), self.opening.line(), MEANWHILE]
 
     def look_at_context(self) -> None:
-        """Count what the context holds, with the draft, unless a request is running."""
+        """Recount the tokens of the context and the draft, unless a request is running."""
         if self.writing is None and self.state.model is not None:
             draft = self.composer.draft
             self.count_context(draft.text, draft.attachments)
@@ -161,14 +161,14 @@ class ShowingActions(ChatParts):
             messages = self.chat.prompt()
             use = context_use(model, messages, text, self.state.tuning.settings.generation.max_tokens)
             n_used = model.prompts.n_tokens(messages) if messages else 0
-        except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
+        except EdgeInferError:  # an invalid draft is reported when it is sent
             return
         n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if text else 0
         show, is_too_long = self.context_bar.show, bool(text) and not use.fits
         self.app.call_from_thread(show, n_used, n_draft, use.n_context, use.n_dropped_messages, is_too_long=is_too_long)
 
     def is_busy(self) -> bool:
-        """Whether a request is running; says so where one is."""
+        """Whether a request is running; if so, shows a notice."""
         if self.writing is not None:
             self.tell("an answer is being written; Escape stops it")
         return self.writing is not None

@@ -1,6 +1,6 @@
-"""Other models and other screens: opening a model, models, machine, settings, help.
+"""Switching to other models and other screens: opening a model, models, machine, settings, help.
 
-In: keys, commands, what the engine's thread posts of opening. Out: another model, another screen.
+In: keys, commands, the engine thread's messages about opening a model. Out: another model, another screen.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ REDRAW_S = 0.5
 
 
 class Switching(ShowingActions, Metering):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: models and the other screens."""
 
     _redrawing: Timer | None = None
-    """While a model is being opened."""
+    """Timer that updates the display while a model is being opened."""
 
     def open_model(self) -> None:
-        """Open the model that the settings name, in place of the one that is open."""
+        """Open the model that the settings name, in place of the current one."""
         self.state.model = None
         self.opened = ""
         self.opening("opening the model", 0, 0)
@@ -42,20 +42,20 @@ class Switching(ShowingActions, Metering):
         self.engine.give(OpenModelJob(self.state.tuning.settings))
 
     def on_model_opening(self, event: ModelOpening) -> None:
-        """How far it is."""
+        """Progress of opening the model."""
         event.stop()
         self.opening(event.what, event.done, event.total)
         self.show_opening()
 
     def show_opening(self) -> None:
-        """Show how far opening is, now and again until it is over: seconds go on while nothing is reported."""
+        """Show the progress of opening, refreshed until `end_opening` so that seconds count up between reports."""
         self.state.opening_text = self.opening.title
         self.show_title()
         if self._redrawing is None:
             self._redrawing = self.set_interval(REDRAW_S, self.show_opening)
 
     def end_opening(self) -> None:
-        """It is over."""
+        """Opening a model has ended: clear its progress and stop the timer."""
         self.opening.clear()
         self.state.opening_text = ""
         if self._redrawing is not None:
@@ -63,7 +63,7 @@ class Switching(ShowingActions, Metering):
             self._redrawing = None
 
     def on_model_chosen(self, event: ModelChosen) -> None:
-        """Which model it is."""
+        """The model to open has been chosen: show its name and size."""
         from edgeinfer.models.download.space import size_text
 
         event.stop()
@@ -71,42 +71,42 @@ class Switching(ShowingActions, Metering):
         self.show_title()
 
     def on_download_asked(self, event: DownloadAsked) -> None:
-        """A model that nobody named would be fetched: ask."""
+        """Ask whether to download a model that the user did not name."""
         event.stop()
         self.opening(ASKING, 0, 0)
         self.app.push_screen(DownloadQuestion(event.text), lambda answer: event.answer(bool(answer)))
 
     def on_model_opened(self, event: ModelOpened) -> None:
-        """It is there."""
+        """The model is open."""
         event.stop()
         self.end_opening()
         self.state.model = event.model
         self.composer.recount()
         self.tell_all(event.model.info.notices)
-        self.show_figures(None)  # those of the model before
+        self.show_figures(None)  # clear the figures of the previous model
         self.show_title()
         self.look_at_context()
 
     def on_model_failed(self, event: ModelFailed) -> None:
-        """It is not; the one before stays, where there was one."""
+        """The model could not be opened; the previous one, if any, stays in use."""
         event.stop()
         self.end_opening()
         self.state.model = event.model
         if event.model is not None and self.state.tuning.settings.model.model != event.setting:
-            with suppress(BadSetting):  # a file of settings was broken meanwhile
+            with suppress(BadSetting):  # the settings file may have been broken meanwhile
                 self.state.tuning.put("model", event.setting)
         self.composer.recount()
         self.show_title()
         self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 
     def on_chat_restored(self, event: ChatRestored) -> None:
-        """What was read of the chat before is in memory again."""
+        """The KV cache of this chat has been restored."""
         event.stop()
         if event.chat == self.chat.number:
             self.tell(f"{event.n_tokens:,} tokens of this chat are in memory already")
 
     def action_models(self, argument: str = "") -> None:
-        """Choose a model, or open the one that is named."""
+        """Open the named model, or show the models screen to choose one."""
         if argument:
             self.switch_model(argument)
             return
@@ -118,7 +118,7 @@ class Switching(ShowingActions, Metering):
         self.app.push_screen(ModelsScreen(self.catalogue(), self.model_name, n_context), self.take_model)
 
     def catalogue(self) -> Catalogue:
-        """The one of this app: pulls go on while no screen shows them."""
+        """The app's catalogue, shared by all screens so that pulls continue while none shows them."""
         if self.state.catalogue is None:
             from edgeinfer.app.catalogue.catalogue import Catalogue
 
@@ -127,16 +127,16 @@ class Switching(ShowingActions, Metering):
         return self.state.catalogue
 
     def held_bytes(self) -> int:
-        """Memory that comes free when another model takes the place of this one."""
+        """Memory that is released when another model replaces this one."""
         return 0 if self.state.model is None else self.state.model.info.resident_bytes
 
     def take_model(self, chosen: ChosenModel | None) -> None:
-        """Open what was chosen on the models screen."""
+        """Open the model chosen on the models screen."""
         if chosen is not None and chosen.name != self.model_name:
             self.switch_model(chosen.name)
 
     def switch_model(self, name: str) -> None:
-        """Open another model; the chat goes on with it."""
+        """Open another model and continue the chat with it."""
         try:
             self.state.tuning.put("model", name)
         except BadSetting as error:
@@ -145,20 +145,20 @@ class Switching(ShowingActions, Metering):
         self.open_model()
 
     def action_machine(self, argument: str = "") -> None:
-        """Show what the machine is doing."""
+        """Show the machine screen."""
         from edgeinfer.app.readings.service import Readings
         from edgeinfer.app.tui.screens.machine import MachineScreen
 
         self.app.push_screen(MachineScreen(self.engine.readings or Readings()))
 
     def action_settings(self, argument: str = "") -> None:
-        """Show and change the settings."""
+        """Show the settings screen."""
         from edgeinfer.app.tui.screens.settings import SettingsScreen
 
         self.app.push_screen(SettingsScreen(self.state.tuning.settings, self.state.tuning.reread), self.take_settings)
 
     def take_settings(self, changed: SettingsChanged | None) -> None:
-        """Settings were changed: those that count at once do, for others the model is opened again."""
+        """Apply changed settings; if some of them need it, reopen the model."""
         if changed is None:
             return
         theme = self.state.tuning.settings.face.theme
@@ -169,7 +169,7 @@ class Switching(ShowingActions, Metering):
             self.open_model()
 
     def action_theme(self, argument: str = "") -> None:
-        """Change the colours, to the theme that is named or to one chosen from a list."""
+        """Switch to the named theme, or choose one from a list."""
         if not argument:
             self.app.search_themes()
         elif argument in self.app.available_themes:
@@ -180,5 +180,5 @@ class Switching(ShowingActions, Metering):
             )
 
     def action_help(self, argument: str = "") -> None:
-        """Show keys and commands."""
+        """Show the help screen."""
         self.app.push_screen(HelpScreen(self.state.keys))

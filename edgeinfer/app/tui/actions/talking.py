@@ -1,6 +1,6 @@
-"""What the conversation runs with: system prompt, persona, temperature, attachments, the context and its limit.
+"""Changes what the conversation runs with: system prompt, persona, settings, attachments, compaction of the context.
 
-In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut without saying so.
+In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut without a notice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgeinfer.settings import find_option
 
 
 class Talking(Switching, AnsweringActions):
-    """Part of the chat screen."""
+    """Mixin of the chat screen: system prompt, settings, attachments, compaction."""
 
     @property
     def system_prompt(self) -> str | None:
@@ -39,7 +39,7 @@ class Talking(Switching, AnsweringActions):
         self.look_at_context()
 
     def action_personas(self, argument: str = "") -> None:
-        """Choose a kept system prompt."""
+        """Use the named persona, or choose one from a list."""
         if argument:
             persona = self.state.personas.find(argument)
             self.use_persona(ChosenPersona(persona.name, persona.text))
@@ -47,7 +47,7 @@ class Talking(Switching, AnsweringActions):
         self.app.push_screen(PersonasScreen(self.state.personas, self.chat.system), self.use_persona)
 
     def use_persona(self, chosen: ChosenPersona | None) -> None:
-        """Take a persona's text as the system prompt; a persona may have been changed or renamed meanwhile."""
+        """Use a persona's text as the system prompt. If none was chosen, refresh its name in the title."""
         self._named_prompt = None
         if chosen is None:
             self.show_title()
@@ -62,7 +62,7 @@ class Talking(Switching, AnsweringActions):
             self.tell(f"{chosen.name} answers now")
 
     def action_set(self, argument: str = "") -> None:
-        """Set any setting for this run: /set NAME VALUE."""
+        """Change any setting for this run: /set NAME VALUE."""
         name, _, value = argument.partition(" ")
         if not name:
             self.action_settings()
@@ -70,7 +70,7 @@ class Talking(Switching, AnsweringActions):
         self.tell(self.set_for_now(name, value.strip()))
 
     def set_for_now(self, name: str, text: str) -> str:
-        """Set a setting for this run, unless `text` is empty; the line that shows its value."""
+        """Change a setting for this run, unless `text` is empty. Returns a line with its value."""
         value = self.state.tuning.put(name, text) if text else self.state.tuning.settings.value(name)
         shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
@@ -79,7 +79,7 @@ class Talking(Switching, AnsweringActions):
 
     @work(thread=True, exclusive=True, group="prompt")
     def action_prompt(self, argument: str = "") -> None:
-        """Show what the model is given, special tokens and all."""
+        """Show the prompt as the model gets it, including special tokens."""
         model, messages = self.state.model, self.chat.prompt()
         if model is None:
             self.app.call_from_thread(self.tell, "no model is open yet; its template makes the prompt")
@@ -101,11 +101,11 @@ class Talking(Switching, AnsweringActions):
         self.composer.attach(Path(argument))
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
-        """The draft has changed: see what it means for the context."""
+        """The draft has changed: recount the context."""
         self.look_at_context()
 
     async def action_compact(self, argument: str = "") -> None:
-        """Have the model sum up the oldest messages; the branch before stays."""
+        """Have the model summarise the oldest messages; the current branch is kept."""
         if self.is_busy():
             return
         number = self.chat.number
@@ -121,7 +121,7 @@ class Talking(Switching, AnsweringActions):
         self.engine.give(job)
 
     async def end_summary(self, event: Answered) -> None:
-        """Go on with a branch that begins with the summary, if there is one."""
+        """Continue with a branch that starts with the summary, or show a notice if there is none."""
         if event.state == "whole" and event.text.strip() and event.n_summarised:
             try:
                 self.chat.compacted(event.text.strip(), event.n_summarised, self.model_name)
@@ -134,7 +134,7 @@ class Talking(Switching, AnsweringActions):
         await self.show_branch()
 
     def action_tint(self, argument: str = "") -> None:
-        """Show which text of the selected answer, or the last one, was drafted, and by whom."""
+        """Highlight which text of the selected answer, or the last one, was drafted, coloured by draft source."""
         widget = self.transcript.answer(self.transcript.selected) or self.transcript.last_answer
         if widget is None or not widget.runs:
             self.tell("what was drafted is known of answers of this run; ask something first")
@@ -142,5 +142,5 @@ class Talking(Switching, AnsweringActions):
         widget.toggle_tint()
 
     def action_thinking(self, argument: str = "") -> None:
-        """Open or fold what models thought before they answered."""
+        """Unfold or fold the models' thinking."""
         self.transcript.toggle_thinking()

@@ -1,1 +1,1 @@
-"""One screen per file."""
+"""Screens, one per file."""

@@ -1,7 +1,7 @@
-"""All branches of a chat, as a tree to choose from.
+"""The branches screen: all branches of a chat, as a tree to choose from.
 
-In: the messages, which one is shown. Out: the message whose branch is to be shown, or None. Alternatives stand one
-below the other, each with its place among them; what follows one of them is indented under it.
+In: the messages, and the end of the displayed branch. Out: the message whose branch to display, or None. Siblings are
+listed below each other, numbered; the messages that follow a sibling are indented under it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIGNS = {"user": "> ", "assistant": "", "summary": "summary: "}
 
 
 class BranchesScreen(Screen[int | None]):
-    """The tree, with a mark before each message of the branch that is shown."""
+    """The tree, with a mark before each message of the displayed branch."""
 
     AUTO_FOCUS = "Tree"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "back", id="branches.back")]
@@ -54,22 +54,22 @@ class BranchesScreen(Screen[int | None]):
             has_below = len(children) > 1 or bool(children and self._place(message))
             grown = parent.add(self._label(message), message.number, expand=True, allow_expand=has_below)
             shown = grown if message.number == self._current_leaf else shown
-            below = grown if has_below else parent  # one that simply follows stays on the same level
+            below = grown if has_below else parent  # an only child stays on the same level
             left += [(below, child) for child in reversed(children)]
         if shown is not None:
             self.call_after_refresh(found.move_cursor, shown)
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[int]) -> None:
-        """One was chosen."""
+        """A message was chosen."""
         if event.node.data is not None:
             self.dismiss(event.node.data)
 
     def action_leave(self) -> None:
-        """Go back."""
+        """Close the screen."""
         self.dismiss(None)
 
     def _place(self, message: KeptMessage) -> str:
-        """Which of several alternatives a message is; "" where there is no other."""
+        """The number of a message among its siblings, such as "1/2 "; "" if it has none."""
         index, siblings = self._messages.siblings(message.number)
         return f"{index + 1}/{len(siblings)} " if len(siblings) > 1 else ""
 

@@ -1,6 +1,6 @@
-"""The chat screen: transcript, context, composer, meters.
+"""The chat screen: transcript, context bar, composer, meters.
 
-In: a `AppState`. Out: the conversation. What keys and commands do stands in `tui/actions`; this puts it together.
+In: an `AppState`. Out: the conversation. Keys and commands are implemented by the mixins in `tui/actions`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 
 class ChatScreen(Talking, Copying):
-    """The screen that the app begins with."""
+    """The main screen of the app."""
 
     DEFAULT_CSS = """
     #pages { height: 1fr; min-height: 3; layers: messages first; }
@@ -60,11 +60,11 @@ class ChatScreen(Talking, Copying):
         self.call_after_refresh(self.begin)
 
     def on_screen_resume(self) -> None:
-        """No other screen stands over this one any more."""
+        """This screen is on top again."""
         self.transcript.draw()
 
     async def begin(self) -> None:
-        """The first screen is drawn: open the model, and do what the command line asks for."""
+        """After the first draw: open the model and do what the command line asks for."""
         self.state.autosave.failed = self.tell_unsaved
         self.engine.start()
         self.open_model()
@@ -74,17 +74,17 @@ class ChatScreen(Talking, Copying):
 
     @work(thread=True, group="preparing")
     def prepare_drawing(self) -> None:
-        """Get ready to draw while the model is opened."""
+        """Import the drawing code in a thread while the model is opened."""
         from edgeinfer.app.tui.text.growing_lines import prepare
 
         prepare()
 
     def tell_unsaved(self, reason: str) -> None:
-        """What grows cannot be saved just now; from the thread that saves."""
+        """Report that autosave cannot write; called from its thread."""
         self.post_message(Notified(f"not saved yet, and tried again: {reason}", is_error=True))
 
     def doing(self, action: str) -> Callable[[], None]:
-        """What does an action of this screen, for the palette."""
+        """A callback that runs an action of this screen, for the palette."""
 
         def do() -> None:
             self.run_worker(self.run_action(action), group="palette")
@@ -92,49 +92,49 @@ class ChatScreen(Talking, Copying):
         return do
 
     def action_editor(self, argument: str = "") -> None:
-        """Go on with the draft in $EDITOR."""
+        """Edit the draft in $EDITOR."""
         self.composer.action_editor()
 
     def action_select_previous(self) -> None:
-        """Select the message above."""
+        """Select the previous message."""
         self.transcript.select_previous()
 
     def action_select_next(self) -> None:
-        """Select the message below."""
+        """Select the next message."""
         self.transcript.select_next()
 
     def action_follow(self) -> None:
-        """Go to the latest text."""
+        """Scroll to the latest text and follow it."""
         self.transcript.follow()
 
     def action_page_up(self) -> None:
-        """Scroll a page up."""
+        """Scroll up one page."""
         self.transcript.scroll_page_up(animate=False)
 
     def action_page_down(self) -> None:
-        """Scroll a page down."""
+        """Scroll down one page."""
         self.transcript.scroll_page_down(animate=False)
 
     async def action_leave_empty(self) -> None:
-        """Leave, as other programs do at the end of input; while there is a draft the key is its."""
+        """Exit on the end-of-input key, like other programs; if there is a draft, the composer handles the key."""
         if self.composer.draft.text:
             raise SkipAction
         await self.action_leave()
 
     async def action_leave(self, argument: str = "") -> None:
-        """Leave; everything is kept."""
+        """Exit; everything is saved."""
         self.leave_answer()
         self.app.exit(0)
 
     def count_tokens(self, text: str) -> int | None:
-        """Tokens of a text; None while no model is open. Called from threads."""
+        """The number of tokens of a text, or None while no model is open. Called from threads."""
         model = self.state.model
         if model is None:
             return None
         return len(model.tokenize(text, add_special=False, parse_special=False))
 
     def why_unfit(self, draft: MessageDraft) -> str | None:
-        """Why a draft can never be answered; None where it can, or where nobody knows. Called from threads."""
+        """Why a draft can never be answered, or None if it can or if that is unknown. Called from threads."""
         from edgeinfer.app.context_use import why_too_long
         from edgeinfer.app.sessions.conversation import with_attachments
 
@@ -145,11 +145,11 @@ class ChatScreen(Talking, Copying):
         names = [attachment.name for attachment in draft.attachments]
         try:
             return why_too_long(model, system, with_attachments(draft.text, draft.attachments), names)
-        except EdgeInferError:  # it is told by whoever answers
+        except EdgeInferError:  # reported when the draft is sent
             return None
 
     async def on_composer_command(self, event: Composer.Command) -> None:
-        """Do what a line such as "/temp 0.2" says."""
+        """Run a command line such as "/temp 0.2"."""
         try:
             command, argument = find(event.line)
         except BadSetting as error:
@@ -158,7 +158,7 @@ class ChatScreen(Talking, Copying):
         await self.run_action(action_of(command, argument))
 
     def action_command(self, id: str, argument: str = "") -> None:
-        """Run a command that works in every face, and show its line."""
+        """Run a command that is shared by all faces, and show the line it returns."""
         run = next(command.run for command in COMMANDS if command.id == id)
         assert run is not None
         self.tell(run(self, argument))

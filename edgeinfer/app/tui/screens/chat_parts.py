@@ -1,6 +1,6 @@
-"""What the parts of the chat screen share: its widgets, the open chat, and how things are told.
+"""Base of the chat screen's mixins: the widgets, the open chat, and how to show notices.
 
-In: a `AppState`. Out: a base for the parts in `tui/actions`, which make up `ChatScreen`. Does nothing by itself.
+In: an `AppState`. Out: a base class for the mixins in `tui/actions`, which make up `ChatScreen`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
 
 TOGETHER_S = 1.0
-"""Notices that come so soon after each other are shown together."""
+"""Notices that follow each other within this time are shown together."""
 
 
 @dataclass(slots=True)
 class Writing:
-    """A running request: the order's number, the message it is written to, and the text so far."""
+    """A running request: the number of its job, the message being written, and the text so far."""
 
     job: int
     message: int
@@ -46,14 +46,14 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A question that waits until the running request is over."""
+    """A queued question, sent when the running request is done."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
 
 
 class ChatParts(Screen[None]):
-    """The widgets and the state of the chat screen."""
+    """The widgets and state of the chat screen."""
 
     def __init__(self, state: AppState) -> None:
         super().__init__()
@@ -61,13 +61,13 @@ class ChatParts(Screen[None]):
         self.engine = EngineThread(self, state.opening, state.snapshots)
         self.chat = Chat(state.store, system=state.tuning.settings.generation.system)
         self.opening = StepClock()
-        """How far opening a model is."""
+        """Progress of opening a model."""
         self.opened = ""
-        """The model that is being opened, "" while that is not known."""
+        """A line about the model being opened, or "" while it is unknown."""
         self.writing: Writing | None = None
         self.prompted: list[Prompted] = []
         self.edited: int | None = None
-        """The number of the question that is being edited."""
+        """The number of the question being edited, or None."""
         self.metered = MeterFigures()
         self.metered_s = 0.0
         self._n_jobs = 0
@@ -99,26 +99,26 @@ class ChatParts(Screen[None]):
 
     @property
     def model_name(self) -> str | None:
-        """Of the open model."""
+        """The name of the open model, or None."""
         return None if self.state.model is None else self.state.model.info.name
 
     def new_job(self) -> int:
-        """A number that no order had yet."""
+        """A new job number."""
         self._n_jobs += 1
         return self._n_jobs
 
     def tell(self, text: str, *, is_error: bool = False) -> None:
-        """Show a notice for some seconds; those of earlier doings make room."""
+        """Show a notice for some seconds, clearing notices older than TOGETHER_S."""
         if time.monotonic() - self._told_s > TOGETHER_S:
             self.app.clear_notifications()
         self._told_s = time.monotonic()
         self.notify(neutral(text), severity="error" if is_error else "information", markup=False, timeout=8)
 
     def tell_all(self, texts: Sequence[str]) -> None:
-        """Show notices."""
+        """Show several notices."""
         for text in texts:
             self.tell(text)
 
     def answer_widget(self, number: int) -> AnswerEntry | None:
-        """The widget of an answer, if its branch is shown."""
+        """The transcript entry of an answer, or None if its branch is not displayed."""
         return self.transcript.answer(number)

@@ -1,6 +1,6 @@
-"""Help: every command with its key and what it does, from the one table.
+"""The help screen: every command with its keys and description, from the command table.
 
-In: keys that were changed. Out: nothing.
+In: remapped keys. Out: nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMPOSER = (
 KEY_CELLS, FORM_CELLS = 14, 22
 NARROW = 70
 EDGES = 4
-"""Cells of a line that the padding and the scroll bar take."""
+"""Cells of a line taken by padding and the scroll bar."""
 NAMES = {"pageup": "PageUp", "pagedown": "PageDown"}
 
 
@@ -52,16 +52,16 @@ class HelpScreen(Screen[None]):
         yield Footer()
 
     def on_resize(self) -> None:
-        """The width has changed."""
+        """Lay the text out for the new width."""
         self.query_one("#help-text", Static).update(help_text(self._keys_given, self.app.size.width - EDGES))
 
     def action_leave(self) -> None:
-        """Go back."""
+        """Close the screen."""
         self.dismiss(None)
 
 
 def help_text(keys: Mapping[str, str], width: int) -> Text:
-    """All commands in lines of so many cells; on a narrow screen what a command does stands under it."""
+    """All commands, wrapped to `width` cells; on a narrow screen the description goes on its own line."""
     text = Text()
     text.append("writing\n", style="bold")
     for key, explanation in COMPOSER:
@@ -76,7 +76,7 @@ def help_text(keys: Mapping[str, str], width: int) -> Text:
 
 
 def shown_keys(command: ChatCommand, keys: Mapping[str, str]) -> Iterator[str]:
-    """The keys of a command as people write them: Ctrl+Y."""
+    """The keys of a command in readable form, such as Ctrl+Y."""
     for key in keys.get(command.id, command.keys).split(","):
         if key:
             yield "+".join(NAMES.get(part, part.capitalize()) for part in key.strip().split("+"))

@@ -1,7 +1,7 @@
-"""The machine screen: what the model does on this machine, as calm panels.
+"""The machine screen: panels that show what the model is doing on this machine.
 
-In: what gives readings (`readings.Readings`, or a double). Out: panels, side by side where there is room, else one at
-a time. It looks once a second while it is shown, at what is shown alone, and does nothing otherwise.
+In: a source of readings (`readings.Readings`, or a test double). Out: panels, side by side if there is room, else one
+at a time. While the screen is shown, visible panels refresh once a second; otherwise it does no work.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from edgeinfer.errors import EdgeInferError
 
 LOOK_S = 1.0
 WIDE, HIGH_ENOUGH = 100, 30
-"""Columns and rows from which panels stand side by side."""
+"""Minimum columns and rows to show panels side by side."""
 TABS = ("plan", "roof", "cores", "memory", "drafts", "energy")
 BUSY = "a request is running, or the model is closed; press r when it is done"
 UNTIMED = "this device does not report how long its operations take"
 
 
 class ReadingSource(Protocol):
-    """What gives readings: quick, but for `time_stages`."""
+    """A source of readings. All calls are fast except `time_stages`."""
 
     def plan(self) -> PlanStrip: ...
     def roofline(self) -> Roofline: ...
@@ -52,20 +52,20 @@ class ReadingSource(Protocol):
     def can_time_stages(self) -> bool: ...
 
     def time_stages(self) -> bool:
-        """Measure a pass op by op; whether that could be done."""
+        """Time a pass op by op. Returns False if that was not possible."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """A panel and what brings it up to date."""
+    """A panel and the function that refreshes it."""
 
     panel: PlanStripPanel | RooflinePanel | CoreBars | MemoryPanel | AcceptanceTable | EnergyPanel
     look: Callable[[], None]
 
 
 class MachineScreen(Screen[None]):
-    """Six panels over one source of readings."""
+    """Six panels on one source of readings."""
 
     DEFAULT_CSS = """
     MachineScreen { layout: vertical; }
@@ -100,7 +100,7 @@ class MachineScreen(Screen[None]):
 
     @staticmethod
     def _panels(source: ReadingSource) -> Mapping[str, _Panel]:
-        """Panels by their tab."""
+        """Panels by tab."""
         plan, roof, cores = PlanStripPanel(id="plan"), RooflinePanel(id="roof"), CoreBars(id="cores")
         memory, drafts, energy = MemoryPanel(id="memory"), AcceptanceTable(id="drafts"), EnergyPanel(id="energy")
         return {
@@ -138,29 +138,29 @@ class MachineScreen(Screen[None]):
 
     @property
     def is_wide(self) -> bool:
-        """Whether panels stand side by side."""
+        """Whether panels are shown side by side."""
         width, height = self.app.size
         return width >= WIDE and height >= HIGH_ENOUGH
 
     def look(self) -> None:
-        """Bring what is shown up to date."""
+        """Refresh the visible panels."""
         for place, tab in enumerate(TABS):
             if self.is_wide or place == self._current:
                 self._shown[tab].look()
 
     def action_leave(self) -> None:
-        """Go back to the screen below."""
+        """Close the screen."""
         self.dismiss(None)
 
     def action_turn(self, step: int) -> None:
-        """Show the next panel, or the one before, where there is one at a time."""
+        """Show the next or previous panel, if one is shown at a time."""
         if not self.is_wide:
             self._current = (self._current + step) % len(TABS)
             self._arrange()
             self.call_after_refresh(self.look)
 
     def action_measure(self) -> None:
-        """Time a pass op by op, where that can be done."""
+        """Time a pass op by op, if the device supports it."""
         if self._source.can_time_stages:
             self._measure()
         else:
@@ -170,19 +170,19 @@ class MachineScreen(Screen[None]):
     def _measure(self) -> None:
         try:
             is_done = self._source.time_stages()
-        except EdgeInferError:  # the model was closed meanwhile, or its device failed: whoever needs it will be told
+        except EdgeInferError:  # the model was closed meanwhile or its device failed; this is reported on the next use
             is_done = False
         self.post_message(self.Measured(is_done))
 
     def on_machine_screen_measured(self, message: Measured) -> None:
-        """Show what was measured, or say why nothing was."""
+        """Show the measurement, or say why there is none."""
         if message.is_done:
             self.look()
         else:
             self.notify(BUSY, markup=False)
 
     def _arrange(self) -> None:
-        """Panels side by side, or the current one alone under its tab."""
+        """Lay out the panels side by side, or the current one alone under its tab."""
         is_wide = self.is_wide
         self.set_class(is_wide, "-wide")
         self.set_class(not is_wide, "-narrow")

@@ -1,4 +1,4 @@
-"""What workers of the models screen tell it.
+"""Messages from the workers of the models screen.
 
 In: results of the catalogue. Out: messages. Workers post them and touch no widget.
 """
@@ -12,7 +12,7 @@ from edgeinfer.app.catalogue.forecast import Forecast
 
 
 class EntriesRead(Message):
-    """The models that are here, and what was begun to be fetched; `chosen` is the name of the one to go to."""
+    """The local models and unfinished pulls; `chosen` is the name of the model to select."""
 
     def __init__(self, entries: tuple[ModelEntry, ...], chosen: str = "") -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class EntriesRead(Message):
 
 
 class OffersFound(Message):
-    """What a source offers."""
+    """The models that a source offers."""
 
     def __init__(self, source: str, offers: tuple[ModelEntry, ...]) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class OffersFound(Message):
 
 
 class ForecastMade(Message):
-    """What to expect of a model at a context; None where nothing is known."""
+    """The forecast for a model at a context size; None if nothing is known."""
 
     def __init__(self, key: str, n_context: int, found: Forecast | None) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class ForecastMade(Message):
 
 
 class LookTaken(Message):
-    """The header of an offer is known, and with it what the offer is."""
+    """The header of an offer has been fetched, and the entry completed from it."""
 
     def __init__(self, entry: ModelEntry) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class ModelRemoved(Message):
 
 
 class PullCancelled(Message):
-    """A pull is stopped, or about to stop, and what had arrived of it goes."""
+    """A pull has stopped or is about to; its partial download is deleted."""
 
 
 class Measuring(Message):
-    """How far the short probe of this machine is; done at 1."""
+    """Progress of the short probe of this machine, from 0 to 1."""
 
     def __init__(self, share: float, what: str) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Measuring(Message):
 
 
 class ModelTrouble(Message):
-    """What went wrong, for people."""
+    """An error message for the user."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

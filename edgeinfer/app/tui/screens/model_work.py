@@ -1,6 +1,6 @@
-"""What the models screen has done by workers: everything that reads disk or network, or measures.
+"""Background work of the models screen: everything that accesses disk or network, or measures.
 
-In: a catalogue, and where to post messages. Out: messages, `ModelTrouble` for what went wrong. Touches no widget.
+In: a catalogue, a function that posts messages. Out: messages; errors become `ModelTrouble`. Touches no widget.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FAILURES = (EdgeInferError, OSError)
 
 
 class CatalogueWork:
-    """Each method is for one worker thread."""
+    """Each method runs in a worker thread."""
 
     def __init__(self, catalogue: Catalogue, post: Callable[[Message], object]) -> None:
         self._catalogue = catalogue
         self._post = post
 
     def entries(self, chosen: str) -> None:
-        """List models; `chosen` is the name of the one to go to."""
+        """List models; `chosen` is the name of the model to select."""
         self._try(lambda: EntriesRead(self._catalogue.entries(), chosen))
 
     def offers(self, source: str) -> None:
-        """List what a source offers."""
+        """List the models that a source offers."""
         self._try(lambda: OffersFound(source, self._catalogue.offers(source)))
 
     def look(self, entry: ModelEntry) -> None:
@@ -58,7 +58,7 @@ class CatalogueWork:
         self._try(lambda: ModelRemoved(self._catalogue.remove(entry).text))
 
     def cancel(self, source: str) -> None:
-        """Stop a pull and delete what has arrived: large files take their time to go."""
+        """Stop a pull and delete its partial download, which can take a while for large files."""
 
         def cancelled() -> Message:
             self._catalogue.pulls.cancel(source)
@@ -67,7 +67,7 @@ class CatalogueWork:
         self._try(cancelled)
 
     def forecasts(self, entries: tuple[ModelEntry, ...], n_context: int) -> None:
-        """Forecast for models one after the other, until others are asked for."""
+        """Forecast for each model in turn, until the worker is cancelled by a newer request."""
         worker = get_current_worker()
         for entry in entries:
             if worker.is_cancelled:
@@ -75,11 +75,11 @@ class CatalogueWork:
             try:
                 found = self._catalogue.forecast(entry, n_context)
             except FAILURES:
-                found = None  # the state of such a model is shown as unread
+                found = None  # the table shows such a model as unread
             self._post(ForecastMade(entry.key, n_context, found))
 
     def measurement(self) -> None:
-        """Measure this machine in short."""
+        """Run the short probe of this machine."""
 
         def progress(what: str, done: int, total: int) -> None:
             self._post(Measuring(min(0.99, done / max(1, total)), what))

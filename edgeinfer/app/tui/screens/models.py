@@ -1,7 +1,7 @@
-"""The models screen: what is here, what could be fetched, whether it fits and how fast it would be.
+"""The models screen: local and downloadable models, whether they fit, and how fast they would be.
 
-In: a catalogue, the model in use, the context. Out: the model to use, if one was chosen. Everything that reads disk or
-network runs in workers, which post messages; pulls belong to the catalogue and go on when the screen is left.
+In: a catalogue, the model in use, the context. Out: the model to use, if one was chosen. All disk and network access
+runs in workers, which post messages. Pulls belong to the catalogue and continue after the screen is closed.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """The model to use, and the context that forecasts were shown for."""
+    """The model to use, and the context that its forecast was shown for."""
 
     name: str
     n_context: int
 
 
 class ModelsScreen(Screen[ChosenModel | None]):
-    """Models here and elsewhere."""
+    """A table of local and downloadable models."""
 
     AUTO_FOCUS = "ModelTable"
     DEFAULT_CSS = """
@@ -86,7 +86,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._said_unmeasured = False
 
     def compose(self) -> ComposeResult:
-        """Title, source, table, and lines that show when there is something to say."""
+        """Title, source field, table, and lines that appear when needed."""
         yield Static(id="models-title", markup=False)
         yield Input(
             placeholder="look up owner/name of the hub, https://…, a path, ollama:name, pypi:package",
@@ -101,7 +101,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read what is here."""
+        """List the local models."""
         self._show_title()
         self._read_entries()
 
@@ -110,10 +110,10 @@ class ModelsScreen(Screen[ChosenModel | None]):
         return self.query_one(ModelTable)
 
     def _begin(self, group: str, work: Callable[[], None]) -> None:
-        """Run work in a thread, instead of what its group still does."""
+        """Run work in a thread, cancelling earlier work of the same group."""
         self.run_worker(work, thread=True, exclusive=True, group=f"models-{group}")
 
-    # What is listed
+    # List
 
     def _read_entries(self, chosen: str = "") -> None:
         self._begin("entries", lambda: self._work.entries(chosen))
@@ -126,7 +126,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._pulls.look()
 
     def _list(self) -> None:
-        """Models here, then those that could be fetched, each once."""
+        """List local models, then downloadable ones, without duplicates."""
         listed = {entry.source: entry for entry in self._read if entry.path is None}
         listed |= {entry.source: entry for entry in self._offers}
         here = [entry for entry in self._read if entry.path is not None]
@@ -137,7 +137,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
 
     @on(Input.Submitted, "#models-source")
     def _source_given(self, event: Input.Submitted) -> None:
-        """Look a source up; until something is found it stays in the field, to be corrected."""
+        """Look a source up; the text stays in the field for corrections until something is found."""
         source = event.value.strip()
         event.stop()
         if source:
@@ -150,7 +150,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
     def _show_offers(self, event: OffersFound) -> None:
         self._offers = event.offers
         self._list()
-        if self.query_one(Input).value.strip() == event.source:  # else the next source is being typed
+        if self.query_one(Input).value.strip() == event.source:  # otherwise the user is already typing another source
             self._table.focus()
         new = [entry for entry in event.offers if self._table.shows(entry.key)]
         if new:
@@ -160,7 +160,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
             self._table.select_name(event.offers[0].name)
             self._notice(f"{event.offers[0].name} is here already; Enter uses it")
 
-    # What to expect
+    # Forecasts
 
     def _forecast_all(self) -> None:
         entries = (*self._read, *(entry for entry in self._offers if entry not in self._read))
@@ -202,10 +202,10 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._notice("this machine is measured")
         self._forecast_all()
 
-    # Detail
+    # Details
 
     def action_detail(self) -> None:
-        """Show or hide what is known of a model; of an offer its header is fetched for that."""
+        """Show or hide the details of a model; for an offer, fetch its header first."""
         chosen = self._table.chosen
         is_new = chosen is not None and not self._catalogue.was_looked_at(chosen)
         self._shows_detail = is_new or not self._shows_detail
@@ -242,7 +242,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self.action_use()
 
     def action_use(self) -> None:
-        """Use a model that is here; pull one that is not."""
+        """Use a local model, or pull one that is not local."""
         chosen = self._table.chosen
         if chosen is None:
             return
@@ -282,7 +282,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._pulls.look()
 
     def action_pause(self) -> None:
-        """Pause the pull under the cursor, or go on with it."""
+        """Pause or resume the pull under the cursor."""
         status = self._meant_pull()
         if status is None:
             self._notice("nothing is being fetched here; Enter pulls the model under the cursor")
@@ -293,12 +293,12 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._pulls.look()
 
     def _meant_pull(self) -> PullStatus | None:
-        """The pull under the cursor; elsewhere the only one there is."""
+        """The pull under the cursor; on a row without one, the only pull there is."""
         chosen = self._table.chosen
         return self._catalogue.pulls.meant("" if chosen is None or chosen.path is not None else chosen.source)
 
     def action_cancel(self) -> None:
-        """Cancel the pull under the cursor; what has arrived is deleted."""
+        """Cancel the pull under the cursor and delete its partial download."""
         status = self._meant_pull()
         if status is None:
             self._notice("nothing is being fetched here")
@@ -306,7 +306,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self._begin("cancelling", lambda: self._work.cancel(status.source))
 
     def action_delete(self) -> None:
-        """Delete the model under the cursor, after a question."""
+        """Delete the model under the cursor after confirmation."""
         chosen = self._table.chosen
         if chosen is None or chosen.path is None:
             self._notice("only models that are here can be deleted; x cancels a pull")
@@ -345,7 +345,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
 
     @on(PullLines.Landed)
     def _pull_landed(self, event: PullLines.Landed) -> None:
-        """Say how a pull ended."""
+        """Show how a pull ended."""
         status = event.status
         if status.state == "done":
             self._offers = tuple(entry for entry in self._offers if entry.source != status.source)
@@ -357,7 +357,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         else:
             self._notice(f"{status.message} (p tries again)")
 
-    # Lines
+    # Notices, title, focus
 
     @on(ModelTrouble)
     def _trouble(self, event: ModelTrouble) -> None:
@@ -373,11 +373,11 @@ class ModelsScreen(Screen[ChosenModel | None]):
         self.query_one("#models-title", Static).update(text)
 
     def action_source(self) -> None:
-        """Go to the field for a source."""
+        """Focus the source field."""
         self.query_one(Input).focus()
 
     def action_leave(self) -> None:
-        """Leave the field, then the detail, then the screen."""
+        """Leave the source field, hide the details, or close the screen, in this order."""
         if isinstance(self.focused, Input):
             self._table.focus()
         elif self._shows_detail:

@@ -1,6 +1,6 @@
-"""Personas to choose from: kept system prompts, made and changed in place.
+"""The personas screen: saved system prompts to choose, create and edit.
 
-In: `Personas`, the system prompt in use. Out: the one that was chosen, or None.
+In: `Personas`, the system prompt in use. Out: the chosen persona, or None.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NONE_YET = "no personas yet: n makes one, from the system prompt in use"
 
 @dataclass(frozen=True, slots=True)
 class ChosenPersona:
-    """A persona that is to answer."""
+    """The persona to use."""
 
     name: str
     text: str
 
 
 class PersonasScreen(Screen[ChosenPersona | None]):
-    """A list, and the text of the one at the cursor."""
+    """A list of personas, and the text of the one under the cursor."""
 
     DEFAULT_CSS = """
     PersonasScreen OptionList { height: 2fr; min-height: 3; &, &:focus { border: none; } }
@@ -70,22 +70,22 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._list()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Another one is at the cursor."""
+        """The cursor has moved: show the persona's text."""
         if not self.has_class("-editing"):
             self.query_one(TextArea).text = harmless(self._listed[event.option_index].text)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """One was chosen."""
+        """A persona was chosen."""
         persona = self._listed[event.option_index]
         self.dismiss(ChosenPersona(persona.name, persona.text))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The name is there: on to the text."""
+        """The name was entered: move on to the text."""
         event.stop()
         self.query_one(TextArea).focus()
 
     def action_leave(self) -> None:
-        """Leave what is being edited as it was, or go back."""
+        """Cancel editing, or close the screen."""
         if self.has_class("-editing"):
             self._end_editing()
             at_cursor = self._at_cursor()
@@ -94,16 +94,16 @@ class PersonasScreen(Screen[ChosenPersona | None]):
             self.dismiss(None)
 
     def action_make(self) -> None:
-        """Write a new one, beginning with the system prompt in use."""
+        """Create a persona, starting from the system prompt in use."""
         self._edit(Persona("", self._in_use))
 
     def action_edit(self) -> None:
-        """Change the one at the cursor."""
+        """Edit the persona under the cursor."""
         if (persona := self._at_cursor()) is not None:
             self._edit(persona)
 
     def action_save(self) -> None:
-        """Keep what was written."""
+        """Save the edited persona."""
         if not self.has_class("-editing"):
             return
         name, before = self.query_one(Input).value.strip(), self._edited.name
@@ -121,7 +121,7 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._list(name)
 
     def action_remove(self) -> None:
-        """Delete the one at the cursor."""
+        """Delete the persona under the cursor."""
         if (persona := self._at_cursor()) is None:
             return
         try:
@@ -133,7 +133,7 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._tell(f"{persona.name} is deleted; u brings it back")
 
     def action_undo(self) -> None:
-        """Bring back the one deleted last."""
+        """Restore the persona deleted last."""
         if self._removed is None:
             return
         if self._removed.name.casefold() in {persona.name.casefold() for persona in self._listed}:
@@ -148,14 +148,14 @@ class PersonasScreen(Screen[ChosenPersona | None]):
         self._removed = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Which keys count just now."""
+        """Which keys are active."""
         editing = self.has_class("-editing")
         if action == "save":
             return editing
         return not editing if action in ("make", "edit", "remove", "undo") else True
 
     def _other_of(self, name: str) -> str | None:
-        """The name of another persona than the edited one that this would take the place of."""
+        """The name of an existing persona, other than the edited one, that saving as `name` would overwrite."""
         free = self._edited.name.casefold()
         names = (persona.name for persona in self._personas.all() if persona.name.casefold() != free)
         return next((other for other in names if other.casefold() == name.casefold()), None)

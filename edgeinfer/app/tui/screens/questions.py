@@ -1,6 +1,6 @@
 """Yes-or-no questions at the bottom of the screen.
 
-In: their text. Out: the answer. They know nothing of models and fetch nothing.
+In: the text of the question. Out: the answer. Knows nothing of models and downloads nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 
 class ModelQuestion(ModalScreen[bool]):
-    """One line or a few at the bottom of the screen."""
+    """A short question about a model, answered with y or any other key."""
 
     DEFAULT_CSS = """
     ModelQuestion { align: center bottom; background: transparent; }
@@ -27,11 +27,11 @@ class ModelQuestion(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """The question."""
+        """The text of the question."""
         yield Static(f"{self._text} (y or n)", markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Answer."""
+        """Answer: y means yes, any other key no."""
         event.stop()
         event.prevent_default()
         self.dismiss(event.key == "y")
@@ -41,7 +41,7 @@ ANSWERS = {"enter": True, "y": True, "Y": True, "n": False, "N": False, "escape"
 
 
 class DownloadQuestion(ModalScreen[bool]):
-    """A few lines at the bottom of the screen."""
+    """Asks whether to download a model."""
 
     DEFAULT_CSS = """
     DownloadQuestion { align: center bottom; background: transparent; }
@@ -56,11 +56,11 @@ class DownloadQuestion(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """The question."""
+        """The text of the question."""
         yield Static(f"{self._text}\nFetch it? Enter or y: yes. n: no.", markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Answer; Ctrl+Q leaves the app as everywhere."""
+        """Answer with one of the keys in ANSWERS; Ctrl+Q exits the app as on every screen."""
         if event.key == "ctrl+q":
             return
         event.stop()

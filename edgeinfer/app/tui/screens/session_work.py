@@ -1,6 +1,6 @@
-"""What the sessions screen does with the disk, one call each, made in worker threads.
+"""Disk access of the sessions screen, one method per operation, called in worker threads.
 
-In: a store, where messages go. Out: `ChatsListed`, `ChatsChanged`, `ChatTrouble`. Knows no widgets.
+In: a store, a function that posts messages. Out: `ChatsListed`, `ChatsChanged`, `ChatTrouble`. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from edgeinfer.app.tui.widgets.session_rows import ChatRow, rows_of_hits, rows_o
 from edgeinfer.errors import EdgeInferError
 
 MOST_ROWS, MOST_HITS = 500, 100
-"""What a list shows at once; more would hold up the screen while it is laid out."""
+"""Maximum rows of a list; laying out more would block the screen."""
 
 Change = Literal["renamed", "deleted", "undeleted", "exported", "imported"]
 
 
 class ChatsListed(Message):
-    """The chats, or what a query found."""
+    """The list of chats, or the results of a search."""
 
     def __init__(self, query: str, rows: tuple[ChatRow, ...]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ChatsListed(Message):
 
 
 class ChatsChanged(Message):
-    """Something was done with a chat. `about`: its title, or where it was written."""
+    """A chat was changed. `about`: its title, or the path it was exported to."""
 
     def __init__(self, change: Change, session: int, about: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ChatsChanged(Message):
 
 
 class ChatTrouble(Message):
-    """What went wrong."""
+    """An error message."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,21 +51,21 @@ class ChatTrouble(Message):
 
 
 class SessionWork:
-    """All of it may block; errors become messages."""
+    """All methods may block; errors become messages."""
 
     def __init__(self, store: SessionStore, post: Callable[[Message], object]) -> None:
         self._store = store
         self._post = post
 
     def rows(self, query: str) -> None:
-        """All chats, or what a query finds."""
+        """List all chats, or search them."""
         if query.strip():
             self._tell(lambda: ChatsListed(query, rows_of_hits(self._store.search(query, MOST_HITS))))
         else:
             self._tell(lambda: ChatsListed(query, rows_of_sessions(self._store.sessions(MOST_ROWS))))
 
     def rename(self, number: int, title: str) -> None:
-        """Give a chat another title."""
+        """Rename a chat."""
 
         def done() -> Message:
             self._store.rename(number, title)
@@ -74,7 +74,7 @@ class SessionWork:
         self._tell(done)
 
     def delete(self, number: int) -> None:
-        """Hide a chat."""
+        """Delete a chat; `undelete` restores it."""
 
         def done() -> Message:
             self._store.delete(number)
@@ -83,7 +83,7 @@ class SessionWork:
         self._tell(done)
 
     def undelete(self, number: int) -> None:
-        """Bring a chat back."""
+        """Restore a deleted chat."""
 
         def done() -> Message:
             self._store.undelete(number)
@@ -92,11 +92,11 @@ class SessionWork:
         self._tell(done)
 
     def export(self, number: int, path: Path) -> None:
-        """Write a chat to a file."""
+        """Export a chat to a file."""
         self._tell(lambda: ChatsChanged("exported", number, str(export_chat(self._store, number, path))))
 
     def bring_in(self, path: Path) -> None:
-        """Read a chat from a file."""
+        """Import a chat from a file."""
         self._tell(lambda: self._changed("imported", import_chat(self._store, path)))
 
     def _changed(self, change: Change, number: int) -> ChatsChanged:

@@ -1,7 +1,7 @@
-"""The sessions screen: kept chats, newest first, and a search through all that was said in them.
+"""The sessions screen: saved chats, newest first, with full-text search.
 
-In: the store, the chat that is open. Out: the chat to open, and the message to show, if one was chosen. Whatever reads
-or writes the disk runs in workers, which post messages. What is deleted can be brought back, so nothing is asked first.
+In: the store, the open chat. Out: the chat to open and the message to show, if one was chosen. All disk access runs in
+workers, which post messages. Deleting can be undone, so it needs no confirmation.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from edgeinfer.app.tui.widgets.session_rows import UNTITLED, one_line
 from edgeinfer.app.tui.widgets.text_fields import SearchField
 
 SETTLED_S = 0.15
-"""How long typing pauses before a search begins."""
+"""Pause in typing after which a search starts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenChat:
-    """The chat to open, and the message to show in it; None: its end."""
+    """The chat to open, and the message to scroll to; None: its end."""
 
     session: int
     message: int | None
 
 
 class SessionsScreen(Screen[ChosenChat | None]):
-    """Kept chats."""
+    """A searchable list of saved chats."""
 
     AUTO_FOCUS = "SearchField"
     DEFAULT_CSS = """
@@ -76,12 +76,12 @@ class SessionsScreen(Screen[ChosenChat | None]):
         self._opens_first = False
         self._deleted: list[int] = []
         self._wanted = current
-        """The chat that the cursor goes to when it is listed."""
+        """The chat to select once it is listed."""
         self._subject = 0
-        """The chat that the entry line asks about."""
+        """The chat that the entry line refers to."""
 
     def compose(self) -> ComposeResult:
-        """Search, list, and lines that show when there is something to say or to ask."""
+        """Search field, list, and lines that appear when needed."""
         yield SearchField(self._first_query, placeholder="search saved chats", id="sessions-search", compact=True)
         yield SessionList(self._open_session, self._clock, id="sessions-list")
         yield Static(id="sessions-notice", markup=False)
@@ -89,7 +89,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read what is there."""
+        """List the chats."""
         self._list()
 
     @property
@@ -101,10 +101,10 @@ class SessionsScreen(Screen[ChosenChat | None]):
         return self.query_one(SessionList)
 
     def _begin(self, group: str, work: Callable[[], None]) -> None:
-        """Run work in a thread; of searches only the last one counts."""
+        """Run work in a thread; a new search cancels earlier ones."""
         self.run_worker(work, thread=True, exclusive=group == "list", group=f"sessions-{group}")
 
-    # What is listed
+    # List
 
     def _list(self) -> None:
         if self._typing is not None:
@@ -146,10 +146,10 @@ class SessionsScreen(Screen[ChosenChat | None]):
             return f"nothing has all of these words: {query}"
         return "no saved chats yet; i (F6 here) imports one"
 
-    # Going about
+    # Navigation
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key is of use now; the line of keys shows those that are."""
+        """Whether a key is usable now; the footer shows only usable keys."""
         if not self.is_mounted:
             return True
         if action in ("delete", "undo", "rename", "export", "import", "search") and self.query_one(EntryLine).is_open:
@@ -159,7 +159,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
         return not (action == "search" and self._field.has_focus)
 
     def action_move(self, where: str) -> None:
-        """Move in the list while the search has the keys."""
+        """Move the list's cursor while the search field has the focus."""
         rows = self._rows
         moves: dict[str, Callable[[], None]] = {
             "up": rows.action_cursor_up,
@@ -171,7 +171,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
             moves[where]()
 
     def action_search(self) -> None:
-        """Go to the search."""
+        """Focus the search field."""
         self._field.focus()
 
     def action_leave(self) -> None:
@@ -180,7 +180,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
 
     @on(Input.Submitted, "#sessions-search")
     def _search_submitted(self, event: Input.Submitted) -> None:
-        """Open what is under the cursor; where the list is behind the typing, when it has come."""
+        """Open the row under the cursor; if the list is outdated, list first and then open."""
         event.stop()
         if event.value != self._shown_query:
             self._opens_first = True
@@ -206,22 +206,22 @@ class SessionsScreen(Screen[ChosenChat | None]):
             self._begin("change", lambda: self._work.delete(row.session))
 
     def action_undo(self) -> None:
-        """Bring back what was deleted last."""
+        """Restore the chat deleted last."""
         number = self._deleted[-1]
         self._begin("change", lambda: self._work.undelete(number))
 
     def action_rename(self) -> None:
-        """Ask for another title."""
+        """Ask for a new title."""
         if (row := self._rows.chosen) is not None:
             self._ask(row.session, "rename", "title", row.title)
 
     def action_export(self) -> None:
-        """Ask where to."""
+        """Ask for the file to export to."""
         if (row := self._rows.chosen) is not None:
             self._ask(row.session, "export", ".md or .json", str(export_path(one_line(row.title), Path())))
 
     def action_import(self) -> None:
-        """Ask what."""
+        """Ask for the file to import."""
         self._ask(0, "import", "import from", "")
 
     def _ask(self, session: int, what: str, label: str, text: str) -> None:
@@ -246,7 +246,7 @@ class SessionsScreen(Screen[ChosenChat | None]):
 
     @on(ChatsChanged)
     def _changed(self, event: ChatsChanged) -> None:
-        """Say what was done, and list what is there now."""
+        """Show what was done, and list the chats again."""
         title = one_line(event.about).strip() or UNTITLED
         if event.change == "deleted":
             self._deleted.append(event.session)

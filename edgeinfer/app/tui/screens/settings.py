@@ -1,7 +1,7 @@
-"""The settings: every declared option, its value, where it comes from, changed in place and kept at once.
+"""The settings screen: every declared option with its value and origin, edited in place and saved at once.
 
-In: the settings as they are. Out: the names of those that were changed. Made from the declarations alone: an option
-that is declared stands here.
+In: the current settings. Out: the names of changed settings. The table is generated from the declarations, so that
+every declared option appears.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COLUMNS = ("name", "value", "from")
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Settings that were written; `needs_reload`: whether the open model knows nothing of some of them yet."""
+    """Settings that were saved; `needs_reload`: whether the model must be reopened for some of them."""
 
     names: tuple[str, ...]
     needs_reload: bool
 
 
 class SettingsScreen(Screen[SettingsChanged | None]):
-    """A table of settings, a field to change one, and its explanation."""
+    """A table of settings, a field to edit one, and its explanation."""
 
     DEFAULT_CSS = """
     SettingsScreen #settings-filter { height: 1; border: none; padding: 0 1; background: $panel; }
@@ -55,7 +55,7 @@ class SettingsScreen(Screen[SettingsChanged | None]):
     ]
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings] = load_settings) -> None:
-        """`reread`: gives the settings after a change."""
+        """`reread`: returns the settings after a change."""
         super().__init__()
         self._settings = settings
         self._reread = reread
@@ -76,12 +76,12 @@ class SettingsScreen(Screen[SettingsChanged | None]):
         self._list("")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another setting is at the cursor."""
+        """The cursor has moved: show the setting's explanation."""
         if (option := self._at_cursor()) is not None:
             self._tell(self._explanation(option))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter, or a click: a setting that is one of a few words has the next one, another one is written."""
+        """Enter or a click: a setting with a list of words switches to the next word, any other is edited."""
         option = self._at_cursor()
         if option is not None and option.words:
             self.action_step()
@@ -89,7 +89,7 @@ class SettingsScreen(Screen[SettingsChanged | None]):
             self.action_edit()
 
     def action_step(self) -> None:
-        """Have the next word, where there are words."""
+        """Switch a setting with a list of words to the next word."""
         option = self._at_cursor()
         if option is None or not option.words or self._edited is not None:
             return
@@ -98,21 +98,21 @@ class SettingsScreen(Screen[SettingsChanged | None]):
         self._write(option, option.words[after % len(option.words)])
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """The filter, or the value that is being written: what is wrong with it is said at once."""
+        """The filter, or the value being edited, has changed; an invalid value is reported at once."""
         if event.input.id == "settings-filter":
             self._list(event.value)
         elif self._edited is not None:
             self._tell(self._wrong(self._edited, event.value) or self._explanation(self._edited))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the value."""
+        """Save the value, or leave the filter."""
         if event.input.id == "settings-filter":
             self.query_one(DataTable).focus()
         elif self._edited is not None and self._write(self._edited, event.value):
             self._end_editing()
 
     def action_leave(self) -> None:
-        """Leave the value as it was, or go back."""
+        """Cancel editing, leave the filter, or close the screen."""
         found = self.query_one("#settings-filter", Input)
         if self._edited is not None:
             self._end_editing()
@@ -124,7 +124,7 @@ class SettingsScreen(Screen[SettingsChanged | None]):
             self.dismiss(SettingsChanged(names, any(map(needs_reload, names))) if names else None)
 
     def action_edit(self) -> None:
-        """Change the setting at the cursor."""
+        """Edit the setting under the cursor."""
         if (option := self._at_cursor()) is None:
             return
         self._edited = option
@@ -135,16 +135,16 @@ class SettingsScreen(Screen[SettingsChanged | None]):
         field.focus()
 
     def action_reset(self) -> None:
-        """Take the setting out of the file: its default counts again."""
+        """Remove the setting from the file, so that its default applies again."""
         if (option := self._at_cursor()) is not None:
             self._write(option, None)
 
     def action_filter(self) -> None:
-        """Find a setting."""
+        """Focus the filter."""
         self.query_one("#settings-filter", Input).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Which keys count just now."""
+        """Which keys are active."""
         return self._edited is None or action not in ("edit", "reset", "filter")
 
     def _write(self, option: Option[object], text: str | None) -> bool:
@@ -189,7 +189,7 @@ class SettingsScreen(Screen[SettingsChanged | None]):
         return declared_options()[str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)]
 
     def _explanation(self, option: Option[object]) -> str:
-        """What a setting means, and what stands before the file."""
+        """What a setting means, and whether something overrides the settings file."""
         origin = self._settings.origins[option.name]
         above = (
             "" if origin == "default" or origin.endswith("config.toml") else f" (now from {origin}, before the file)"

@@ -1,6 +1,6 @@
-"""What is shown on a terminal too small for anything else; it goes by itself when there is room.
+"""Shown while the terminal is too small for anything else; closed when it is enlarged.
 
-In: the least size. Out: nothing. What is below it stays as it is.
+In: the size of the terminal. Out: nothing. The screen below is left unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ LEAST_WIDTH, LEAST_HEIGHT = 40, 12
 
 
 def is_too_small(width: int, height: int) -> bool:
-    """Whether nothing of use can be shown in so many cells."""
+    """Whether a terminal of this size is too small to use."""
     return width < LEAST_WIDTH or height < LEAST_HEIGHT
 
 
 class TooSmallScreen(ModalScreen[None]):
-    """Covers everything."""
+    """Covers the whole terminal."""
 
     DEFAULT_CSS = """
     TooSmallScreen { background: $background; align: center middle; }
@@ -33,6 +33,6 @@ class TooSmallScreen(ModalScreen[None]):
         self.say(self.app.size)
 
     def say(self, size: Size) -> None:
-        """How large the terminal is, and how large it should be. While it changes, `App.size` is the one before."""
+        """Show the current and the required size. During a resize, `App.size` is still the previous size."""
         found = f"the terminal has {size.width}x{size.height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
         self.query_one(Static).update(found)

@@ -1,6 +1,6 @@
-"""A text to read: scrolled by keys, copied whole.
+"""The viewer: a text to read, scrolled with keys and copied as a whole.
 
-In: a title and a text. Out: nothing. Control characters show as signs.
+In: a title and a text. Out: nothing. Control characters are shown as symbols.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class ViewerScreen(Screen[None]):
         yield Footer()
 
     def action_leave(self) -> None:
-        """Go back."""
+        """Close the screen."""
         self.dismiss(None)
 
     @work(group="clipboard")
     async def action_copy(self) -> None:
-        """Copy the whole text as it is."""
+        """Copy the whole original text."""
         copied = await copy(self.app, self._text)
         self.notify(copied.notice, markup=False)

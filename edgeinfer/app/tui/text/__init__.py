@@ -1,1 +1,1 @@
-"""Texts of models as the screen needs them."""
+"""Parses and draws the text of models for the terminal."""

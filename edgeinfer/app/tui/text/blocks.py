@@ -1,8 +1,8 @@
-"""Markdown cut into blocks that can be drawn one by one, whole or while it grows.
+"""Splits Markdown, whole or while it grows, into blocks that can be drawn one by one.
 
-In: text, whole or in pieces. Out: `Block`s: top-level ones, lists item by item. Settled ones never change again: only
-what is after them is looked at when more text comes, and an open code fence grows by lines without being parsed.
-Knows nothing of how they are drawn.
+In: text, whole or in pieces. Out: top-level `Block`s, with lists split into items. Settled blocks never change again:
+new text only causes the tail after them to be parsed, and an open code fence grows line by line without parsing.
+Knows nothing of how blocks are drawn.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from edgeinfer.app.tui.text.fences import FenceStart, opening_of
 from edgeinfer.app.tui.text.parsing import block_parser
 
 GROWTH = 1.25
-"""A tail in which nothing seems to begin is parsed again when it is so much longer: a long table costs little."""
+"""A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
 LEAST_ITEM_INDENT = 2
-"""Of a line that goes on with an item: one that stands further left and opens a fence belongs to none."""
+"""Minimum indent of a list item's continuation: a fence with less indent is outside the item."""
 _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
 _MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph, table, heading, item of a list, … (`opening` None), or a code fence and the lines in it.
+    """A paragraph, table, heading, list item, … (`opening` None), or a code fence with its lines.
 
-    `number`: of an item, where its list has numbers. `joins`: it goes on with the list of the block before.
+    `number`: of an item in a numbered list. `joins`: the block continues the list of the block before.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Where a block begins: at which line, and what it is in its list."""
+    """Start of a block: its line, and its place in a list."""
 
     line: int
     number: int | None = None
@@ -49,7 +49,7 @@ NOWHERE = _Start(0)
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
-    """The blocks of a whole text."""
+    """Split a complete text into blocks."""
     growing = GrowingBlocks()
     growing.push(text)
     growing.finish()
@@ -57,17 +57,17 @@ def blocks_of(text: str) -> tuple[Block, ...]:
 
 
 class GrowingBlocks:
-    """The blocks of a text that grows at its end."""
+    """Splits a text that grows at its end."""
 
     def __init__(self) -> None:
         self._settled: list[Block] = []
         self._tail: list[str] = []  # complete lines that are not settled
-        self._first = NOWHERE  # what the tail begins as
-        self._n_parsed = 0  # lines of the tail that were parsed
-        self._line = ""  # the line that is not complete
+        self._first = NOWHERE  # how the first block of the tail begins
+        self._n_parsed = 0  # number of tail lines already parsed
+        self._line = ""  # the incomplete last line
         self._fence: FenceStart | None = None
         self._fence_lines: list[str] = []
-        self._item_indent: int | None = None  # of what goes on with the item that the tail ends in, where it is known
+        self._item_indent: int | None = None  # indent of the last list item's contents in the tail, if known
 
     @property
     def settled(self) -> tuple[Block, ...]:
@@ -80,27 +80,27 @@ class GrowingBlocks:
 
     @property
     def open_fence(self) -> tuple[FenceStart, Sequence[str], str] | None:
-        """The fence that the text ends in: its complete lines, and what there is of the next one."""
+        """The open code fence at the end of the text: its opening, complete lines, and the incomplete last line."""
         return None if self._fence is None else (self._fence, self._fence_lines, self._fence.content(self._line))
 
     @property
     def tail(self) -> Block | None:
-        """Text after the settled blocks, where it is not in a fence."""
+        """The text after the settled blocks, or None if it is blank or in a fence."""
         source = "" if self._fence is not None else "".join(f"{line}\n" for line in self._tail) + self._line
         return Block(source, number=self._first.number, joins=self._first.joins) if source.strip() else None
 
     def since(self, n_settled: int) -> list[Block]:
-        """Blocks that were settled after the first so many."""
+        """The settled blocks after the first `n_settled`."""
         return self._settled[n_settled:]
 
     def push(self, text: str) -> None:
-        """More text."""
+        """Append text."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._take(line)
 
     def settle(self) -> None:
-        """Settle what is followed by another block. Without it, all of it is done when the text is over."""
+        """Settle all blocks of the tail but the last. If this is never called, `finish` settles everything at once."""
         if self._fence is not None or not self._may_settle():
             return
         self._n_parsed = len(self._tail)
@@ -113,7 +113,7 @@ class GrowingBlocks:
         self._n_parsed = len(self._tail)
 
     def finish(self) -> None:
-        """The text is over: all of it is settled."""
+        """The text is complete: settle all of it."""
         if self._fence is None and self._line:
             self._take(self._line)
             self._line = ""
@@ -127,7 +127,7 @@ class GrowingBlocks:
         self._line = ""
 
     def _take(self, line: str) -> None:
-        """A line is complete."""
+        """Process a complete line."""
         if self._fence is not None:
             if self._fence.is_closed_by(line):
                 self._close_fence(is_closed=True)
@@ -143,7 +143,7 @@ class GrowingBlocks:
         self._tail.append(line)
 
     def _stands_alone(self, line: str) -> bool:
-        """Whether a fence that begins here belongs to no list or quote before it."""
+        """Whether a fence opened by this line is at the top level, outside any list or quote before it."""
         if _indent_of(line) < LEAST_ITEM_INDENT or not any(self._tail):
             return True
         if self._item_indent is not None:
@@ -160,7 +160,7 @@ class GrowingBlocks:
         return False
 
     def _may_settle(self) -> bool:
-        """Whether another block may have begun since the tail was parsed."""
+        """Whether a new block may have begun since the tail was last parsed."""
         n_lines = len(self._tail)
         if n_lines < 2 or n_lines == self._n_parsed:
             return False
@@ -181,7 +181,7 @@ def _indent_of(line: str) -> int:
 
 
 def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
-    """Where the blocks of these lines begin; `first` says what the first of them is."""
+    """Find where the blocks of these lines start; `first` describes the first of them."""
     starts: list[_Start] = []
     number: int | None = None
     for token in block_parser().parse("\n".join(lines) + "\n") if any(lines) else []:
@@ -203,7 +203,7 @@ def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
 
 
 def _cut(lines: Sequence[str], starts: Sequence[_Start]) -> list[Block]:
-    """Lines as blocks, without the empty lines between them."""
+    """Cut lines into blocks, dropping the blank lines between them."""
     blocks = []
     for place, start in enumerate(starts):
         end = starts[place + 1].line if place + 1 < len(starts) else len(lines)

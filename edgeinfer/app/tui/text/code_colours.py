@@ -1,6 +1,6 @@
-"""Code as lines of coloured segments, without a layout of its own: lines that fit need none, and it costs the most.
+"""Highlights code as lines of coloured segments. Skips Rich's layout, the costliest part: lines that fit need none.
 
-In: code, its language, the theme of code. Out: segments for each line. Knows neither widths nor what is on the screen.
+In: code, its language, the code theme. Out: segments for each line. Knows neither widths nor the screen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CodeColours:
-    """Colours code in one theme; `bare` takes from styles what the screen does not want."""
+    """Highlights code in one theme; `bare` removes unwanted attributes from styles."""
 
     def __init__(self, theme: str, bare: Callable[[Style], Style | None]) -> None:
         self._theme = theme
@@ -25,7 +25,7 @@ class CodeColours:
         self._styles: dict[object, Style | None] = {}
 
     def lines(self, code: str, language: str) -> list[list[Segment]]:
-        """The lines of code without tabs, each as what it says and in which style."""
+        """Highlight code that contains no tabs. Returns the styled segments of each line."""
         syntax = self._syntax(language)
         lexer, theme = syntax.lexer, syntax.get_theme(self._theme)
         assert lexer is not None
@@ -42,9 +42,9 @@ class CodeColours:
         return lines
 
     def _syntax(self, language: str) -> Syntax:
-        """What knows a language; looking for it takes longer than a line of code."""
+        """The highlighter of a language, cached because looking it up takes longer than highlighting a line."""
         if language not in self._syntaxes:
-            from rich.syntax import Syntax  # takes a while, and not before there is code
+            from rich.syntax import Syntax  # slow import, deferred until there is code
 
             lexer = Syntax("", language or "text").lexer or Syntax("", "text").lexer
             assert lexer is not None

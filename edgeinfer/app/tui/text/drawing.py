@@ -1,7 +1,7 @@
-"""Drawing blocks of Markdown as lines of cells.
+"""Draws Markdown blocks as lines of terminal cells.
 
-In: a `Block`, a width, a `Palette`. Out: strips of at most that width. Links show their addresses and are none to click
-on; what has no form here shows as its text. Knows no widgets.
+In: a `Block`, a width, a `Palette`. Out: strips of at most that width. Links show their addresses and are not
+clickable; unsupported syntax is shown as text. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from edgeinfer.app.tui.text.code_colours import CodeColours
 
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
-"""Longer code is drawn plain: highlighting it would hold up everything else."""
+"""Longer code is drawn without highlighting, which would block everything else."""
 
 DEEPEST = 16
-"""Quotes and lists that are deeper in each other are drawn as their text: the parser leaves out what is too deep."""
+"""Blocks with deeper nested quotes and lists are drawn as plain text, because the parser drops what is too deep."""
 
 LEAST_CELLS = 8
-"""Where quotes and lists leave less of a line than this, they are drawn as their text as well."""
+"""Blocks whose quotes and lists leave fewer cells of a line than this are drawn as plain text, too."""
 
 SIGNS = "*_[`<&\\~"
 MOST_SIGNS = 5000
-"""A block with more signs of Markdown is drawn as its text: matching them takes as long as their number squared."""
+"""A block with more Markdown characters is drawn as plain text: matching them takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles, by the names that Rich's Markdown has, and the theme of code."""
+    """Styles of the elements of Rich's Markdown, and the code theme."""
 
     accent: str = "bold"
     muted: str = "dim"
@@ -46,7 +46,7 @@ class Palette:
     has_colour: bool = True
 
     def theme(self) -> Theme:
-        """As Rich takes it."""
+        """The styles as a Rich theme."""
         styles: dict[str, str | Style] = {
             "markdown.h1": f"{self.accent} bold underline",
             "markdown.code": self.code,
@@ -65,7 +65,7 @@ class Palette:
 
 
 class Drawer:
-    """Draws in one width and palette."""
+    """Draws at one width, in one palette."""
 
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = max(1, width)
@@ -86,8 +86,8 @@ class Drawer:
         )
 
     def block(self, block: Block) -> list[Strip]:
-        """A block."""
-        from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # takes a while, and not before there is text
+        """Draw a block."""
+        from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # slow import, deferred until there is text
 
         if block.opening is not None:
             return self.code(block.source, block.opening.language)
@@ -99,30 +99,30 @@ class Drawer:
         return self._lines(found)
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
-        """A text as it is, its lines broken where they are too long."""
+        """Draw a text without formatting, with long lines wrapped."""
         bare = self._bare(self._console.get_style(style)) if style else None
         lines = text.expandtabs(TAB_CELLS).split("\n")
         return _trimmed([strip for line in lines for strip in self._fitted([Segment(line, bare)] if line else [])])
 
     def code(self, code: str, language: str) -> list[Strip]:
-        """Code with its colours, its lines broken where they are too long."""
+        """Draw highlighted code, with long lines wrapped."""
         if len(code) > HIGHLIGHTED_CHARACTERS:
             return self.plain(code.rstrip("\n"), self.palette.code)
         lines = self._colours.lines(code.rstrip("\n").expandtabs(TAB_CELLS), language)
         return _trimmed([strip for line in lines for strip in self._fitted(line)])
 
     def code_line(self, line: str, language: str) -> list[Strip]:
-        """A line of code by itself, while the others are yet to come."""
+        """Draw a single line of code, while the following lines have not arrived."""
         return self.code(line, language)
 
     def text(self, text: Text) -> list[Strip]:
-        """A styled text."""
+        """Draw a styled text."""
         text.expand_tabs(TAB_CELLS)
         text.overflow = "fold"
         return self._lines(text)
 
     def _fitted(self, segments: list[Segment]) -> list[Strip]:
-        """A line, broken where it is too long."""
+        """Wrap a line if it is too long."""
         strip = Strip(segments)
         if strip.cell_length <= self.width:
             return [strip.simplify()]
@@ -135,7 +135,7 @@ class Drawer:
         return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in _trimmed(strips)]
 
     def _harmless(self, segments: Iterable[Segment]) -> list[Segment]:
-        """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
+        """Remove control codes, links, metadata, and backgrounds that would cover the screen's."""
         return [Segment(segment.text, self._bare(segment.style)) for segment in segments if not segment.control]
 
     def _bare(self, style: Style | None) -> Style | None:
@@ -154,11 +154,11 @@ class Drawer:
 
 
 def _trimmed(strips: list[Strip]) -> list[Strip]:
-    """Lines without the empty ones around them."""
+    """Remove blank lines at both ends."""
     seen = [place for place, strip in enumerate(strips) if strip.text.strip()]
     return strips[seen[0] : seen[-1] + 1] if seen else strips[:1]
 
 
 def text_of(strips: Iterable[Strip]) -> str:
-    """What lines say, for those who compare them."""
+    """The text of lines, for comparison."""
     return "\n".join(strip.text.rstrip() for strip in strips)

@@ -1,7 +1,7 @@
-"""Code fences: finding them in a text, for copying, saving and drawing.
+"""Finds code fences in a text, for copying, saving and drawing.
 
-In: text. Out: `Fence`s in order, the last one perhaps without an end, and what a line opens. As CommonMark has them:
-three or more backticks or tildes, at most three spaces before them; the closing line has at least as many.
+In: text. Out: `Fence`s in order, the last one possibly unclosed, and the fence that a line opens. By the CommonMark
+rules: three or more backticks or tildes, indented by at most three spaces; the closing line has at least as many.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from edgeinfer.app.tui.text.parsing import block_parser
 
 _OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
 _AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
-"""Signs of the quotes and lists that a line stands in."""
+"""Markers of the quotes and lists around a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A code fence: what stands in it, without the lines that open and close it.
+    """A code fence: its contents, without the opening and closing lines.
 
-    `begin_line` and `end_line`: the lines of the text it takes, the end not included.
+    `begin_line` and `end_line`: the range of lines it occupies, end exclusive.
     """
 
     language: str
@@ -32,7 +32,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class FenceStart:
-    """A line that opens a fence: its indentation, sign, their number and the language."""
+    """The opening line of a fence: its indent, character, character count and language."""
 
     indent: int
     sign: str
@@ -40,18 +40,18 @@ class FenceStart:
     language: str
 
     def is_closed_by(self, line: str) -> bool:
-        """Whether a line ends the fence."""
+        """Whether a line closes the fence."""
         bare = line.rstrip(" \t").lstrip(" ")
         return len(line) - len(line.lstrip(" ")) <= 3 and len(bare) >= self.count and set(bare) == {self.sign}
 
     def content(self, line: str) -> str:
-        """A line of the fence without the indentation that the opening one has too."""
+        """A line of the fence, without the indentation of the opening line."""
         n_spaces = len(line) - len(line.lstrip(" "))
         return line[min(self.indent, n_spaces) :]
 
 
 def opening_of(line: str) -> FenceStart | None:
-    """The fence that a line opens, if it does."""
+    """The fence that a line opens, or None."""
     found = _OPENING.match(line)
     if found is None:
         return None
@@ -60,7 +60,7 @@ def opening_of(line: str) -> FenceStart | None:
 
 
 def fences_of(text: str) -> tuple[Fence, ...]:
-    """All fences of a text, those in lists and quotes too, as they are drawn."""
+    """All fences of a text, including those in lists and quotes, parsed as they are drawn."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     found = []
@@ -76,6 +76,6 @@ def fences_of(text: str) -> tuple[Fence, ...]:
 
 
 def _closes(line: str, markup: str) -> bool:
-    """Whether a fence's last line is its closing one."""
+    """Whether a fence's last line is its closing line."""
     bare = _AROUND.sub("", line, count=1).rstrip(" \t")
     return len(bare) >= len(markup) and set(bare) == {markup[0]}

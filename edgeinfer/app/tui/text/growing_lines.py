@@ -1,7 +1,7 @@
-"""An answer as lines of cells, while it grows: what is settled is drawn once.
+"""Draws an answer as lines of cells while it grows; settled blocks are drawn only once.
 
-In: pieces of text. Out: strips for a `Drawer`. However the text was cut, its lines at the end are those of the whole.
-An open code fence grows by lines, each coloured by itself until the fence is closed.
+In: pieces of text. Out: strips of a `Drawer`. The final lines do not depend on how the text was cut into pieces. An
+open code fence grows by lines, each highlighted separately until the fence is closed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from edgeinfer.app.tui.text.fences import FenceStart
 BLANK = Strip.blank(0)
 LONG_CHARACTERS, LONG_LINES = 1500, 24
 STRUCTURE = re.compile(r"\s|[-*+>#|](\s|$)|\d+[.)]\s|\|")
-"""How blocks begin that are no paragraphs."""
+"""Matches the beginning of a block that is not a paragraph."""
 GROWTH = 1.25
-"""What is not settled and longer is drawn as Markdown each time it has grown so much; until then the rest is text."""
+"""A long tail is redrawn as Markdown each time it has grown by this factor; meanwhile its newest part is plain text."""
 
 
 class GrowingLines:
-    """Text in, lines out. `finish` once nothing more comes."""
+    """Draws a text that grows. Call `finish` when it is complete."""
 
     def __init__(self) -> None:
         self._blocks = GrowingBlocks()
@@ -38,20 +38,20 @@ class GrowingLines:
         self._n_tail_characters = 0
 
     def push(self, text: str) -> None:
-        """More text, harmless already."""
+        """Append text that has already been neutralised."""
         self._blocks.push(text)
 
     def finish(self) -> None:
-        """The text is over."""
+        """The text is complete."""
         self._blocks.finish()
 
     def forget(self) -> None:
-        """Drop what is drawn, not the text."""
+        """Drop the drawn lines and keep the text."""
         self._drawer, self._drawn, self._n_drawn = None, [], 0
         self._fence, self._fence_drawn, self._n_tail_characters, self._tail_drawn = None, [], 0, []
 
     def lines(self, drawer: Drawer) -> list[Strip]:
-        """The text as it is, drawn."""
+        """Draw the text so far."""
         if drawer is not self._drawer:
             self.forget()
             self._drawer = drawer
@@ -66,7 +66,7 @@ class GrowingLines:
         return [*self._drawn, *_apart(self._drawn, self._open_tail(drawer, tail), joins=tail.joins)]
 
     def _open_fence(self, drawer: Drawer) -> list[Strip]:
-        """The code that the text ends in, its lines each drawn once."""
+        """Draw the open code fence at the end of the text, each line once."""
         fence = self._blocks.open_fence
         if fence is None:
             self._fence = None
@@ -80,7 +80,7 @@ class GrowingLines:
         return [*self._fence_drawn, *(drawer.plain(partial) if partial.strip() else [])]
 
     def _open_tail(self, drawer: Drawer, tail: Block) -> list[Strip]:
-        """What may still change; a long one is drawn the more rarely the longer it is."""
+        """Draw the tail, which may still change; the longer it is, the more rarely it is redrawn."""
         source = tail.source
         n_complete = source.rfind("\n") + 1
         if not n_complete or (len(source) < LONG_CHARACTERS and source.count("\n") < LONG_LINES):
@@ -94,7 +94,7 @@ class GrowingLines:
 
 
 class GrowingPlain:
-    """A text that is drawn as it is: its complete lines once, the last one each time."""
+    """Draws a growing text without formatting: complete lines once, the last line every time."""
 
     def __init__(self) -> None:
         self._drawer: Drawer | None = None
@@ -102,7 +102,7 @@ class GrowingPlain:
         self._done = ""
 
     def lines(self, text: str, drawer: Drawer, style: str = "") -> list[Strip]:
-        """All of it, drawn."""
+        """Draw the text so far."""
         if drawer is not self._drawer or not text.startswith(self._done):
             self._drawer, self._drawn, self._done = drawer, [], ""
         complete, end, rest = text[len(self._done) :].rpartition("\n")
@@ -114,7 +114,7 @@ class GrowingPlain:
 
 
 def _rest(drawer: Drawer, tail: Block, rest: str) -> list[Strip]:
-    """What follows the part of a block that is drawn as Markdown: of a paragraph so are its lines, if they are few."""
+    """Draw the text after the part of a long tail drawn as Markdown: a short paragraph as Markdown too, else plain."""
     is_paragraph = tail.number is None and not STRUCTURE.match(tail.source) and not STRUCTURE.match(rest)
     if not is_paragraph or len(rest) >= LONG_CHARACTERS:
         return drawer.plain(rest)
@@ -122,7 +122,7 @@ def _rest(drawer: Drawer, tail: Block, rest: str) -> list[Strip]:
 
 
 def _apart(before: list[Strip], lines: list[Strip], *, joins: bool = False) -> list[Strip]:
-    """Lines with an empty one between them and those before, unless they belong together."""
+    """Put a blank line before these lines, unless they continue the block before."""
     return [BLANK, *lines] if before and lines and not joins else lines
 
 
@@ -130,7 +130,7 @@ SOME = "Some **words** of `text`:\n\n- an item\n\n```python\ndef code(x: int) ->
 
 
 def prepare() -> None:
-    """Import what answers are drawn with, and begin to use it."""
+    """Import and warm up the drawing code."""
     lines = GrowingLines()
     lines.push(SOME)
     lines.finish()

@@ -1,8 +1,8 @@
-"""One block of Markdown as Rich draws it, parsed as everything here is.
+"""A Rich renderable for one block of Markdown, using the app's own parser.
 
-In: the source of a block, and its number where it is an item. Out: a renderable. Line breaks in a paragraph are kept,
-headings stand at the left, links show their addresses, items have their numbers. Characters that were written by their
-names are as harmless as all others.
+In: the source of a block, and the number of a numbered list item. Out: a renderable. Line breaks in a paragraph are
+kept, headings are left-aligned, links show their addresses, items have their numbers. Characters written as entities
+are neutralised like all others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 QUOTE_CELLS, ITEM_CELLS = 4, 3
-"""What a quote takes of a line, and an item besides its number."""
+"""Cells taken by a quote, and by a list item without its number."""
 
 
 class _LeftHeading(Heading):
-    """A heading at the left, as wide as its text."""
+    """A left-aligned heading, as wide as its text."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -38,7 +38,7 @@ class _LeftHeading(Heading):
 
 
 class _Item(ListItem):
-    """An item whose number looks the same whether the others are there yet or not."""
+    """A list item whose number has the same width regardless of later items."""
 
     def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
         sign = f" {number}. "
@@ -53,7 +53,7 @@ class _Item(ListItem):
 
 
 class _Code(CodeBlock):
-    """Code in an item or a quote, coloured as all other code is."""
+    """Code in a list item or a quote, highlighted like all other code."""
 
     colours: CodeColours
 
@@ -75,9 +75,9 @@ class _Code(CodeBlock):
 
 
 class MarkdownBlock(Markdown):
-    """One block, parsed as everything here is."""
+    """One block, parsed by the app's own parser."""
 
-    elements = {  # noqa: RUF012 - as the base has it
+    elements = {  # noqa: RUF012 - declared like this in the base class
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "list_item_open": _Item,
@@ -87,7 +87,7 @@ class MarkdownBlock(Markdown):
     }
 
     def __init__(self, source: str, colours: CodeColours, number: int | None = None) -> None:
-        vars(self).update(vars(_blank()))  # made once: the base makes a parser each time, which takes longest
+        vars(self).update(vars(_blank()))  # cached: the base class creates a parser each time, the slowest part
         self.markup = source
         self.colours = colours
         self.parsed = parser().parse(source)
@@ -98,12 +98,12 @@ class MarkdownBlock(Markdown):
 
     @property
     def n_levels(self) -> int:
-        """How deep its quotes and lists are in each other."""
+        """The nesting depth of its quotes and lists."""
         return max((token.level for token in self.parsed), default=0)
 
     @property
     def n_aside(self) -> int:
-        """How many cells the signs of its quotes and lists take, where they are deepest."""
+        """The maximum number of cells that the markers of its quotes and lists take."""
         open_ones, most = [0], 0
         for token in self.parsed:
             if token.type in ("blockquote_open", "list_item_open"):
@@ -117,14 +117,14 @@ class MarkdownBlock(Markdown):
 
 @cache
 def _blank() -> Markdown:
-    """Nothing, drawn as everything here is."""
+    """An empty renderable whose attributes every block copies."""
     return Markdown("", hyperlinks=False)
 
 
 def _tame(tokens: Sequence[Token]) -> None:
-    """Keep the line breaks of the source, and make entities such as &#13; harmless: they are characters only now."""
+    """Keep line breaks of the source, and neutralise entities such as &#13;, which parsing turns into characters."""
     for token in tokens:
-        if token.type == "softbreak":  # CommonMark reads it as a space, but a chat is written line by line
+        if token.type == "softbreak":  # CommonMark treats this as a space, but in chats line breaks count
             token.type = "hardbreak"
         elif token.type == "text" and not token.content.isprintable():
             token.content = neutral(token.content).replace("\n", " ")

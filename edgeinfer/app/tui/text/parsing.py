@@ -1,7 +1,7 @@
-"""How texts are parsed everywhere in the app: CommonMark with tables and struck text; all else stays text.
+"""The Markdown parsers of the app: CommonMark with tables and strikethrough; everything else stays text.
 
-In: text. Out: tokens. HTML, images and link definitions are shown as they were written: nothing of an answer is lost,
-and no block depends on another. Knows nothing of how tokens are drawn.
+In: text. Out: tokens. HTML, images and link definitions are shown as written, so that nothing of an answer is lost and
+no block depends on another. Knows nothing of how tokens are drawn.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @cache
 def parser() -> MarkdownIt:
-    """What parses texts whole."""
-    from markdown_it import MarkdownIt  # takes a while, and not before there is text
+    """The parser for complete blocks and their inline contents."""
+    from markdown_it import MarkdownIt  # slow import, deferred until there is text
 
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["reference", "image"])
 
 
 @cache
 def block_parser() -> MarkdownIt:
-    """The same for what blocks there are alone: it does not look into them."""
+    """A parser that finds blocks only and skips their inline contents."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark", {"html": False}).enable(["table"]).disable(["reference", "inline"])

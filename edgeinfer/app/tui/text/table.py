@@ -1,6 +1,6 @@
-"""A table of Markdown in any width: side by side where its columns have room, else one cell under the other.
+"""Draws a Markdown table at any width: as columns if there is room, else as one line per cell.
 
-In: cells. Out: a renderable. Nothing of a cell is left out: words that are too long are broken.
+In: cells. Out: a renderable. No cell is truncated: long words are broken.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 LEAST_CELLS, GAP_CELLS = 6, 2
-"""What a column has at least to stand beside others, and what is between it and the next."""
+"""Minimum width of a column in a side-by-side layout, and the gap between columns."""
 
 
 class FoldingTable(TableElement):
-    """A table that shows all that is in it."""
+    """A table that never truncates its cells."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         headings = self._headings()
@@ -28,7 +28,7 @@ class FoldingTable(TableElement):
             yield from self._under(headings)
 
     def _headings(self) -> list[Text]:
-        """What the columns are called."""
+        """The column headings."""
         cells = [] if self.header is None or self.header.row is None else self.header.row.cells
         headings = [cell.content.copy() for cell in cells]
         for heading in headings:
@@ -49,7 +49,7 @@ class FoldingTable(TableElement):
         return table
 
     def _under(self, headings: list[Text]) -> Iterator[Text]:
-        """Each row as lines of what a cell is called and what is in it; the names alone where there are no rows."""
+        """Each row as lines of heading and cell; only the headings if there are no rows."""
         if not self._rows():
             yield from (_broken(heading) for heading in headings)
         for place, row in enumerate(self._rows()):

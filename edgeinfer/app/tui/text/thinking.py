@@ -1,8 +1,8 @@
-"""What models think before they answer, told apart from the answer.
+"""Separates a model's thinking from its answer.
 
-In: the text of an answer, perhaps unfinished. Out: its sections in order. The marks that models put around their
-thoughts are left out; an answer that ends within a thought has no answer yet. Where a prompt ends in the mark that
-begins a thought, the answer begins inside it: then only the mark that ends it, at the beginning of a line, tells.
+In: the text of an answer, possibly unfinished. Out: its sections in order. The tags around thoughts are removed; text
+that ends within a thought has no answer yet. If the prompt ends with an opening tag, the text starts inside a thought:
+then the only sign is a closing tag at the beginning of a line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDS = dict(PAIRS)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of an answer: a thought, or what is answered. `is_open`: its end has not come yet."""
+    """A section of an answer: a thought, or the answer itself. `is_open`: its end has not arrived yet."""
 
     is_thought: bool
     text: str
@@ -32,7 +32,7 @@ class Section:
 
 
 def sections_of(text: str) -> tuple[Section, ...]:
-    """The sections of an answer. Thoughts stand at its beginning; marks further on are text."""
+    """Split an answer into sections. Thoughts are only recognised at its beginning; later tags are text."""
     sections: list[Section] = []
     if _BEGIN.match(text) is None and (inside := _begun_inside(text)) is not None:
         thought, text = inside
@@ -50,15 +50,15 @@ def sections_of(text: str) -> tuple[Section, ...]:
 
 
 def may_begin_thought(text: str) -> bool:
-    """Whether the text so far could be the beginning of a mark, or of the spaces before it."""
+    """Whether the text so far could be the beginning of an opening tag, or the whitespace before it."""
     begun = text.lstrip()
     return any(begin.startswith(begun) for begin, _ in PAIRS)
 
 
 def _begun_inside(text: str) -> tuple[str, str] | None:
-    """The thought that a text begins in, and what comes after it; None where it does not.
+    """Split off a thought that began in the prompt. Returns the thought and the rest, or None if there is none.
 
-    Where a thought is begun before one is ended, the text is an answer up to there, and all of it is shown.
+    An opening tag before the first closing tag means that the text is an answer from its start, so all of it is shown.
     """
     if not any(end in text for _, end in PAIRS):
         return None

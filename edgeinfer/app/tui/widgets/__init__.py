@@ -1,1 +1,1 @@
-"""One widget per file."""
+"""Widgets, one per file."""

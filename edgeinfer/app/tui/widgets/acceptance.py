@@ -1,4 +1,4 @@
-"""Drafting as a table: what each drafter proposed and how much of it was accepted, and what larger passes cost.
+"""The drafting panel: proposed and accepted tokens by drafter, and the cost of larger passes.
 
 In: a `readings.DraftingReading`. Out: lines.
 """
@@ -12,11 +12,11 @@ from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, li
 
 NAME_WIDTH, COUNT_WIDTH = 11, 14
 BAR_FROM = 60
-"""Cells from which a share has a bar as well."""
+"""Minimum width in cells to show bars."""
 
 
 class AcceptanceTable(Panel[DraftingReading]):
-    """The panel of drafting."""
+    """The drafting panel of the machine screen."""
 
     TITLE = "drafts"
 
@@ -25,7 +25,7 @@ class AcceptanceTable(Panel[DraftingReading]):
 
 
 def draft_lines(drafting: DraftingReading, width: int, height: int) -> list[Line]:
-    """Accepted of proposed tokens by drafter, and what passes cost below."""
+    """Accepted and proposed tokens by drafter, with the cost of passes below."""
     if not drafting.is_on:
         return [line(("nothing is drafted with this model", MUTED))]
     if not drafting.total:
@@ -49,7 +49,7 @@ def _count(drafted: DraftCount) -> str:
 
 
 def _costs(drafting: DraftingReading, width: int) -> list[Line]:
-    """What passes of more tokens cost, as many sizes as fit."""
+    """The cost of passes over several tokens, for as many sizes as fit."""
     if not drafting.costs:
         return []
     text = ""

@@ -1,6 +1,6 @@
-"""An answer as the transcript shows it: Markdown that grows, thoughts that fold, what was drafted, and its numbers.
+"""An answer in the transcript: growing Markdown, foldable thinking, drafted text highlighted, and its figures.
 
-In: pieces of text, and how it ended. Out: lines. The text as it came stays in `source`, whatever is shown.
+In: pieces of text, and how the answer ended. Out: lines. The original text stays in `source`, whatever is displayed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
 
 
 class AnswerEntry(ChatEntry):
-    """What a model said. `runs`: who drafted how many characters, in order, where that is known."""
+    """The transcript entry of an answer. `runs`: character counts with their draft source, in order, if known."""
 
     def __init__(self, number: int, text: str = "", *, note: str = "", thinking: str = "fold") -> None:
         super().__init__(number)
         self.runs: tuple[tuple[int, str | None], ...] = ()
         self._thinking = thinking
-        self._is_unfolded: bool | None = None  # None: as `thinking` has it
+        self._is_unfolded: bool | None = None  # None: as `thinking` says
         self._is_tinted = False
         self._is_writing = False
         self._note = note
@@ -46,23 +46,23 @@ class AnswerEntry(ChatEntry):
 
     @property
     def source(self) -> str:
-        """The text as the model wrote it."""
+        """The original text of the model."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
     @property
     def fences(self) -> tuple[Fence, ...]:
-        """Its code fences."""
+        """The code fences of the answer."""
         return tuple(fence for section in sections_of(self.source) for fence in fences_of(section.text))
 
     @property
     def is_tinted(self) -> bool:
-        """Whether it shows what was drafted."""
+        """Whether drafted text is highlighted."""
         return self._is_tinted
 
     def begin(self) -> None:
-        """It is being written, from the beginning or from where it ended."""
+        """Generation starts, from the beginning or where the text ended."""
         text = self.source
         self._begin_text()
         self._push(text)
@@ -70,12 +70,12 @@ class AnswerEntry(ChatEntry):
         self.alter()
 
     def grow(self, piece: str) -> None:
-        """More of it has come; the transcript asks for the lines when it draws next."""
+        """Append text; the transcript fetches the lines at its next draw."""
         self._push(piece)
         self.alter()
 
     def finish(self, text: str, note: str) -> None:
-        """It is over: this is its whole text, and the line under it."""
+        """Generation has ended: set the whole text, and the line under it."""
         if text != self.source:
             self._begin_text()
             self._push(text)
@@ -89,7 +89,7 @@ class AnswerEntry(ChatEntry):
         self._lines_of_thought = GrowingPlain()
 
     def toggle_tint(self) -> None:
-        """Show what was drafted and by whom, or the text as Markdown again."""
+        """Switch between text with drafts highlighted and Markdown."""
         self._is_tinted = bool(self.runs) and not self._is_tinted
         self.alter()
 
@@ -136,7 +136,7 @@ class AnswerEntry(ChatEntry):
         self._is_over = True
 
     def _split(self) -> None:
-        """Tell thoughts from text; only what is new of the text goes on, unless it turns out to be a thought."""
+        """Separate thinking from answer. Passes on only new text, unless earlier text turned out to be a thought."""
         if len(self._shown) == self._n_split:
             return
         shown = "".join(self._shown)
@@ -153,7 +153,7 @@ class AnswerEntry(ChatEntry):
             self._lines_of_text.finish()
 
     def _is_shown(self, thought: Section) -> bool:
-        """Whether a thought is unfolded: while it is being thought, unless somebody wants it otherwise."""
+        """Whether a thought is unfolded: as toggled by the user, else by the setting ("fold": only while generated)."""
         if self._is_unfolded is not None:
             return self._is_unfolded
         return self._thinking == "show" or (self._thinking == "fold" and thought.is_open and self._is_writing)
@@ -176,7 +176,7 @@ class AnswerEntry(ChatEntry):
         return lines
 
     def _tinted(self, drawer: Drawer) -> list[Strip]:
-        """The text as it is, what was drafted in a colour of its drafter."""
+        """The source text, with drafted parts coloured by draft source."""
         sources = sorted({source for _, source in self.runs if source is not None})
         styles = {source: f"{TINTS[place % len(TINTS)]} underline" for place, source in enumerate(sources)}
         text, legend, at, stream = Text(), Text("drafted by ", style=drawer.palette.muted), 0, NeutralStream()

@@ -1,8 +1,8 @@
-"""The line of what goes along with the draft: names, sizes, tokens.
+"""The line of attachments of the draft: names, sizes, token counts.
 
-In: the draft's text, paths, pasted texts. Out: attachments, and a message when they have changed. Files are read and
-tokens counted in threads, one text at a time. By keyboard: Shift+Tab from the draft, left and right, Delete. Does not
-know the text area.
+In: the draft's text, paths, pasted texts. Out: attachments, and a message when they change. Files are read and tokens
+counted in threads, one text at a time. Keyboard: Shift+Tab from the draft, left and right, Delete. Does not know the
+text area.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CountTokens = Callable[[str], int | None]
 
 
 class Chips(Static, can_focus=True):
-    """One chip per enclosure; nothing at all without any."""
+    """One chip per attachment; hidden without any."""
 
     DEFAULT_CSS = """
     Chips {
@@ -53,39 +53,39 @@ class Chips(Static, can_focus=True):
     ]
 
     class Changed(Message):
-        """What goes along has changed, or all that was to be read is read. `failed`: something could not be read."""
+        """The attachments have changed, or all pending files are read. `failed`: some could not be read."""
 
         def __init__(self, failed: bool = False) -> None:
             super().__init__()
             self.failed = failed
 
     class Unpacked(Message):
-        """A pasted text is to be put into the draft."""
+        """A pasted text should be inserted into the draft."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Left(Message):
-        """The last one is gone, and with it the place for the keyboard."""
+        """The last chip was removed, so the focus must move elsewhere."""
 
     class Read(Message):
-        """What a thread has read: each path with its text, or why there is none."""
+        """Result of a read in a thread: each path with its contents, or with the reason why it could not be read."""
 
         def __init__(self, held: Enclosures, read: list[tuple[Path, Attached | str]]) -> None:
             super().__init__()
-            self.held = held  # those of the draft that asked: by now there may be another one
+            self.held = held  # those of the draft that started the read; the draft may have changed since
             self.read = read
-            self.scan_number = 0  # 0 where a path was given
-            self.is_sent = False  # the draft is to be sent when it is read
-            self.named: list[Path] = []  # all that the draft mentions
+            self.scan_number = 0  # 0 for a path attached explicitly
+            self.is_sent = False  # the draft is to be sent once it is read
+            self.named: list[Path] = []  # all paths mentioned in the draft
 
     class Counted(Message):
-        """Tokens of a text that a thread has counted."""
+        """The token count of a text, from a thread."""
 
         def __init__(self, counts: TokenCounts, text: str, n_tokens: int | None) -> None:
             super().__init__()
-            self.counts = counts  # those that were asked for: they may be for another model by now
+            self.counts = counts  # the counts that were requested; they may belong to a previous model
             self.text = text
             self.n_tokens = n_tokens
 
@@ -104,38 +104,38 @@ class Chips(Static, can_focus=True):
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """All that goes along."""
+        """All attachments."""
         return self._held.attachments
 
     @property
     def busy(self) -> bool:
-        """Whether something is still being read."""
+        """Whether files are still being read."""
         return self._n_scanning > 0 or self._n_reading > 0
 
     @property
     def n_tokens(self) -> int | None:
-        """Tokens of the draft and all attachments, None while they are not known."""
+        """Tokens of the draft and all attachments, or None while unknown."""
         return self._counts.of(self._texts())
 
     def hold(self, enclosures: Enclosures) -> Enclosures:
-        """Hold these instead; those from before."""
+        """Replace the attachments. Returns the previous ones."""
         before, self._held = self._held, enclosures
-        self._scan_number += 1  # what is being looked for belongs to the draft before
+        self._scan_number += 1  # pending scans belong to the previous draft
         self.refresh_chips()
         return before
 
     def hold_kept(self, text: str, attachments: Iterable[Attachment]) -> None:
-        """Hold the attachments of an earlier message with that text."""
+        """Hold the attachments of an earlier message that has this text."""
         kept = Enclosures()
         kept.add_kept(attachments)
         if kept.items:
-            kept.refused.update(mentions(text, self._base, missing=True))  # they are among the attachments
+            kept.refused.update(mentions(text, self._base, missing=True))  # they are among the attachments already
         self.hold(kept)
 
     def scan(self, text: str, *, is_sent: bool = False) -> None:
-        """Attach what a text mentions, and let go of what it no longer does; `Changed` follows.
+        """Attach the files mentioned in a text, and drop those no longer mentioned; `Changed` follows.
 
-        is_sent: nothing is still being typed, so that names of files that are not there are mistakes, and told.
+        is_sent: the text is complete, so names of missing files are reported as mistakes.
         """
         self._scan_number += 1
         self._n_scanning += 1
@@ -154,31 +154,31 @@ class Chips(Static, can_focus=True):
         return item
 
     def remove_item(self, item: Enclosure) -> None:
-        """Take one away."""
+        """Remove an attachment."""
         self._held.remove(item)
         self._tell()
         if self.has_focus and not self._held.items:
             self.post_message(self.Left())
 
     def remove_last(self) -> bool:
-        """Take the last one away; whether there was one."""
+        """Remove the last attachment. Returns False if there was none."""
         if not self._held.items:
             return False
         self.remove_item(self._held.items[-1])
         return True
 
     def follow(self, text: str) -> None:
-        """Count the tokens of the draft's text too."""
+        """Include the tokens of the draft's text in the count."""
         self._draft_text = text
         self.refresh_chips()
 
     def recount(self) -> None:
-        """Count everything again."""
+        """Recount all tokens."""
         self._counts = TokenCounts()
         self.refresh_chips()
 
     def refresh_chips(self) -> None:
-        """Show what is held, and count what is not counted yet."""
+        """Show the attachments, and count tokens that are still unknown."""
         self._chosen = max(0, min(self._chosen, len(self._held.items) - 1))
         self.set_class(bool(self._held.items), "-filled")
         if self._held.items:
@@ -193,18 +193,18 @@ class Chips(Static, can_focus=True):
         self._draw()
 
     def action_choose(self, step: int) -> None:
-        """Choose another chip."""
+        """Select the next or previous chip."""
         if self._held.items:
             self._chosen = (self._chosen + step) % len(self._held.items)
             self._draw()
 
     def action_drop(self) -> None:
-        """Take the chosen one away."""
+        """Remove the selected attachment."""
         if self._held.items:
             self.remove_item(self._held.items[self._chosen])
 
     def action_unpack(self) -> None:
-        """Put the chosen pasted text into the draft."""
+        """Move the selected pasted text into the draft."""
         item = self._held.items[self._chosen] if self._held.items else None
         if item is not None and item.origin == "pasted":
             self.remove_item(item)
@@ -214,7 +214,7 @@ class Chips(Static, can_focus=True):
         self._draw()
 
     def _draw(self) -> None:
-        """Pack the chips into rows, each in one piece, and show those around the chosen one."""
+        """Pack the chips into rows without breaking any, and show the rows around the selected one."""
         counts = None if self._count_function is None else self._counts.known
         head = Content("" if counts is None else f"{tokens_text(self.n_tokens)} in all  ")
         rows, row_of_chosen = [Content("")], 0
@@ -288,7 +288,7 @@ class Chips(Static, can_focus=True):
         try:
             n_tokens = count_tokens(text)
         except EdgeInferError:
-            n_tokens = None  # no model is there to ask
+            n_tokens = None  # no model is open
         self.post_message(self.Counted(counts, text, n_tokens))
 
     @on(Counted)

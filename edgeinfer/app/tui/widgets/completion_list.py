@@ -1,8 +1,8 @@
-"""The small list of completions over the composer.
+"""The list of completions above the composer.
 
-In: the text before the cursor, a folder, the commands. Out: the completion that is chosen, and where it begins. Files
-are looked up in a thread. It floats, so that opening it moves nothing; it never has the focus. Does not know the text
-area.
+In: the text before the cursor, a folder, the commands. Out: the chosen completion, and where it starts. Files are
+looked up in a thread. The list is an overlay that moves nothing when it opens, and never has the focus. Does not know
+the text area.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CompletionList(OptionList):
     """
 
     class Found(Message):
-        """Files that the thread has found; `number` says for which search."""
+        """Files found by the thread; `number` identifies the search."""
 
         def __init__(self, number: int, path: str, completions: list[Completion]) -> None:
             super().__init__()
@@ -72,16 +72,16 @@ class CompletionList(OptionList):
         self._closed_place: tuple[int, int] | None = None
         self._path = ""
         self._sought: str | None = None
-        """The path that is being looked up."""
+        """The path being looked up."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it shows something."""
+        """Whether completions are shown."""
         return bool(self._completions)
 
     @property
     def begin(self) -> int:
-        """The column where what is completed begins."""
+        """The column where the completed text begins."""
         return 0 if self._place is None else self._place[1]
 
     @property
@@ -90,7 +90,7 @@ class CompletionList(OptionList):
         return None if self.highlighted is None or not self._completions else self._completions[self.highlighted]
 
     def follow(self, row: int, before: str) -> None:
-        """Show what fits the cursor's row and the text before the cursor in it."""
+        """Show the completions for the text before the cursor, in the cursor's row."""
         commands = complete_command(before, self._commands) if row == 0 else []
         fragment = None if commands else fragment_at(before)
         place = (row, 0) if commands else None if fragment is None else (row, fragment.begin)
@@ -109,20 +109,20 @@ class CompletionList(OptionList):
             self._search(fragment.path, self._search_number)
 
     def catch_up(self) -> None:
-        """Show now what is still being looked up: a key that accepts must not take what fitted a shorter text."""
+        """Finish the pending lookup now, so that a key does not accept a completion of a shorter text."""
         if (path := self._sought) is not None:
             self._search_number += 1
             self._take_paths(path, complete_path(path, self._base))
 
     def close(self) -> None:
-        """Show nothing until something else is begun."""
+        """Hide the list until another completion begins."""
         self._closed_place = self._place
         self._search_number += 1
         self._sought = None
         self._show(())
 
     def step(self, rows: int) -> None:
-        """Choose the next or previous row, around the ends."""
+        """Highlight the next or previous row, wrapping around."""
         if self._completions:
             first = 0 if rows > 0 else len(self._completions) - 1
             here = self.highlighted
@@ -140,7 +140,7 @@ class CompletionList(OptionList):
 
     def _take_paths(self, path: str, completions: Sequence[Completion]) -> None:
         self._sought = None
-        # in a folder that was just entered nothing is chosen: Enter sends the folder itself
+        # after entering a folder nothing is highlighted, so that Enter sends the folder itself
         self._show(completions, choose_first=not path.endswith("/"))
 
     @on(OptionList.OptionSelected)

@@ -1,8 +1,8 @@
-"""The composer: where a message is written, with what goes along with it.
+"""The composer: the text area for a message, with its attachments.
 
-In: keys, pastes, files, what was typed before. Out: messages: `Submitted`, `Command`, `Edited`, `Cancelled`,
-`TakeBack`, `GoOn`. What was sent is gone from it; who cannot use it puts it back with `put`. Knows neither sessions nor
-the engine; functions it is given count tokens and say what is too long, in threads.
+In: keys, pastes, files, input typed before the start. Out: messages: `Submitted`, `Command`, `Edited`, `Cancelled`,
+`TakeBack`, `GoOn`. A submitted draft is removed; a receiver that cannot use it restores it with `put`. Knows neither
+sessions nor the engine; functions passed in count tokens and check the length, in threads.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SETTLED_S = 0.3
 
 
 class Composer(Sending):
-    """A text area with completions over it, chips for attachments, and what waits to be sent.
+    """A text area with completions above it, chips for attachments, and a line of queued prompts.
 
-    All its parts have automatic heights: beside a fixed one Textual takes a share of the screen as no limit.
+    All parts have automatic heights: next to a fixed height, Textual ignores a limit given as a share of the screen.
     """
 
     DEFAULT_CSS = """
@@ -59,7 +59,7 @@ class Composer(Sending):
     ]
 
     class Submitted(Message):
-        """A message is to be sent; the composer is empty again."""
+        """A message should be sent; the composer is already empty."""
 
         def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
             super().__init__()
@@ -67,7 +67,7 @@ class Composer(Sending):
             self.attachments = attachments
 
     class Edited(Message):
-        """The draft has changed, and then stayed so for a moment."""
+        """The draft has changed, and has been unchanged since for a moment."""
 
         def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
             super().__init__()
@@ -75,20 +75,20 @@ class Composer(Sending):
             self.attachments = attachments
 
     class Command(Message):
-        """A draft that begins with one / was entered: the whole of it, with the /."""
+        """A command was entered: a draft that starts with a single /, passed whole with the /."""
 
         def __init__(self, line: str) -> None:
             super().__init__()
             self.line = line
 
     class Cancelled(Message):
-        """The mode that `put` began was left with Escape; the draft from before it is back."""
+        """Escape ended the mode started by `put`; the previous draft is restored."""
 
     class TakeBack(Message):
-        """The last of the queued prompts is wanted back: take it from the queue, and `put` it."""
+        """The user takes back the last queued prompt: remove it from the queue and `put` it."""
 
     class GoOn(Message):
-        """Enter without a draft: the first of the prompts that wait is to be sent."""
+        """Enter on an empty draft: send the first queued prompt."""
 
     def __init__(
         self,
@@ -125,23 +125,23 @@ class Composer(Sending):
 
     @property
     def n_tokens(self) -> int | None:
-        """Tokens of the draft and its attachments, None while they are not known."""
+        """Tokens of the draft and its attachments, or None while unknown."""
         return self._chips.n_tokens
 
     def put(self, text: str, attachments: Iterable[Attachment] = (), mode: str = "") -> None:
-        """Have a message as the draft; a `mode` is shown until it is sent or Escape brings back the one before."""
+        """Replace the draft. A `mode` is shown until the draft is sent or Escape restores the previous one."""
         self._stop_sending()
         if mode:
             if not self._mode:
                 self._before_mode = (self._draft.text, self._chips.hold(Enclosures()))
             self._set_mode(mode)
         self._chips.hold_kept(text, attachments)
-        self._draft.become(f"/{text}" if text.startswith("/") else text)  # it is something to say, no command
+        self._draft.become(f"/{text}" if text.startswith("/") else text)  # it is a message, not a command
         self._leave_list()
         self.focus()
 
     def type_ahead(self, text: str) -> None:
-        """Take what was typed before all that stands here: its lines are sent, but for the last, and for @paths."""
+        """Insert input typed before the start; all lines but the last are sent, unless it is long or has @paths."""
         if text:
             self._draft.call_later(self._type_ahead, text)
 
@@ -157,24 +157,24 @@ class Composer(Sending):
         self._draft.become(last + after)
 
     def clear(self) -> None:
-        """Empty it and leave its mode."""
+        """Clear the draft and leave the mode."""
         self._before_mode = None
         self._restore()
 
     def attach(self, path: Path) -> None:
-        """Attach a file or folder, which is read in a thread; what goes wrong is told."""
+        """Attach a file or folder. It is read in a thread; errors are shown as notices."""
         self._chips.attach(path)
 
     def queued(self, texts: Sequence[str], *, is_held: bool = False) -> None:
-        """Show the prompts that wait to be sent, none for none; `is_held`: until Enter sends the first one."""
+        """Show the queued prompts; `is_held`: they wait until Enter sends the first one."""
         self._waiting.show(texts, is_held=is_held)
 
     def recount(self) -> None:
-        """Count all tokens again: there is a model now, or another one."""
+        """Recount all tokens, for a new model."""
         self._chips.recount()
 
     def action_editor(self) -> None:
-        """Go on with the draft in the user's editor."""
+        """Edit the draft in the user's editor."""
         edited = edit_text(self.app, self._draft.text)
         if edited.text is None:
             self.notify(neutral(edited.notice), severity="warning", markup=False)
@@ -187,13 +187,13 @@ class Composer(Sending):
         return self
 
     def send(self) -> None:
-        """Send the draft, as the key does."""
+        """Send the draft, like the Enter key."""
         self._draft.call_later(self._send)
 
     # keys
 
     def action_send(self) -> None:
-        """Accept the completion that is chosen, else send the draft, when all keys before this one are in it."""
+        """Accept the highlighted completion, else send the draft. Runs after all earlier keys have been processed."""
         self._only_in_draft()
         self.send()
 
@@ -218,7 +218,7 @@ class Composer(Sending):
             self._begin_sending()
 
     def action_newline(self) -> None:
-        """Begin a new line."""
+        """Insert a newline."""
         self._only_in_draft()
         self._draft.call_later(self._begin_line)
 
@@ -250,7 +250,7 @@ class Composer(Sending):
             self._leave_list()
 
     def action_complete(self) -> None:
-        """Accept the completion that is chosen, the first one if none is."""
+        """Accept the highlighted completion, or the first one if none is highlighted."""
         self._only_in_draft()
         if not self._list.is_open:
             raise SkipAction
@@ -264,7 +264,7 @@ class Composer(Sending):
             self._leave_list()
 
     def action_close(self) -> None:
-        """Close the list, stop waiting for a file, go back to the draft, or leave the mode."""
+        """Close the list, cancel sending, return to the draft, or leave the mode: whichever applies first."""
         if self._list.is_open:
             self._leave_list()
         elif self._sending:
@@ -278,7 +278,7 @@ class Composer(Sending):
             raise SkipAction
 
     def action_remove_last(self) -> None:
-        """At the beginning of the draft: take the last attachment away."""
+        """At the beginning of the draft: remove the last attachment."""
         self._only_in_draft()
         start, end = self._draft.selection
         if not start == end == (0, 0) or self._draft.read_only or not self._chips.remove_last():
@@ -288,7 +288,7 @@ class Composer(Sending):
         if not self._draft.has_focus:
             raise SkipAction
 
-    # what the parts tell
+    # messages of the parts
 
     @on(TextArea.Changed)
     def _text_changed(self, event: TextArea.Changed) -> None:
@@ -330,7 +330,7 @@ class Composer(Sending):
             self._accept(chosen)
         self._draft.focus()
 
-    # what it does
+    # operations
 
     def _follow_cursor(self) -> None:
         row, column = self._draft.cursor_location
@@ -341,12 +341,12 @@ class Composer(Sending):
         self._list.catch_up()
 
     def _leave_list(self) -> None:
-        """Complete nothing at the cursor until something else is begun."""
+        """Close the list until another completion begins."""
         self._follow_cursor()
         self._list.close()
 
     def _accept(self, completion: Completion) -> bool:
-        """Put a completion into the draft; whether it was not there yet."""
+        """Insert a completion into the draft. Returns False if it was there already."""
         (row, column), begin = self._draft.cursor_location, self._list.begin
         line = self._draft.document.get_line(row)
         insertion = completion.insertion
@@ -367,7 +367,7 @@ class Composer(Sending):
         self.post_message(self.Submitted(said[1:] if said.startswith("//") else said, attachments))
 
     def _restore(self) -> None:
-        """Leave the mode with the draft from before it; without a mode, empty the draft."""
+        """Leave the mode and restore the previous draft; without a mode, clear the draft."""
         self._stop_sending()
         text, enclosures = self._before_mode or ("", Enclosures())
         self._before_mode, self._last_paste = None, None
@@ -383,7 +383,7 @@ class Composer(Sending):
         self._mode_line.set_class(bool(mode), "-filled")
 
     def _settle(self) -> None:
-        """The draft has been as it is for a moment."""
+        """The draft has been unchanged for SETTLED_S: count its tokens and read its files."""
         self._settling = None
         text = self._draft.text
         self._chips.follow(text)
@@ -393,7 +393,7 @@ class Composer(Sending):
             self._tell()
 
     def _tell(self) -> None:
-        """Say what the draft is now, if it is not what was said last."""
+        """Post `Edited` if the draft differs from the last one posted."""
         now = self.draft
         if now != self._told and self._settling is None and not self._chips.busy:
             self._told = now

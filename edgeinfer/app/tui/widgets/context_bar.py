@@ -1,7 +1,7 @@
-"""How full the context is, in one honest line: what is used, what the draft would add, what would be left out.
+"""The context bar: one line with the tokens in use, the draft's tokens, and messages that would be left out.
 
-In: counts of tokens, and of messages that would not fit. Out: a line, drawn only where it has changed. Counts nothing
-and cuts nothing itself.
+In: counts of tokens, and of messages that would not fit. Out: a line, redrawn only when it changes. Counts nothing and
+cuts nothing itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BAR_WIDTH, SHORT_BAR_WIDTH = 20, 8
 
 @dataclass(frozen=True, slots=True)
 class ContextBarState:
-    """Tokens in use, of the draft and of the whole context; messages that sending the draft would leave out.
+    """Tokens in use, of the draft, and of the whole context; messages left out if the draft is sent.
 
-    is_too_long: the draft has no room in it, whatever is left out.
+    is_too_long: the draft does not fit, whatever is left out.
     """
 
     n_used: int
@@ -46,13 +46,13 @@ class ContextBar(Static):
 
     @property
     def text(self) -> str:
-        """The line as it is drawn."""
+        """The text of the line."""
         return self._shown
 
     def show(
         self, n_used: int, n_draft: int, n_context: int, n_cut_messages: int = 0, *, is_too_long: bool = False
     ) -> None:
-        """Draw these counts. A context of 0 tokens: none is known, and nothing is shown."""
+        """Show these counts. With a context of 0 tokens it is unknown, and the line stays empty."""
         use = ContextBarState(n_used, n_draft, n_context, n_cut_messages, is_too_long)
         self._use = use if n_context > 0 else None
         self._draw()
@@ -74,7 +74,7 @@ class ContextBar(Static):
 
 
 def context_line(use: ContextBarState, width: int) -> str:
-    """The line for so many cells. What would be left out goes before the bar, where there is room for one only."""
+    """The line for `width` cells. A notice of messages left out takes precedence over the bar if only one fits."""
     shares = use.n_used / use.n_context, use.n_draft / use.n_context
     long, short = (f"{bar(shares[0], cells, shares[1])} " for cells in (BAR_WIDTH, SHORT_BAR_WIDTH))
     total = use.n_used + use.n_draft

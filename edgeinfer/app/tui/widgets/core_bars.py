@@ -1,6 +1,6 @@
-"""Cores as bars: the share of the last step that each had, how fast it was with it, and how busy it is.
+"""The cores panel: each core's share of the last step, its speed in that step, and its load.
 
-In: a `readings.Cores`. Out: a line for each core, as many as there is room for.
+In: a `readings.Cores`. Out: a line for each core, as many as fit.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, Line, Panel, line, wrap
 
 KINDS = {"performance": "P", "efficiency": "E", "low-power": "L"}
 WIDE = 56
-"""Cells from which there is room for every figure."""
+"""Minimum width in cells to show every figure."""
 
 
 class CoreBars(Panel[Cores]):
-    """The panel of the cores."""
+    """The cores panel of the machine screen."""
 
     TITLE = "cores"
 
@@ -25,7 +25,7 @@ class CoreBars(Panel[Cores]):
 
 
 def core_lines(cores: Cores, width: int, height: int) -> list[Line]:
-    """What all did together, and each one."""
+    """A summary of all workers, then a line for each core."""
     found = wrapped(_together(cores), width, MUTED)
     if cores.note:
         found += wrapped(cores.note, width, MUTED)
@@ -47,7 +47,7 @@ def _together(cores: Cores) -> str:
 
 
 def _core(core: CoreReading, largest: float, width: int) -> Line:
-    """A bar of its share, as long as the largest share allows; of an idle core how busy it is with other things."""
+    """A core's bar, relative to the largest share, and its figures."""
     name = f"{'w' if core.is_worker else ''}{core.number}".rjust(3) + f" {KINDS.get(core.kind, ' ')} "
     busy = "" if core.busy is None else f" busy {percent(core.busy)}"
     speed = " " * 6 if core.speed is None else f" ×{core.speed:.2f}"

@@ -1,7 +1,7 @@
-"""The text area of the composer: grows with its text, and takes only harmless text.
+"""The text area of the composer: grows with its text, and filters control characters out of pasted text.
 
-In: keys, pastes, the history of inputs. Out: text, and a message for a paste that is too long to be shown. Knows
-nothing of what is done with the text.
+In: keys, pastes, the input history. Out: text, and a message for a paste that is too long to insert. Knows nothing of
+what is done with the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONG_PASTE_CHARACTERS = 4000
 
 
 class DraftInput(Area):
-    """A text area of one line to a third of the screen."""
+    """A text area that grows from one line to a third of the screen."""
 
     DEFAULT_CSS = """
     DraftInput {
@@ -35,7 +35,7 @@ class DraftInput(Area):
     """
 
     class LongPaste(Message):
-        """A paste that was not put into the text, for it is long."""
+        """A paste that was too long to be inserted."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -43,9 +43,9 @@ class DraftInput(Area):
 
     def __init__(self, placeholder: str, history: InputHistory) -> None:
         super().__init__(placeholder=placeholder, highlight_cursor_line=False)
-        self.cursor_blink = False  # a blinking cursor draws twice a second for nothing
+        self.cursor_blink = False  # a blinking cursor would redraw twice a second
         self._walk = HistoryWalk(history)
-        self._walked = ""  # what the walk has put here
+        self._walked = ""  # text inserted from the history
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
@@ -53,11 +53,11 @@ class DraftInput(Area):
         self.take_paste(event.text)
 
     def action_paste(self) -> None:
-        """Paste what was copied in the app."""
+        """Paste text copied in the app."""
         self.take_paste(self.app.clipboard)
 
     def take_paste(self, text: str) -> None:
-        """Put a pasted text at the cursor, without control characters; a long one is only told."""
+        """Insert pasted text without control characters; a long paste is posted as `LongPaste` instead."""
         if self.read_only:
             return
         text = plain(text)
@@ -67,28 +67,28 @@ class DraftInput(Area):
             self.type(text)
 
     def type(self, text: str) -> None:
-        """Put a text in the place of the selection, and the cursor after it."""
+        """Replace the selection with a text, and move the cursor to its end."""
         start, end = self.selection
         done = self.replace(text, start, end, maintain_selection_offset=False)
         self.move_cursor(done.end_location)
 
     def become(self, text: str) -> None:
-        """Have another text, with the cursor at its end; undo brings the one before back."""
+        """Replace the whole text, with the cursor at the end; undo restores the previous text."""
         done = self.replace(plain(text), (0, 0), self.document.end, maintain_selection_offset=False)
         self.move_cursor(done.end_location)
 
     def older(self) -> None:
-        """Have the input before; one that was changed since is a draft of its own."""
+        """Show the previous input; text edited since the last step counts as a new draft."""
         if self.text != self._walked:
             self._walk.reset()
         self._walk_to(self._walk.older(self.text))
 
     def newer(self) -> bool:
-        """Have the input after, at last the draft; whether there was one."""
+        """Show the next input, and finally the draft. Returns False if there is none."""
         return self.text == self._walked and self._walk_to(self._walk.newer())
 
     def empty(self) -> None:
-        """Have no text, and stand after the newest input."""
+        """Clear the text, and go back to the newest end of the history."""
         self._walk.reset()
         self.become("")
 
@@ -100,15 +100,15 @@ class DraftInput(Area):
 
     @property
     def at_top(self) -> bool:
-        """Whether nothing of the text is above the cursor's line as it is shown."""
+        """Whether the cursor is on the first displayed line."""
         return self.navigator.is_first_wrapped_line(self.cursor_location)
 
     @property
     def at_bottom(self) -> bool:
-        """Whether nothing of the text is below the cursor's line as it is shown."""
+        """Whether the cursor is on the last displayed line."""
         return self.navigator.is_last_wrapped_line(self.cursor_location)
 
 
 def plain(text: str) -> str:
-    """A text with line ends of one kind and no other control characters than tabs."""
+    """A text with \\n line endings and no control characters except tabs."""
     return harmless(text.replace("\r\n", "\n").replace("\r", "\n"))

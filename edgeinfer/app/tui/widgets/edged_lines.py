@@ -1,6 +1,6 @@
-"""Lines of a transcript with their edge at the left, which says whose they are: each made once while it stays.
+"""Adds the left edge to lines of a transcript, which shows whose they are; finished lines are cached.
 
-In: drawn lines, kinds of edges, what all lines of a screen have in common. Out: whole lines. Knows no entries.
+In: drawn lines, kinds of edges, a style shared by all lines of the screen. Out: complete lines. Knows no entries.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Edge = Literal["none", "plain", "selected"]
 
 @dataclass(frozen=True, slots=True)
 class EdgeStyle:
-    """What all lines of a screen have in common.
+    """Style shared by all lines of the screen.
 
-    top: the number of the first one; more: which of the screen says that there is more, or -1; selected: how selected
-    text is shown.
+    top: the number of the first line; more: the line that announces more text below, or -1; selected: style of selected
+    text.
     """
 
     width: int
@@ -41,7 +41,7 @@ class EdgeStyle:
 
 
 class EdgedLines:
-    """Made lines; `accent` is the style of edges."""
+    """A cache of complete lines; `accent` is the style of edges."""
 
     def __init__(self, accent: Style) -> None:
         self._accent = accent
@@ -53,11 +53,11 @@ class EdgedLines:
         self._made: LRUCache[tuple[int, Edge, int], tuple[Strip, Strip]] = LRUCache(MOST_LINES)
 
     def clear(self) -> None:
-        """The style of all lines is another one."""
+        """Clear the cache, because the style of all lines has changed."""
         self._made.clear()
 
     def line(self, inner: Strip, edge: Edge, number: int, look: EdgeStyle) -> Strip:
-        """A drawn line with its edge; it is the `number`th of all, which text that is selected counts by."""
+        """Add the edge to a drawn line. `number` is its position in the transcript, to which text selections refer."""
         key = id(inner), edge, number
         found = self._made.get(key)
         if found is None or found[0] is not inner:
@@ -68,5 +68,5 @@ class EdgedLines:
         return highlighted(found[1], look.selection, number, look.selected)
 
     def more(self, look: EdgeStyle) -> Strip:
-        """The line that says that there is more."""
+        """The line that announces more text below."""
         return Strip([Segment(MORE, self._accent)]).adjust_cell_length(look.width).apply_style(look.style)

@@ -1,4 +1,4 @@
-"""Energy, heat, and what the governor makes of them.
+"""The energy panel: power, battery, temperature, and the limits that the governor derives from them.
 
 In: a `readings.Energy`. Out: lines.
 """
@@ -13,7 +13,7 @@ NOT_TOLD = "not reported by this system"
 
 
 class EnergyPanel(Panel[Energy]):
-    """The panel of energy."""
+    """The energy panel of the machine screen."""
 
     TITLE = "energy"
 
@@ -22,7 +22,7 @@ class EnergyPanel(Panel[Energy]):
 
 
 def energy_lines(energy: Energy, width: int) -> list[Line]:
-    """What is known, and in one line what is not."""
+    """The known readings, with a note for each unknown one."""
     first, *more = wrapped(energy.policy or "no model is loaded yet", width - NAME_WIDTH)
     found = [line(f"{'governor':<{NAME_WIDTH}}", *first), *(line(" " * NAME_WIDTH, *each) for each in more)]
     if energy.watts is None and energy.joules_per_token is None:

@@ -1,7 +1,7 @@
-"""What a transcript consists of: something with a number that has lines, and where it stands among its siblings.
+"""Base class of transcript entries: numbered items that draw themselves as lines and know their siblings.
 
-In: a `Drawer`. Out: strips, kept until something changes. An entry is no widget: hundreds of them cost nothing but
-memory, and only those on the screen are drawn.
+In: a `Drawer`. Out: strips, cached until something changes. Entries are not widgets: hundreds of them cost only memory,
+and only visible ones are drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST_ESTIMATE = 3
 
 
 class ChatEntry:
-    """A message. `changed` is called when its lines are other ones."""
+    """A message. `changed` is called when its lines change."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -26,69 +26,69 @@ class ChatEntry:
         self._drawn_by: Drawer | None = None
 
         self.fold_lines: tuple[int, ...] = ()
-        """Lines that say that something is folded, and that open it when they are clicked."""
+        """Lines that announce folded content; clicking one unfolds it."""
 
     @property
     def is_question(self) -> bool:
-        """Whether a person said it."""
+        """Whether the user wrote it."""
         return False
 
     @property
     def is_folded(self) -> bool:
-        """Whether there is something to open."""
+        """Whether anything is folded."""
         return False
 
     def fold(self, *, is_folded: bool) -> None:
-        """Fold what can be folded, or open it."""
+        """Fold or unfold whatever can be folded."""
 
     def toggle(self) -> None:
-        """Open it, or fold it."""
+        """Toggle folding."""
         self.fold(is_folded=not self.is_folded)
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its lines are kept, whoever drew them."""
+        """Whether its lines are cached, from any drawer."""
         return self._drawn_by is not None
 
     def is_drawn_by(self, drawer: Drawer | None) -> bool:
-        """Whether its lines are known."""
+        """Whether its lines are cached from this drawer."""
         return self._drawn_by is not None and self._drawn_by is drawer
 
     def show_siblings(self, index: int, count: int) -> None:
-        """Say which of its siblings it is, from 1, where it has some."""
+        """Set its position among its siblings, from 1, and their count; shown if there are others."""
         self._siblings = (index, count)
         self.alter()
 
     def alter(self) -> None:
-        """Its lines are to be drawn again."""
+        """Mark its lines as outdated."""
         self._drawn_by = None
         if self.changed is not None:
             self.changed(self)
 
     def forget(self) -> None:
-        """Drop its lines; they are drawn again when somebody looks."""
+        """Drop its cached lines; they are redrawn when needed."""
         self._lines, self._drawn_by = [], None
 
     def lines(self, drawer: Drawer) -> list[Strip]:
-        """Its lines, an empty one at the end."""
+        """Its lines, followed by a blank one."""
         if self._drawn_by is not drawer:
             self._lines, self._drawn_by = [*self.draw(drawer), Strip.blank(0)], drawer
         return self._lines
 
     def estimate(self, width: int) -> int:
-        """About how many lines it has, for as long as nobody looks."""
+        """Estimated number of lines, used until it is drawn."""
         return FIRST_ESTIMATE
 
     def draw(self, drawer: Drawer) -> list[Strip]:
-        """Draw it."""
+        """Draw its lines."""
         return []
 
     def sibling_lines(self, drawer: Drawer) -> list[Strip]:
-        """A line that says which of its siblings it is, where it has some."""
+        """A line with its position among its siblings, if there are others."""
         index, count = self._siblings
         return drawer.plain(f"‹ {index}/{count} ›", drawer.palette.muted) if count > 1 else []
 
 
 def estimated_lines(text: str, width: int) -> int:
-    """About how many lines a text takes."""
+    """Estimated number of lines of a text."""
     return sum(1 + len(line) // max(1, width) for line in text.split("\n"))

@@ -1,6 +1,6 @@
-"""One line that asks for a text: a title, a path.
+"""A one-line prompt for a text, such as a title or a path.
 
-In: what is asked, the text to begin with. Out: `Entered`, or `Left` when Escape gave it up. It is hidden otherwise.
+In: a label, the initial text. Out: `Entered`, or `Left` if cancelled with Escape. Hidden when not in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.app.tui.widgets.text_fields import Field
 
 
 class EntryLine(Horizontal):
-    """A label and a field."""
+    """A label and a text field."""
 
     DEFAULT_CSS = """
     EntryLine { display: none; height: 1; background: $surface; }
@@ -31,7 +31,7 @@ class EntryLine(Horizontal):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel", id="entry.leave")]
 
     class Entered(Message):
-        """A text was given."""
+        """A text was entered."""
 
         def __init__(self, what: str, text: str) -> None:
             super().__init__()
@@ -39,7 +39,7 @@ class EntryLine(Horizontal):
             self.text = text
 
     class Left(Message):
-        """No text was given."""
+        """The prompt was cancelled."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -51,7 +51,7 @@ class EntryLine(Horizontal):
         yield Field(compact=True)
 
     def ask(self, what: str, label: str, text: str) -> None:
-        """Ask for a text; `what` comes back with it."""
+        """Ask for a text; `what` is returned with it."""
         self._asked = what
         self.query_one(Static).update(f"{label}:")
         field = self.query_one(Input)
@@ -62,11 +62,11 @@ class EntryLine(Horizontal):
 
     @property
     def is_open(self) -> bool:
-        """Whether it asks for something."""
+        """Whether the prompt is shown."""
         return self.has_class("-open")
 
     def action_leave(self) -> None:
-        """Give it up."""
+        """Cancel the prompt."""
         self.remove_class("-open")
         self.post_message(self.Left())
 

@@ -1,7 +1,7 @@
-"""What stands in place of the messages while a chat has none: what this is, the model, what can be typed, a few keys.
+"""The first page, shown while a chat has no messages: what this is, the model, what to type, a few keys.
 
-In: lines about the model, a line of keys. Out: text; the most important comes first, for low terminals show the
-beginning alone. Knows no model and no chat.
+In: lines about the model, a line of keys. Out: text, the most important first, because low terminals show only its
+beginning. Knows no model and no chat.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from edgeinfer.app.tui.text.neutral import neutral
 TITLE = "A language model on this computer. Nothing you type leaves it."
 TYPING = ("Ask anything, Enter sends it.", "@ attaches a file, / lists the commands, Escape stops an answer.")
 LOW = 12
-"""A page of fewer lines has no empty lines between its parts."""
+"""A page with fewer lines omits the title and the blank lines between its parts."""
 
 
 class FirstPage(Static):
-    """Shown over the empty transcript; drawn again only when it has changed."""
+    """Shown over the empty transcript; redrawn only when it changes."""
 
     DEFAULT_CSS = """
     FirstPage {
@@ -39,12 +39,12 @@ class FirstPage(Static):
         self._shown = ""
 
     def show(self, model: Sequence[str], keys: str) -> None:
-        """Show lines about the model, and keys with what they do."""
+        """Show lines about the model, and a line of keys."""
         self._model, self._keys = tuple(model), keys
         self._draw()
 
     def on_resize(self) -> None:
-        """Another height."""
+        """Redraw for the new height."""
         self._draw()
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory as bars: this process and its parts, weights, cache, buffers, program, and what is left of the machine's.
+"""The memory panel: the machine, this process and its parts (weights, KV cache, buffers, program), available memory.
 
 In: a `readings.MemoryReading`. Out: lines.
 """
@@ -14,7 +14,7 @@ NAME_WIDTH, WORDS_WIDTH = 10, 19
 
 
 class MemoryPanel(Panel[MemoryReading]):
-    """The panel of memory."""
+    """The memory panel of the machine screen."""
 
     TITLE = "memory"
 
@@ -23,7 +23,7 @@ class MemoryPanel(Panel[MemoryReading]):
 
 
 def memory_lines(memory: MemoryReading, width: int) -> list[Line]:
-    """Each kind of memory, with what it is a part of."""
+    """A line for each kind of memory, with the total it is part of."""
     total = memory.total_bytes or None
     taken = None if total is None or memory.available_bytes is None else total - memory.available_bytes
     found = [

@@ -1,7 +1,7 @@
-"""The meters under the chat: speeds, context, memory, drafting and energy in one line of fixed widths.
+"""The meters under the chat: speeds, context, memory, drafting and energy in one line of fixed-width fields.
 
-In: `MeterFigures`, as often as somebody has them. Out: a line that is drawn only where it has changed; the least
-important parts go where it is narrow. Measures nothing.
+In: `MeterFigures`. Out: a line that is redrawn only when it changes; narrow screens omit the least important fields.
+Measures nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ BAR_WIDTH, KV_WIDTH = 10, 7
 
 @dataclass(frozen=True, slots=True)
 class MeterFigures:
-    """What the meters show; None for what is not known.
+    """The values of the meters; None if unknown.
 
-    prompt  tokens of the prompt that were read, and all that are to be read; None while no prompt is read
+    prompt  tokens of the prompt already processed, and their total; None outside prefill
     """
 
     decode_tok_s: float | None = None
@@ -37,7 +37,7 @@ class MeterFigures:
 
 
 class Meters(Static):
-    """One line of numbers."""
+    """One line of figures."""
 
     DEFAULT_CSS = """
     Meters { height: 1; width: 1fr; color: $text-muted; text-wrap: nowrap; padding: 0; }
@@ -50,11 +50,11 @@ class Meters(Static):
 
     @property
     def text(self) -> str:
-        """The line as it is drawn."""
+        """The text of the line."""
         return self._shown
 
     def show(self, figures: MeterFigures) -> None:
-        """Draw these, if the line becomes another one."""
+        """Show these figures; redraws only if the line changes."""
         self._figures = figures
         self._draw()
 
@@ -71,20 +71,20 @@ class Meters(Static):
 
 
 def meter_line(figures: MeterFigures, width: int) -> str:
-    """The line for so many cells: parts in their order, as many of the most important as fit."""
+    """The line for `width` cells: as many of the most important fields as fit, in fixed order."""
     parts = _parts(figures) if figures.prompt is None else _parts_while_reading(figures, figures.prompt, width)
     kept: set[str] = set()
     left = width + len(GAP)
     for _, text in sorted(parts):
         left -= len(text) + len(GAP)
-        if left < 0:  # nothing less important instead, or parts would come and go with the digits of others
+        if left < 0:  # a less important field is not substituted, or fields would come and go with the digits of others
             break
         kept.add(text)
     return GAP.join(text for _, text in parts if text in kept) or parts[0][1][:width]
 
 
 def _parts(figures: MeterFigures) -> list[tuple[int, str]]:
-    """Texts in their order, each with its rank: lower ones are more important."""
+    """The fields in order of display, each with its rank: lower ranks are more important."""
     return [
         (0, f"decode {rate(figures.decode_tok_s)} tok/s"),
         (2, f"prefill {rate(figures.prefill_tok_s)} tok/s"),

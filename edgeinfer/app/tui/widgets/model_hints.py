@@ -1,6 +1,6 @@
-"""Hints and details on the models screen: what can be searched for, with examples that work, and the selected model.
+"""Hints and details on the models screen: what can be looked up, with working examples, and the selected model.
 
-In: whether models are here, and what is offered. Out: text. Looks nothing up.
+In: whether there are local models, and what is offered. Out: text. Looks nothing up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH = max(len(meaning) for meaning, _ in EXAMPLES)
 
 
 class ModelHints(Static):
-    """Shown while no model is here."""
+    """Shown while there is no local model."""
 
     DEFAULT_CSS = """
     ModelHints { height: auto; max-height: 60%; padding: 0 1; color: $text-muted; display: none; }
@@ -37,14 +37,14 @@ class ModelHints(Static):
         super().__init__(markup=False, id=id)
 
     def show(self, *, here: bool, offers: Sequence[str]) -> None:
-        """Show the hints, or none once a model is here."""
+        """Show the hints, or hide them once there is a local model."""
         self.display = not here
         if not here:
             self.update("\n".join(hint_lines(offers)))
 
 
 def hint_lines(offers: Sequence[str]) -> list[str]:
-    """What to do without a model, the most important first: low screens show the beginning."""
+    """What to do without a model, the most important first, because low screens show only the beginning."""
     lines = ["No model is on this computer yet."]
     if STARTER_NAME in offers:
         lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
@@ -53,7 +53,7 @@ def hint_lines(offers: Sequence[str]) -> list[str]:
 
 
 class ModelDetail(VerticalScroll):
-    """What a header and a forecast say of a model."""
+    """What is known of a model from its header and forecast."""
 
     DEFAULT_CSS = """
     ModelDetail { height: auto; max-height: 50%; padding: 0 1; background: $surface; display: none; }

@@ -1,4 +1,4 @@
-"""The table of models: a row for each, cells that are updated in place, fewer columns on narrow screens.
+"""The table of models: one row each, cells updated in place, fewer columns on narrow screens.
 
 In: entries, forecasts, pulls. Out: the entry under the cursor. Decides nothing.
 """
@@ -17,7 +17,7 @@ from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import UNKNOWN, fit_word, one_line, rate_word, size_word, state_word
 
 WIDTHS = {"state": 8, "name": 0, "quant": 7, "size": 9, "fits": 4, "tok/s": 6, "source": 34}
-"""Cells of each column; the name takes what is left."""
+"""Width of each column in cells; the name takes the remaining width."""
 WIDE, MIDDLE = 110, 70
 NARROW_COLUMNS = ("state", "name", "fits", "tok/s")
 NAME_LEAST = 12
@@ -26,21 +26,21 @@ SCROLLBAR = 1
 
 
 def columns_for(width: int) -> tuple[str, ...]:
-    """The columns that a screen of so many cells has room for."""
+    """The columns that fit a screen of this width."""
     if width >= WIDE:
         return tuple(WIDTHS)
     return tuple(name for name in WIDTHS if name != "source") if width >= MIDDLE else NARROW_COLUMNS
 
 
 def name_width(width: int) -> int:
-    """Cells of the name."""
+    """Width of the name column."""
     columns = columns_for(width)
     taken = sum(WIDTHS[name] + PADDING for name in columns) + SCROLLBAR
     return max(NAME_LEAST, width - taken)
 
 
 def shortened(name: str, width: int) -> str:
-    """A name without its middle, where it is too long: quants stand at the end."""
+    """A name with its middle elided if it is too long, because names end with the quant."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -48,7 +48,7 @@ def shortened(name: str, width: int) -> str:
 
 
 class ModelTable(DataTable[Text]):
-    """Models here, then models that could be fetched."""
+    """Local models, followed by downloadable ones."""
 
     DEFAULT_CSS = """
     ModelTable { height: 1fr; background: transparent; scrollbar-size-vertical: 1; }
@@ -69,11 +69,11 @@ class ModelTable(DataTable[Text]):
         return self._entries[keys[self.cursor_row]] if 0 <= self.cursor_row < len(keys) else None
 
     def forecast(self, entry: ModelEntry) -> Forecast | None:
-        """What was forecast for an entry."""
+        """The forecast for an entry, or None."""
         return self._forecasts.get(entry.key)
 
     def show(self, entries: Sequence[ModelEntry], statuses: Mapping[str, PullStatus]) -> None:
-        """Show these models; the cursor stays with its model."""
+        """Show these models; the cursor stays on its model."""
         chosen = self.chosen
         self._entries = {entry.key: entry for entry in entries}
         self._forecasts = {key: found for key, found in self._forecasts.items() if key in self._entries}
@@ -83,41 +83,41 @@ class ModelTable(DataTable[Text]):
             self.select(chosen.key)
 
     def shows(self, key: str) -> bool:
-        """Whether there is a row of this key."""
+        """Whether there is a row with this key."""
         return key in self._entries
 
     def select(self, key: str) -> None:
-        """Move the cursor to a model, if it is there."""
+        """Move the cursor to a model, if it is listed."""
         if key in self._entries:
             self.move_cursor(row=list(self._entries).index(key))
 
     def select_name(self, name: str) -> None:
-        """Move the cursor to the model of this name that is here."""
+        """Move the cursor to the local model of this name."""
         for entry in self._entries.values():
             if entry.path is not None and entry.name == name:
                 self.select(entry.key)
 
     def set_forecast(self, key: str, found: Forecast | None) -> None:
-        """Show what was forecast for a model."""
+        """Set the forecast for a model."""
         if key in self._entries:
             self._forecasts[key] = found
             self._update(key)
 
     def forget_forecasts(self) -> None:
-        """Show no forecasts, until there are others."""
+        """Clear all forecasts until new ones arrive."""
         self._forecasts.clear()
         for key in self._entries:
             self._update(key)
 
     def set_statuses(self, statuses: Mapping[str, PullStatus]) -> None:
-        """Show how far pulls are."""
+        """Update the progress of pulls."""
         before, self._statuses = self._statuses, statuses
         for key, entry in self._entries.items():
             if entry.path is None and before.get(entry.source) != statuses.get(entry.source):
                 self._update(key)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Choose the columns there is room for."""
+        """Choose the columns that fit."""
         if event.size.width != self._shown_width:
             self._shown_width = event.size.width
             chosen = self.chosen

@@ -1,6 +1,6 @@
-"""The colours of a transcript, from the theme of the app.
+"""Derives the colours of a transcript from the app's theme.
 
-In: an app. Out: a palette of Rich's styles. Knows no texts.
+In: an app. Out: a palette of Rich styles. Knows no texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from edgeinfer.app.tui.text.drawing import Palette
 
 
 def palette_of(app: App[object]) -> Palette:
-    """Styles that fit the app's theme."""
+    """The palette for the app's theme."""
     theme = app.current_theme
     variables = app.theme_variables
     is_ansi = "ansi" in theme.name
@@ -29,7 +29,7 @@ def palette_of(app: App[object]) -> Palette:
 
 
 def _rich_colour(text: str) -> str:
-    """A colour of Textual's by the name that Rich has for it, "" for none."""
+    """Convert a Textual colour to Rich's name for it, or "" if it is none."""
     try:
         colour = Color.parse(text)
     except (ColorParseError, ValueError):

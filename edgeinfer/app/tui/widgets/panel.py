@@ -1,6 +1,6 @@
-"""A panel of the machine screen: lines that a record makes, drawn only where they have become others.
+"""Base class of the machine screen's panels: renders a record as lines, redrawn only when they change.
 
-In: records. Out: text of the panel's own size. What a panel shows is for its subclass; it asks for nothing itself.
+In: records. Out: text of the panel's size. Subclasses render the record; a panel fetches nothing itself.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from textual.widgets import Static
 
 Record = TypeVar("Record")
 Line = tuple[tuple[str, str], ...]
-"""Texts in a row, each with its style, "" for none."""
+"""A line of texts, each with its style ("" for none)."""
 
 MUTED, STRONG, MAIN, SECOND, OTHER, ALARM = "dim", "bold", "$primary", "$secondary", "$accent", "$warning"
 
 
 def line(*parts: str | tuple[str, str]) -> Line:
-    """A line of texts, plain or with a style."""
+    """Build a line from texts with or without a style."""
     return tuple((part, "") if isinstance(part, str) else part for part in parts)
 
 
 def wrapped(text: str, width: int, style: str = "") -> list[Line]:
-    """A text over as many lines as it takes."""
+    """Wrap a text into lines."""
     return [line((part, style)) for part in wrap(text, max(1, width))]
 
 
@@ -37,7 +37,7 @@ def plain(lines: Sequence[Line]) -> list[str]:
 
 
 class Panel(Static, Generic[Record]):
-    """What all panels do: keep the record, and draw it again when the room changes."""
+    """Keeps the record, and redraws it when the size changes."""
 
     DEFAULT_CSS = """
     Panel {
@@ -56,15 +56,15 @@ class Panel(Static, Generic[Record]):
 
     @property
     def text(self) -> str:
-        """What is drawn, without styles."""
+        """The displayed text, without styles."""
         return "\n".join(plain(self._lines))
 
     @abstractmethod
     def lines(self, record: Record, width: int, height: int) -> list[Line]:
-        """The lines of a record for so much room."""
+        """Render a record as lines for this width and height."""
 
     def show(self, record: Record) -> None:
-        """Draw this record, if anything is different."""
+        """Show a record; redraws only if the lines change."""
         self._record = record
         self._draw()
 

@@ -1,6 +1,6 @@
-"""The plan strip: devices one below the other, a pass of one token from left to right, stages by turns light and dark.
+"""The plan panel: one row per device, time of a one-token pass from left to right, stages alternating light and dark.
 
-In: a `readings.PlanStrip`. Out: lines. What is read from disk is dotted, where a device waits there is nothing.
+In: a `readings.PlanStrip`. Out: lines. Stages read from disk are dotted; idle time of a device is blank.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, S
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
 LAYER = "blk."
-"""What the names of layers begin with; other stages have a colour of their own."""
+"""Prefix of layer names; other stages have a separate colour."""
 LEAST_CELLS = 3
-"""Of stages that look the same."""
+"""Minimum width of a run of stages drawn alike."""
 NAME_WIDTH = 9
 SOURCES: dict[Source, str] = {
     "measured": "stages measured",
@@ -29,7 +29,7 @@ SOURCES: dict[Source, str] = {
 
 
 class PlanStripPanel(Panel[PlanStrip]):
-    """The panel of the plan."""
+    """The plan panel of the machine screen."""
 
     TITLE = "plan"
 
@@ -38,7 +38,7 @@ class PlanStripPanel(Panel[PlanStrip]):
 
 
 def plan_lines(plan: PlanStrip, width: int) -> list[Line]:
-    """The plan in words and strips."""
+    """The plan as text and strips."""
     if plan.model is None:
         return wrapped(plan.note, width, MUTED)
     of_what = "a token, one at a time" if plan.overlap is None else "in the last pass"
@@ -61,7 +61,7 @@ def plan_lines(plan: PlanStrip, width: int) -> list[Line]:
 
 
 def _strip(stretches: Sequence[Stretch], whole_s: float, width: int) -> list[tuple[str, str]]:
-    """Cells of a device, neighbours of the same look together."""
+    """The cells of a device, with neighbours of equal appearance merged."""
     together = max(1, ceil(LEAST_CELLS * len(stretches) / max(1, width)))
     looks = [_look(stretches, (cell + 0.5) * whole_s / width, together) for cell in range(width)] if whole_s > 0 else []
     runs: list[tuple[str, str]] = []
@@ -74,7 +74,7 @@ def _strip(stretches: Sequence[Stretch], whole_s: float, width: int) -> list[tup
 
 
 def _look(stretches: Sequence[Stretch], moment_s: float, together: int) -> tuple[str, str]:
-    """A cell at a moment; `together` stages in a row look the same, so that narrow ones do not flicker."""
+    """Appearance of the cell at a moment; runs of `together` stages look alike, so that narrow ones do not flicker."""
     for place, stretch in enumerate(stretches):
         if stretch.began_s <= moment_s < stretch.ended_s:
             is_odd = place // together % 2
@@ -87,7 +87,7 @@ def _look(stretches: Sequence[Stretch], moment_s: float, together: int) -> tuple
 
 
 def _stages(plan: PlanStrip) -> list[Line]:
-    """What layers take together and one by one, and what everything else takes, where stages are told apart."""
+    """Time of all layers and of each, and of everything else, if stages are timed separately."""
     layers = [stretch.seconds for stretch in plan.stretches if stretch.label.startswith(LAYER)]
     if plan.pass_s is None or not layers or any(" to " in s.label for s in plan.stretches):
         return []
@@ -101,7 +101,7 @@ def _stages(plan: PlanStrip) -> list[Line]:
 
 
 def _devices(plan: PlanStrip) -> list[Line]:
-    """What each of several devices did, from where to where."""
+    """For several devices: the time of each, and its first and last stage."""
     found = []
     for device in plan.devices:
         mine = [stretch for stretch in plan.stretches if stretch.device == device]
@@ -112,7 +112,7 @@ def _devices(plan: PlanStrip) -> list[Line]:
 
 
 def stored_lines(stored: StoredReading) -> list[Line]:
-    """What stays, what is read, and how fast."""
+    """What stays in memory, what is read from disk, and how fast."""
     rate = "" if stored.disk_bytes_s is None else f", {stored.disk_bytes_s / 1e9:.2f} GB/s"
     found = [
         line(f"{stored.n_staying} of {counted(stored.n_stages, 'stage')} stay whole, {n_bytes(stored.stay_bytes, 0)}"),

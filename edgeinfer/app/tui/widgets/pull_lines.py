@@ -1,7 +1,7 @@
-"""Lines that say how far pulls are, there while anything is being fetched or is paused.
+"""Progress lines of pulls, shown while any is running or paused.
 
-In: a queue of pulls. Out: `Moved` when figures changed, `Landed` when a pull ended. Looks twice a second while
-something is being fetched, and not at all otherwise. Starts and stops nothing.
+In: a queue of pulls. Out: `Moved` when figures change, `Landed` when a pull ends. Polls twice a second while a pull is
+active, and not at all otherwise. Starts and stops nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDS = ("done", "failed", "refused")
 
 
 class PullLines(Static):
-    """How far pulls are."""
+    """Progress of pulls."""
 
     DEFAULT_CSS = """
     PullLines {
@@ -29,14 +29,14 @@ class PullLines(Static):
     """
 
     class Moved(Message):
-        """Pulls went on; `statuses` by source."""
+        """Pulls have made progress; `statuses` by source."""
 
         def __init__(self, statuses: Mapping[str, PullStatus]) -> None:
             super().__init__()
             self.statuses = statuses
 
     class Landed(Message):
-        """A pull ended, well or not."""
+        """A pull ended, successfully or not."""
 
         def __init__(self, status: PullStatus) -> None:
             super().__init__()
@@ -48,12 +48,12 @@ class PullLines(Static):
         self._ended: set[str] = set()
 
     def on_mount(self) -> None:
-        """Be ready to look."""
+        """Create the timer, and update once."""
         self._ticks = self.set_interval(METER_EVERY_S, self.look, pause=True)
         self.look()
 
     def look(self) -> None:
-        """Look now, and again as long as something is being fetched."""
+        """Update the lines, and keep polling while a pull is active."""
         statuses = self._pulls.statuses()
         shown = [pull_line(each) for each in statuses if each.is_active or each.state == "paused"]
         self.display = bool(shown)

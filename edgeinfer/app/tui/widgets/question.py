@@ -1,6 +1,6 @@
-"""A question as the transcript shows it: its text as it was typed, with what was attached.
+"""A question in the transcript: the text as typed, and its attachments.
 
-In: text, attachments. Out: lines; a long one is folded until somebody opens it.
+In: text, attachments. Out: lines; a long question is folded until it is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDED_LINES, SHOWN_LINES = 24, 16
 
 
 class QuestionEntry(ChatEntry):
-    """What a person said."""
+    """The transcript entry of a question."""
 
     def __init__(self, number: int, text: str, attachments: Sequence[Attachment] = ()) -> None:
         super().__init__(number)

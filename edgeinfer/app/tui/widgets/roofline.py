@@ -1,6 +1,6 @@
-"""The roofline: multiply-adds a second over multiply-adds for each byte, both by powers, drawn in braille.
+"""The roofline panel: multiply-adds per second over multiply-adds per byte, on logarithmic axes, drawn in braille.
 
-In: a `readings.Roofline`. Out: lines: the roof, P for prefill and D for decoding, and their figures in words.
+In: a `readings.Roofline`. Out: lines: the roof, P for prefill and D for decode, and their figures as text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 BRAILLE = 0x2800
 LETTERS = {"prefill": "P", "decode": "D"}
 LEAST_PLOT = (16, 3)
-"""Cells below which there are words only."""
+"""Minimum cells for a plot; below this only text is shown."""
 LEAST_DOUBLINGS_X, LEAST_DOUBLINGS_Y = 6, 4
 
 
 class RooflinePanel(Panel[Roofline]):
-    """The panel of the roofline."""
+    """The roofline panel of the machine screen."""
 
     TITLE = "roofline"
 
@@ -31,7 +31,7 @@ class RooflinePanel(Panel[Roofline]):
 
 
 def roofline_lines(roofline: Roofline, width: int, height: int) -> list[Line]:
-    """The plot, as far as there is room for one, and the figures."""
+    """The plot, if it fits, and the figures."""
     words = [_words(each, roofline, width) for each in roofline.reached]
     if roofline.bytes_s is not None and roofline.madds_s is not None:
         roof = f"roof {roofline.bytes_s / 1e9:.1f} GB/s, {_giga(roofline.madds_s)} multiply-adds/s"
@@ -44,7 +44,7 @@ def roofline_lines(roofline: Roofline, width: int, height: int) -> list[Line]:
 
 
 def _words(reached: Reached, roofline: Roofline, width: int) -> Line:
-    """A phase in figures, with its name where there is room."""
+    """The figures of a phase, with its name if it fits."""
     roof = roofline.roof(reached.intensity)
     share = "" if roof is None else f", {percent(reached.madds_s / roof).strip()} of roof"
     of_bytes, of_madds = f"{reached.bytes_s / 1e9:.1f} GB/s", _giga(reached.madds_s)
@@ -53,7 +53,7 @@ def _words(reached: Reached, roofline: Roofline, width: int) -> Line:
         width - 1,
         f"{name} {of_bytes}, {of_madds} multiply-adds/s{share}",
         f" {of_bytes}, {of_madds} multiply-adds/s{share}",
-        f"{name} {of_bytes}, {of_madds}/s{share}",  # of multiply-adds, as the line of the roof says
+        f"{name} {of_bytes}, {of_madds}/s{share}",  # multiply-adds, as in the line about the roof
         f" {of_bytes}, {of_madds}/s{share}",
     )
     return line((LETTERS[reached.phase], f"{STRONG} {OTHER}"), figures)
@@ -64,7 +64,7 @@ def _giga(rate: float) -> str:
 
 
 class _Axes:
-    """A plot of `width` times `height` cells, each of two by four dots, both axes by powers of two."""
+    """Axes of a plot of `width` by `height` cells, each of 2 by 4 dots; both axes are logarithmic to base 2."""
 
     def __init__(self, roofline: Roofline, width: int, height: int) -> None:
         places = [log2(each.intensity) for each in roofline.reached]
@@ -79,12 +79,12 @@ class _Axes:
         self.per_row = (top - self.bottom) / self.n_rows
 
     def dot(self, intensity: float, rate: float) -> tuple[int, int]:
-        """Column from the left, and row from the top; it may lie outside."""
+        """Column from the left and row from the top; may lie outside the plot."""
         column = int((log2(intensity) - self.left) / self.per_column)
         return column, self.n_rows - 1 - int((log2(rate) - self.bottom) / self.per_row)
 
     def roof(self, roofline: Roofline) -> Iterator[tuple[int, int]]:
-        """Dots of the roof."""
+        """The dots of the roof."""
         for column in range(self.n_columns):
             intensity = 2 ** (self.left + (column + 0.5) * self.per_column)
             if rate := roofline.roof(intensity):
@@ -107,7 +107,7 @@ def _plot(roofline: Roofline, width: int, height: int) -> list[Line]:
 
 
 def _row(number: int, dots: list[int], letters: dict[tuple[int, int], str]) -> Line:
-    """A row of cells: runs of the roof, and letters between."""
+    """A row of cells: runs of the roof, and letters between them."""
     runs: list[tuple[str, str]] = []
     for column, bits in enumerate(dots):
         letter = letters.get((number, column))
@@ -120,7 +120,7 @@ def _row(number: int, dots: list[int], letters: dict[tuple[int, int], str]) -> L
 
 
 def _around(values: list[float], least: int) -> tuple[int, int]:
-    """Whole numbers around these with one more at each side, at least so far apart."""
+    """Integer bounds with a margin of one on each side of the values, at least `least` apart."""
     low, high = floor(min(values)) - 1, ceil(max(values)) + 1
     missing = max(0, least - (high - low))
     return low - missing // 2, high + (missing + 1) // 2

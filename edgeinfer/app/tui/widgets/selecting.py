@@ -1,7 +1,7 @@
-"""Text selected with the mouse in a widget that draws its own lines: shown, and taken out.
+"""Mouse selection of text in a widget that draws its own lines: highlighting and extraction.
 
-In: a selection of Textual's, in lines of the widget and characters of a line. Out: lines with what is selected
-highlighted, and the selected text. Knows no transcript.
+In: a Textual selection, in lines of the widget and characters of a line. Out: lines with the selection highlighted, and
+the selected text. Knows no transcript.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 
 def highlighted(strip: Strip, selection: Selection, line: int, style: Style) -> Strip:
-    """A line with what is selected of it in another style, each piece with the place where it begins now."""
+    """Highlight the selected part of a line, and renew the offsets of its pieces."""
     span = selection.get_span(line)
     if span is None:
         return strip
@@ -29,9 +29,9 @@ def highlighted(strip: Strip, selection: Selection, line: int, style: Style) -> 
 
 
 def extracted(selection: Selection, n_lines: int, text_of: Callable[[int], str]) -> str:
-    """The selected text. `text_of(line)` gives a line; only selected ones are asked for.
+    """The selected text. `text_of(line)` returns a line; called only for selected lines.
 
-    What all lines have at their left is left out: edges and margins are not what was meant.
+    The common left margin is removed, because edges and margins are not part of the text.
     """
     first = 0 if selection.start is None else max(0, selection.start.y)
     last = n_lines - 1 if selection.end is None else min(n_lines - 1, selection.end.y)

@@ -1,7 +1,7 @@
-"""Sending a draft: what it mentions is read, and what it takes is looked at, before it leaves the composer.
+"""Sends a draft: reads the files it mentions and checks its length before it leaves the composer.
 
-In: the draft, its chips, a function that knows why a draft could never be answered. Out: `_submit` is called, or a
-notice says why not and the draft stays. Meanwhile the draft cannot be changed; Escape gives it up.
+In: the draft, its chips, a function that says why a draft can never be answered. Out: a call of `_submit`, or a notice
+with the reason, in which case the draft stays. Meanwhile the draft is read-only; Escape cancels.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from edgeinfer.app.tui.widgets.chips import Chips
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
 
 SHORT_CHARACTERS = 500
-"""A text so short, with nothing attached, is sent without a look at what it takes."""
+"""Texts up to this length without attachments are sent without a check."""
 WhyUnfit = Callable[[MessageDraft], str | None]
 
 
 class Sending(Vertical):
-    """Part of the composer."""
+    """Mixin of the composer: sending."""
 
     _draft: DraftInput
     _chips: Chips
@@ -32,7 +32,7 @@ class Sending(Vertical):
     _n_looks = 0
 
     class Looked(Message):
-        """What a thread says to a draft: why it cannot be sent, or nothing."""
+        """Result of a check in a thread: why the draft cannot be sent, or None."""
 
         def __init__(self, number: int, reason: str | None) -> None:
             super().__init__()
@@ -41,11 +41,11 @@ class Sending(Vertical):
 
     @property
     def draft(self) -> MessageDraft:
-        """What stands there now."""
+        """The current draft."""
         return MessageDraft(self._draft.text, self._chips.attachments)
 
     def _begin_sending(self) -> None:
-        """Send the draft as soon as everything that it mentions is read."""
+        """Send the draft once all files it mentions are read."""
         text = self._draft.text
         if "@" in text or self._chips.busy:
             self._sending = self._draft.read_only = True
@@ -55,7 +55,7 @@ class Sending(Vertical):
 
     def _stop_sending(self) -> None:
         self._sending = self._draft.read_only = False
-        self._n_looks += 1  # what is being looked at is not sent any more
+        self._n_looks += 1  # results of running checks are ignored
 
     def _look(self) -> None:
         """Send the draft if it can be answered."""
@@ -93,7 +93,7 @@ class Sending(Vertical):
         self._tell()
 
     def _submit(self) -> None:
-        """Let the draft go."""
+        """Submit the draft; implemented by the composer."""
 
     def _tell(self) -> None:
-        """Say what the draft is now."""
+        """Post the current draft; implemented by the composer."""

@@ -1,6 +1,6 @@
-"""The list of kept chats, or of what a search found in them.
+"""The list of saved chats or search results.
 
-In: rows. Out: the row under the cursor, and `OptionList`'s own message when it is chosen. Reads and changes no chats.
+In: rows. Out: the row under the cursor, and `OptionList`'s message when it is chosen. Does not read or change chats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeinfer.app.tui.widgets.session_rows import ChatRow, content_of
 
 
 class SessionList(OptionList):
-    """Rows of chats; the cursor stays with its row when others come and go."""
+    """Rows of chats; the cursor stays on its row when others are added or removed."""
 
     DEFAULT_CSS = """
     SessionList { height: 1fr; background: transparent; scrollbar-size-vertical: 1; padding: 0 1 !important; }
@@ -36,7 +36,7 @@ class SessionList(OptionList):
 
     @property
     def rows(self) -> tuple[ChatRow, ...]:
-        """What is shown, from the top."""
+        """The displayed rows, from the top."""
         return self._rows
 
     @property
@@ -45,7 +45,7 @@ class SessionList(OptionList):
         return None if self.highlighted is None else self._rows[self.highlighted]
 
     def show(self, rows: Sequence[ChatRow], *, to_top: bool = False) -> None:
-        """Show these rows; the cursor goes to the first one, or stays with its row."""
+        """Show these rows; the cursor moves to the first one, or stays on its row."""
         before, place = self.chosen, self.highlighted or 0
         self._rows = tuple(rows)
         self._rebuild()
@@ -64,7 +64,7 @@ class SessionList(OptionList):
                 return
 
     def on_resize(self, event: events.Resize) -> None:
-        """Lay the columns out anew."""
+        """Lay the columns out for the new width."""
         if self._width() != self._shown_width:
             place = self.highlighted
             self._rebuild()
@@ -79,5 +79,5 @@ class SessionList(OptionList):
         return content_of(row, max(10, self._shown_width), self._clock(), is_open=is_open)
 
     def _width(self) -> int:
-        """Cells for a row, with the scroll bar there, so that nothing moves when it comes."""
+        """Width of a row, leaving room for the scroll bar so that nothing moves when it appears."""
         return self.container_size.width - 3

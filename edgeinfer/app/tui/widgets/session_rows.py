@@ -1,6 +1,6 @@
-"""What the list of kept chats shows: a line for a chat, two for a message that a search found.
+"""Rows of the list of saved chats: one line for a chat, two for a message found by a search.
 
-In: kept sessions, hits, a width, the time. Out: rows, and content of that width. Knows no widgets.
+In: saved sessions, hits, a width, the time. Out: rows, and their content at that width. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MATCH = "bold underline"
 MUTED = "dim"
 AGE_WIDTH, COUNT_WIDTH, MODEL_WIDTH = 8, 5, 20
 MIDDLE, WIDE = 60, 90
-"""Cells from which on messages are counted, and the model is named."""
+"""Minimum widths in cells to show the message count and the model."""
 MINUTE_S, HOUR_S, DAY_S, WEEK_S = 60, 3600, 86_400, 604_800
 
 _MARKS = re.compile(f"[{MARK_BEGIN}{MARK_END}]")
@@ -29,7 +29,7 @@ _MARKS = re.compile(f"[{MARK_BEGIN}{MARK_END}]")
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
-    """A chat, or a message of one where `message` has its number. `snippet`: the words found, between marks."""
+    """A chat, or one of its messages if `message` is set. `snippet`: the matching text, with matches between marks."""
 
     session: int
     title: str
@@ -42,12 +42,12 @@ class ChatRow:
 
     @property
     def key(self) -> str:
-        """What tells it apart from the others."""
+        """A key that identifies the row."""
         return f"{self.session}-{self.message or ''}"
 
 
 def rows_of_sessions(sessions: Iterable[KeptSession]) -> tuple[ChatRow, ...]:
-    """A row for each."""
+    """A row for each session."""
     return tuple(
         ChatRow(each.number, each.title, each.changed_s, n_messages=each.n_messages, model=each.model or "")
         for each in sessions
@@ -55,7 +55,7 @@ def rows_of_sessions(sessions: Iterable[KeptSession]) -> tuple[ChatRow, ...]:
 
 
 def rows_of_hits(hits: Sequence[Hit]) -> tuple[ChatRow, ...]:
-    """A row for each message; one for a title where nothing in its chat was found besides."""
+    """A row for each message found, and for each title found if nothing else in its chat was."""
     with_messages = {hit.session for hit in hits if hit.message > 0}
     who = {"user": "you", "assistant": "answer", "summary": "summary"}
     return tuple(
@@ -68,7 +68,7 @@ def rows_of_hits(hits: Sequence[Hit]) -> tuple[ChatRow, ...]:
 
 
 def content_of(row: ChatRow, width: int, now_s: float, *, is_open: bool) -> Content:
-    """A row as it is shown. A dot stands before the chat that is open."""
+    """The content of a row. A dot marks the open chat."""
     columns = []
     if width >= WIDE:
         columns.append(fitted(one_line(row.model), MODEL_WIDTH))
@@ -86,13 +86,13 @@ def content_of(row: ChatRow, width: int, now_s: float, *, is_open: bool) -> Cont
 
 
 def marked(text: str) -> Content:
-    """A text as one line, with what stands between marks made to stand out."""
+    """A text as one line, with the parts between marks highlighted."""
     parts = _MARKS.split(text)
     return Content.assemble(*((one_line(part), MATCH if place % 2 else "") for place, part in enumerate(parts)))
 
 
 def around_match(snippet: str, width: int) -> Content:
-    """As much of a snippet as there is room for, so that the first match is seen."""
+    """As much of a snippet as fits, with its first match visible."""
     before = one_line(_MARKS.split(snippet)[0])
     rest = snippet[len(_MARKS.split(snippet)[0]) :]
     room = max(0, width // 3)
@@ -104,17 +104,17 @@ def around_match(snippet: str, width: int) -> Content:
 
 
 def one_line(text: str) -> str:
-    """A text without line ends and control characters; blanks at its ends stay, as it may be a part of one."""
+    """A text without newlines and control characters. Whitespace at its ends stays: it may be part of a longer text."""
     return re.sub(r"\s+", " ", neutral(text))
 
 
 def fitted(text: str, width: int) -> str:
-    """A text of exactly so many cells."""
+    """Pad or truncate a text to exactly `width` cells."""
     return set_cell_size(text, width - 1) + "…" if cell_len(text) > width else set_cell_size(text, width)
 
 
 def age_word(then_s: float, now_s: float) -> str:
-    """How long ago, or the day, in at most eight characters."""
+    """A message's age, or its date, in at most eight characters."""
     age_s = now_s - then_s
     if age_s < MINUTE_S:
         return "now"

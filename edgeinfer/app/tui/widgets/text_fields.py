@@ -1,7 +1,7 @@
-"""Text fields that accept joiners, and the search field of a list.
+"""Text fields that accept joiner characters, and the search field of a list.
 
-In: keys. Out: Textual's own messages. Textual drops characters that do not print, and with them the joiners
-inside emoji of several people and words of Persian and Hindi.
+In: keys. Out: Textual's own messages. Textual drops non-printing characters, including the joiners inside multi-person
+emoji and inside Persian and Hindi words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ JOINERS = frozenset("\u200c\u200d")
 
 
 class Field(Input):
-    """A line."""
+    """A single-line field."""
 
     async def _on_key(self, event: events.Key) -> None:
         if event.character in JOINERS:
@@ -23,7 +23,7 @@ class Field(Input):
 
 
 class Area(TextArea):
-    """Several lines."""
+    """A multi-line text area."""
 
     async def _on_key(self, event: events.Key) -> None:
         if event.character in JOINERS and not self.read_only:
@@ -33,7 +33,7 @@ class Area(TextArea):
 
 
 class SearchField(Field):
-    """An `Input` of one line without a frame; Delete at the end of the text belongs to the list below."""
+    """A single-line field without a frame; at the end of the text, Delete acts on the list below."""
 
     DEFAULT_CSS = """
     SearchField { height: 1; border: none; padding: 0 1; background: $surface; }
@@ -41,7 +41,7 @@ class SearchField(Field):
     """
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key's action is of use now."""
+        """Whether a key's action is available now."""
         if action == "delete_right" and self.cursor_at_end and self.selection.is_empty:
             return False
         return super().check_action(action, parameters)

@@ -1,6 +1,6 @@
-"""The lines at the top: the chat's title, its system prompt and model, and a banner if nothing is saved.
+"""The top lines: the chat's title, its system prompt and model, and a banner if nothing is saved.
 
-In: texts. Out: one line, cut where it is too long. Knows no chat and no model.
+In: texts. Out: one line, truncated if too long. Knows no chat and no model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BETWEEN = " · "
 
 
 class TitleBar(Static):
-    """One line; it is drawn again only when it has changed."""
+    """One line, redrawn only when it changes."""
 
     DEFAULT_CSS = """
     TitleBar {
@@ -35,18 +35,18 @@ class TitleBar(Static):
         self._shown = ""
 
     def show(self, title: str, model: str, prompt: str = "") -> None:
-        """Show a title at the left, and at the right a model's name after `prompt`: which system prompt it has."""
+        """Show the title on the left, and on the right the name of the system prompt (`prompt`) and the model's."""
         self._title, self._model, self._prompt = neutral(title).replace("\n", " "), neutral(model), neutral(prompt)
         self._draw()
 
     def on_resize(self) -> None:
-        """The width has changed."""
+        """Redraw for the new width."""
         self._draw()
 
     def _draw(self) -> None:
         width = self.content_size.width
         model = self._model if cell_len(self._model) <= width * 2 // 3 else set_cell_size(self._model, width * 2 // 3)
-        if self._prompt:  # it goes before the title: what nobody sees is not expected to be there
+        if self._prompt:  # before the title, as users do not expect a system prompt they cannot see
             room = width - cell_len(model) - len(BETWEEN)
             prompt = self._prompt if cell_len(self._prompt) <= room else set_cell_size(self._prompt, max(0, room))
             model = f"{prompt}{BETWEEN}{model}"
@@ -58,7 +58,7 @@ class TitleBar(Static):
 
 
 class UnsavedBanner(Static):
-    """As many lines as it needs, three at most."""
+    """A warning of up to three lines."""
 
     DEFAULT_CSS = """
     UnsavedBanner {

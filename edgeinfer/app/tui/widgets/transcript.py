@@ -1,7 +1,7 @@
-"""The transcript: the messages of a branch, one under the other, of which only what is seen is drawn.
+"""The transcript: the messages of a branch, one below the other; only visible ones are drawn.
 
-In: entries, text for the one that grows. Out: lines on the screen. It stays at the end while text comes, unless
-somebody has scrolled up; then it stays where it is and says that there is more. Drawing is paced by what it costs.
+In: entries, text for the growing one. Out: lines on the screen. While text arrives the view follows the end, unless the
+user has scrolled up: then it stays there and announces more text below. Drawing is paced by its cost.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from edgeinfer.app.tui.widgets.palettes import palette_of
 from edgeinfer.app.tui.widgets.selecting import extracted
 
 AHEAD_SCREENS, KEPT_SCREENS = 1, 6
-"""How far from what is seen lines are drawn, and how far they are kept."""
+"""Distance from the view, in screens, up to which lines are drawn ahead, and up to which they are kept."""
 MOST_ROUNDS = 4
-"""Of drawing until all that is seen is drawn, where heights turn out to be other ones than thought."""
+"""Maximum draw passes until everything visible is drawn, if entries differ from their estimated heights."""
 
 
 class Transcript(ScrollView):
-    """Entries by their order. Scrolled by keys and the mouse; entries are selected by keys, text by the mouse."""
+    """Entries in order. Keys and the mouse scroll; entries are selected with keys, text with the mouse."""
 
     DEFAULT_CSS = """
     Transcript {
@@ -62,23 +62,23 @@ class Transcript(ScrollView):
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._lines = EdgedLines(Style(bold=True))
-        self._base: Style | None = None  # found once for all lines
+        self._base: Style | None = None  # looked up once for all lines
 
-    # what the screen asks of it
+    # called by the screen
 
     @property
     def entries(self) -> tuple[ChatEntry, ...]:
-        """All of them, in order."""
+        """All entries, in order."""
         return tuple(self._entries)
 
     @property
     def is_following(self) -> bool:
-        """Whether it stays at the end while text comes."""
+        """Whether the view follows the end while text arrives."""
         return self._follows
 
     @property
     def is_drawn(self) -> bool:
-        """Whether all that is seen is drawn as it is."""
+        """Whether everything visible is drawn and up to date."""
         return self._pending is None and self._sees_drawn()
 
     @property
@@ -88,15 +88,15 @@ class Transcript(ScrollView):
 
     @property
     def last_answer(self) -> AnswerEntry | None:
-        """The answer shown last."""
+        """The last answer, or None."""
         return next((entry for entry in reversed(self._entries) if isinstance(entry, AnswerEntry)), None)
 
     def answer(self, number: int | None) -> AnswerEntry | None:
-        """The answer with a number."""
+        """The answer with a number, or None."""
         return next((e for e in reversed(self._entries) if e.number == number and isinstance(e, AnswerEntry)), None)
 
     async def show(self, entries: Sequence[ChatEntry]) -> None:
-        """Show these instead, the end of them."""
+        """Replace all entries, and show their end."""
         for entry in self._entries:
             entry.changed = None
         self._entries, self._selected, self._follows = list(entries), None, True
@@ -106,20 +106,20 @@ class Transcript(ScrollView):
         self.draw()
 
     async def add(self, entry: ChatEntry) -> None:
-        """Show one more, at the end."""
+        """Append an entry."""
         entry.changed = self._note_change
         self._entries.append(entry)
         self._heights.guess(entry.estimate(self._width))
         self.draw()
 
     def follow(self) -> None:
-        """Go to the end, and stay there."""
+        """Scroll to the end, and follow it."""
         self._follows = True
         self._selected = None
         self.draw()
 
     def scroll_to_message(self, number: int) -> None:
-        """Show a message at the top, selected."""
+        """Select a message, and scroll it to the top."""
         place = self._place_of(number)
         if place is None:
             return
@@ -129,20 +129,20 @@ class Transcript(ScrollView):
         self.draw()
 
     def select_previous(self) -> None:
-        """Select the message above, the last one first."""
+        """Select the previous message, or the last one if none is selected."""
         self._select(-1)
 
     def select_next(self) -> None:
-        """Select the message below; after the last one nothing is selected."""
+        """Select the next message; after the last one, clear the selection."""
         self._select(1)
 
     def unselect(self) -> None:
-        """Select nothing."""
+        """Clear the selection."""
         self._selected = None
         self.refresh()
 
     def toggle_thinking(self) -> None:
-        """Open the selected message, or everything; fold it where nothing is folded."""
+        """Unfold the selected message, or all messages; if nothing is folded, fold instead."""
         entries = [entry for entry in self._entries if self._selected in (None, entry.number)]
         is_folded = not any(entry.is_folded for entry in entries)
         for entry in entries:
@@ -160,12 +160,12 @@ class Transcript(ScrollView):
         self._restyle()
 
     def on_resize(self) -> None:
-        """Another width: everything is drawn anew."""
+        """Redraw everything if the width has changed."""
         if self._drawer is None or self._drawer.width != self._width:
             self._restyle()
 
     def notify_style_update(self) -> None:
-        """Its style is another one."""
+        """The widget's style has changed: drop cached lines."""
         super().notify_style_update()
         self._base = None
         self._lines.clear()
@@ -180,12 +180,12 @@ class Transcript(ScrollView):
         self.draw()
 
     def draw_soon(self, first: Callable[[], None]) -> None:
-        """Draw, but no more often than that is cheap; `first` is called before, and may change entries."""
+        """Schedule a draw, paced by its cost; `first` is called before it, and may change entries."""
         self._first = first
         self._note_change()
 
     def _note_change(self, entry: ChatEntry | None = None) -> None:
-        """Some lines are other ones: draw soon, but no more often than drawing is cheap."""
+        """Some lines have changed: schedule a draw, paced by its cost."""
         if self._pending is not None or self._is_preparing:
             return
         wait_s = self._drawn_s + self._pause_s - time.monotonic()
@@ -195,7 +195,7 @@ class Transcript(ScrollView):
             self._pending = self.set_timer(wait_s, self.draw)
 
     def draw(self) -> None:
-        """Draw what is seen, and stay where one is; under another screen nothing is."""
+        """Draw what is visible and keep the scroll position; does nothing while another screen is on top."""
         if self._pending is not None:
             self._pending.stop()
             self._pending = None
@@ -213,7 +213,7 @@ class Transcript(ScrollView):
         self._drawn_s = time.monotonic()
 
     def _prepare(self) -> None:
-        """Have done what is to be done before drawing; what that changes is drawn now, and not once more."""
+        """Call the `first` of `draw_soon`. Changes it makes belong to the current draw and schedule no further one."""
         first, self._first = self._first, None
         if first is not None:
             self._is_preparing = True
@@ -223,13 +223,13 @@ class Transcript(ScrollView):
                 self._is_preparing = False
 
     def _draw_end(self) -> None:
-        """Draw the last screens, and go to the end."""
+        """Draw the last screens, and scroll to the end."""
         self._draw_while(range(len(self._entries) - 1, -1, -1), (1 + AHEAD_SCREENS) * max(1, self.size.height))
         self._extend()
         self._go(max(0, self.virtual_size.height - self.size.height))
 
     def _draw_around(self) -> None:
-        """Draw what is seen and what is near, keeping a line that was seen where it is."""
+        """Draw what is visible and near, keeping a visible line in its place."""
         for _ in range(MOST_ROUNDS if self._entries else 0):
             top, height = self.scroll_offset.y, max(1, self.size.height)
             first, last = self._heights.at(top)[0], self._heights.at(top + height - 1)[0]
@@ -245,14 +245,14 @@ class Transcript(ScrollView):
         self._extend()
 
     def _draw_while(self, places: range, n_lines: int) -> None:
-        """Draw entries until there are so many lines."""
+        """Draw entries until there are `n_lines` lines."""
         for place in places:
             if n_lines <= 0:
                 break
             n_lines -= self._draw_entry(place)
 
     def _sees_drawn(self) -> bool:
-        """Whether all that is seen is drawn."""
+        """Whether everything visible is drawn."""
         if not self._entries:
             return True
         top = self.scroll_offset.y
@@ -260,7 +260,7 @@ class Transcript(ScrollView):
         return all(self._entries[place].is_drawn_by(self._drawer) for place in seen)
 
     def _forget_far(self) -> None:
-        """Lines that are far from what is seen are dropped: their number alone would cost time."""
+        """Drop lines far from the view: a large number of cached lines would cost time."""
         top, height = self.scroll_offset.y, max(1, self.size.height)
         begin, end = top - KEPT_SCREENS * height, top + (1 + KEPT_SCREENS) * height
         for place, entry in enumerate(self._entries):
@@ -268,7 +268,7 @@ class Transcript(ScrollView):
                 entry.forget()
 
     def _draw_entry(self, place: int) -> int:
-        """Draw an entry; how many lines it has."""
+        """Draw an entry. Returns its number of lines."""
         assert self._drawer is not None
         n_lines = len(self._entries[place].lines(self._drawer))
         self._heights.measure(place, n_lines)
@@ -280,12 +280,12 @@ class Transcript(ScrollView):
         self._extend()
 
     def _extend(self) -> None:
-        """Take over heights."""
+        """Apply the new heights to the scrollable area."""
         self._heights.settle()
         size = Size(self.scrollable_content_region.width, self._heights.total)
         before, room = self.virtual_size, self.size.height
         if size.width == before.width and (size.height > room) == (before.height > room):
-            self.set_reactive(ScrollView.virtual_size, size)  # else the whole screen would be laid out for each line
+            self.set_reactive(ScrollView.virtual_size, size)  # avoids a layout of the whole screen for each line
             self.vertical_scrollbar.window_virtual_size = size.height
         elif size != before:
             self.virtual_size = size
@@ -294,7 +294,7 @@ class Transcript(ScrollView):
         return next((place for place, entry in enumerate(self._entries) if entry.number == number), None)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Lines of the screen, the same objects each time: what was made of them is kept with them."""
+        """Lines of the screen, as the same objects each time, so that results cached with them stay valid."""
         look, background, filters = self._look(), self.background_colors[1], self.get_line_filters()
         strips = []
         for y in crop.line_range:
@@ -305,7 +305,7 @@ class Transcript(ScrollView):
         return strips
 
     def render_line(self, y: int) -> Strip:
-        """A line of the screen."""
+        """One line of the screen."""
         return self._line(y, self._look())
 
     def _look(self) -> EdgeStyle:
@@ -326,17 +326,17 @@ class Transcript(ScrollView):
         lines = entry.lines(self._drawer)
         inner = lines[offset] if offset < len(lines) else Strip.blank(0)
         edge: Edge = "selected" if entry.number == self._selected else "plain" if entry.is_question else "none"
-        if offset >= len(lines) - 1:  # the empty line between entries
+        if offset >= len(lines) - 1:  # the blank line between entries
             edge = "none"
         return self._lines.line(inner, edge, line, look)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text that the mouse has selected, as it is shown, without the edge."""
+        """The text selected with the mouse, as displayed, without the edge."""
         n_lines = self._heights.total
         return (extracted(selection, n_lines, self._shown_text), "\n") if n_lines else None
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Other text is selected."""
+        """The selection has changed."""
         self.refresh()
 
     def _shown_text(self, line: int) -> str:
@@ -346,13 +346,13 @@ class Transcript(ScrollView):
         return " " * len(EDGE) + (lines[offset].text if offset < len(lines) else "")
 
     def _has_more(self, y: int) -> bool:
-        """Whether there is more below a line of the screen, while it does not follow."""
+        """Whether there is more text below a line of the screen, while the view does not follow the end."""
         return not self._follows and self._heights.total > self.scroll_offset.y + y + 1
 
     # scrolling
 
     def on_click(self, event: Click) -> None:
-        """What says that there is more leads there."""
+        """A click on the line that announces more text goes to the end; one on a folded line unfolds it."""
         y = event.get_content_offset_capture(self).y
         if y == self.size.height - 1 and self._has_more(y):
             self.follow()
@@ -363,7 +363,7 @@ class Transcript(ScrollView):
                 self.draw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Where it is scrolled to says whether it follows; what comes into sight is drawn."""
+        """The scroll position decides whether the view follows the end; newly visible entries are drawn."""
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) == round(new_value):
             return
@@ -375,7 +375,7 @@ class Transcript(ScrollView):
             self._pending = self.set_timer(0.001, self.draw)
 
     def _go(self, line: int) -> None:
-        """Have this line at the top, at once."""
+        """Scroll a line to the top, immediately."""
         self.scroll_to(y=line, animate=False, immediate=True, force=True)
 
     def _select(self, step: int) -> None:

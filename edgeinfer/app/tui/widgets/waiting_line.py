@@ -1,6 +1,6 @@
-"""The prompts that wait to be sent while an answer is being made.
+"""The line of prompts that are queued while an answer is generated.
 
-In: their texts. Out: a line with how many wait and which one is the last; nothing while none waits. Does not send them.
+In: the texts of the prompts. Out: a line with their number and the last one; hidden if there are none. Sends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgeinfer.app.tui.text.neutral import neutral
 
 
 class WaitingLine(Static):
-    """One line, however many wait."""
+    """One line, however many prompts are queued."""
 
     DEFAULT_CSS = """
     WaitingLine {
@@ -33,9 +33,9 @@ class WaitingLine(Static):
         self.n_waiting = 0
 
     def show(self, texts: Sequence[str], *, is_held: bool = False) -> None:
-        """Show these prompts; the keys come first, for long prompts are cut.
+        """Show these prompts; the keys come first, because long prompts are truncated.
 
-        is_held: they are not sent when an answer is over, for none is being made: Enter sends the first one.
+        is_held: no answer is running that would send them when it ends: Enter sends the first one.
         """
         self.n_waiting = len(texts)
         if texts:
