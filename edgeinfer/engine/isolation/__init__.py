@@ -1,1 +1,1 @@
-"""An evaluator in a process of its own: what crashes there ends that process and not ours."""
+"""An evaluator in a separate process: a crash there ends that process and not ours."""

@@ -1,4 +1,4 @@
-"""The child process: opens a model on a device and answers calls until its parent ends it, or ends itself.
+"""The child process: opens a model on a device and answers calls until its parent ends it or it ends itself.
 
 In: a `RemoteOpening`, then calls. Out: replies.
 """
@@ -34,19 +34,19 @@ from edgeinfer.offload.weights import WeightReads
 
 
 class SharedFlag(StopFlag):
-    """A stop flag that lies in memory which the parent writes."""
+    """A stop flag in shared memory, written by the parent."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__()
         self._shared = shared
 
     def is_set(self) -> bool:
-        """Whether the parent asks for a stop."""
+        """Whether the parent requests a stop."""
         return bool(self._shared.flag[0])
 
     @property
     def address(self) -> int:
-        """Of the text that the parent writes."""
+        """The text of the flag as the parent writes it."""
         return int(self._shared.flag.ctypes.data)
 
 
@@ -75,7 +75,7 @@ class Server:
         }
 
     def facts(self) -> RemoteFacts:
-        """What the parent should know of the open model."""
+        """What the parent needs to know about the open model."""
         evaluator = self._evaluator
         program = evaluator.capabilities.program
         return RemoteFacts(
@@ -95,7 +95,7 @@ class Server:
         )
 
     def serve(self, channel: Channel) -> None:
-        """Answer calls until there are no more; one that fails and is not answered ends the process."""
+        """Answer calls until there are no more. An error in a call that has no reply ends the process."""
         while True:
             try:
                 call = channel.receive(RemoteCall)
@@ -106,7 +106,7 @@ class Server:
                 channel.send(replace(reply, number=call.number))
             elif reply.error:
                 print(f"{reply.error}: {reply.message}", file=sys.stderr, flush=True)
-                os._exit(1)  # the parent counts on what was not done: it reads the text again elsewhere
+                os._exit(1)  # the parent assumes that it succeeded; after this exit it reads the text again elsewhere
 
     def _answer(self, call: RemoteCall) -> RemoteReply:
         try:
@@ -136,12 +136,12 @@ class Server:
         return RemoteReply(RemotePass(shapes, n_free_pages, n_workers, self._news(), self._reading()))
 
     def _reading(self) -> WeightReads | None:
-        """What was read of weights so far, None if they are all in memory and nothing is left out."""
+        """Weights read so far; None if all are in memory and no activations are skipped."""
         reading = self._evaluator.reading
         return reading if reading.n_passes or reading.n_activations else None
 
     def _news(self) -> tuple[tuple[str, ...], str, bool] | None:
-        """Notices, the device and whether batches change its results, if any of it is new to the parent."""
+        """Notices, the device and whether batches change its results, if any of these is new to the parent."""
         evaluator = self._evaluator
         eventful = evaluator.capabilities.eventful
         notices = () if eventful is None else eventful.take_notices()
@@ -187,7 +187,7 @@ class Server:
 
 
 def failure(reason: Exception) -> RemoteReply:
-    """A reply that raises the same on the other side."""
+    """A reply that raises the same error on the other side."""
     return RemoteReply(error=type(reason).__name__, message=str(reason))
 
 

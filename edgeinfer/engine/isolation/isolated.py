@@ -1,7 +1,7 @@
-"""An evaluator in a process of its own, as the engine uses it: a crash there costs time and no text.
+"""An evaluator in a separate process, as the engine uses it: a crash there costs time but loses no text.
 
-In: batches of tokens. Out: logits. Knows which tokens each sequence has; where the process dies it starts another one,
-which reads them again, and tries once more what was being done. Twice in a row is a DeviceFailed.
+In: batches of tokens. Out: logits. Knows the tokens of each sequence. If the process dies, it starts another one, which
+reads them again, and retries the call once. A second death in a row raises DeviceFailed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Isolated:
     """One model on one device in a child process. Close it, or use `with`."""
 
     def __init__(self, opening: RemoteOpening, power_limiter: PowerLimiter, progress: Progress = no_progress) -> None:
-        """Raises what opening the model raises, and DeviceFailed where the process dies of it."""
+        """Raises what opening the model raises, and DeviceFailed if the process dies of it."""
         self._opening = opening
         self.power_limiter = power_limiter
         self._lock = threading.RLock()
@@ -77,7 +77,7 @@ class Isolated:
         kinds: tuple[CoreKind, ...],
         power_limiter: PowerLimiter,
     ) -> Isolated:
-        """A model's file on the device of `load`. `power_limiter`: of this process; `kinds`: of the other's workers."""
+        """A model file on the device of `load`. `power_limiter`: of this process; `kinds`: of the child's workers."""
         sent = replace(load, n_context=limits.n_context, sharing=None, progress=no_progress)
         opening = RemoteOpening(file.path, limits, options, sent, kinds)
         return cls(opening, power_limiter, load.progress)
@@ -85,7 +85,7 @@ class Isolated:
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Isolated:
-        """Another model on the same device, in one more process; close it too."""
+        """Another model on the same device, in another process. Close it too."""
         load = replace(self._opening.load, n_context=limits.n_context, approx=None, rows=False)
         opening = replace(self._opening, path=file.path, limits=limits, load=load)
         return Isolated(opening, self.power_limiter, progress)
@@ -97,7 +97,7 @@ class Isolated:
         self.close()
 
     def close(self) -> None:
-        """End the process; may be called twice."""
+        """End the process. Safe to call twice."""
         self._closed, running = True, self._child
         if running is not None:
             running.leave()
@@ -114,40 +114,40 @@ class Isolated:
 
     @property
     def pid(self) -> int | None:
-        """The process's number, None where there is none just now."""
+        """The process id; None if none is running."""
         return None if self._child is None else self._child.pid
 
     @property
     def n_workers(self) -> int:
-        """Workers that may share a step just now."""
+        """Workers that may currently share a step."""
         return self._n_workers
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory the process said it holds; 0 when closed."""
+        """Bytes of memory the process reported; 0 when closed."""
         return 0 if self._closed else self._resident_bytes
 
     @property
     def reading(self) -> WeightReads:
-        """What processes have read of weights that do not stay in memory, up to the last pass."""
+        """Weights read by all child processes so far because they do not stay in memory, up to the last pass."""
         return self._read_before + self._reading
 
     @property
     def text(self) -> Isolated:
-        """The tokenizer of the program in the process, if it has one: its own."""
+        """The tokenizer of the program in the process, if it has its own."""
         return self
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened to the process since this was last asked."""
+        """Notices about the process since the last call."""
         found, self._notices = tuple(self._notices), []
         return found
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set, where the device can."""
+        """Interrupt later passes as soon as this flag is set, if the device can."""
         self._flag = stopped
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         return self._get(sequence).n_cached
 
     def create(self) -> int:
@@ -157,7 +157,7 @@ class Isolated:
         return name
 
     def branch(self, sequence: int) -> int:
-        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        """A new sequence with the same cached tokens, sharing their memory."""
         found = self._get(sequence)
 
         def ask(child: Child) -> int:
@@ -169,13 +169,13 @@ class Isolated:
         return twin
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         found = self._get(sequence)
         del self._sequences[sequence]
         self._if_there(found, lambda child, there: self._ask(child, "free", sequence=there))
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
+        """Drop a sequence's tokens from position n_cached on, or from before it; returns how many are left."""
         found = self._get(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
@@ -189,7 +189,7 @@ class Isolated:
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Raises as the device does, and DeviceFailed where its process dies of this batch twice.
+        Raises as the device does, and DeviceFailed if the process dies twice on this batch.
         """
         if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
@@ -201,9 +201,9 @@ class Isolated:
         return logits
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions.
+        """Commit the pending tokens with these batch indices (a chain of parents) as the sequence's next positions.
 
-        A process that dies now is noticed at the next pass, which reads these tokens again.
+        If the process dies here, the next pass notices and reads these tokens again.
         """
         found, batch = self._get(sequence), self._pending
         if batch is None:
@@ -217,7 +217,7 @@ class Isolated:
         self._if_there(found, post)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read, for measurements."""
+        """Count tokens as cached without reading any; for measurements."""
         found = self._get(sequence)
         self.truncate(sequence, 0)
 
@@ -228,7 +228,7 @@ class Isolated:
         found.text = ReadText([0] * n_tokens)
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence, for `restore` by the same model on the same device with the same kv."""
+        """The saved state of a sequence; `restore` needs the same model, device and kv."""
         found = self._get(sequence)
 
         def ask(child: Child) -> bytes:
@@ -237,9 +237,9 @@ class Isolated:
         return self._with_child(ask)
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state. Raises as the device does.
+        """Replace a sequence's cached tokens by a saved state. Raises as the device does.
 
-        The state is kept as long as the sequence begins with it: another process would need it.
+        The state is kept as long as the sequence begins with it: a new process would need it.
         """
         found = self._get(sequence)
 
@@ -256,7 +256,7 @@ class Isolated:
         found.state, found.n_state, found.text = state, n_tokens, ReadText()
 
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary as the program in the process reads it. Raises DeviceFailed for no sense."""
+        """The vocabulary as the program in the process reads it. Raises DeviceFailed if the reply is invalid."""
 
         def ask(child: Child) -> RemoteVocabulary:
             reply = child.call(RemoteCall("vocabulary"))
@@ -268,7 +268,7 @@ class Isolated:
         return words.fields
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Ids of a text by the tokenizer of the program in the process. Raises as `vocabulary`."""
+        """Token ids of a text from the tokenizer of the program in the process. Raises as `vocabulary`."""
         call = RemoteCall("encode", {"text": text, "add_special": add_special, "parse_special": parse_special})
 
         def ask(child: Child) -> list[int]:
@@ -281,7 +281,7 @@ class Isolated:
         return self._with_child(ask)
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token stands for; `vocabulary` was asked before."""
+        """The bytes of a token. `vocabulary` must have been called before."""
         return self._pieces[token]
 
     def _evaluate(self, child: Child, batch: Batch) -> Floats:
@@ -292,7 +292,7 @@ class Isolated:
         return logits
 
     def _pass(self, child: Child, batch: Batch) -> tuple[Floats, Floats | None]:
-        """Logits and peaks of a batch with the process's numbers of sequences."""
+        """Logits and peaks of a batch that uses the process's sequence numbers."""
         child.shared.flag[0] = 0
         reply = child.call(RemoteCall("evaluate", child.shared.put_batch(batch)), self._flag)
         with child.understood():
@@ -305,7 +305,7 @@ class Isolated:
             return child.shared.results(result.shapes, len(batch.outputs))
 
     def _there(self, child: Child, found: KnownSequence) -> int:
-        """A sequence's number in the process, which has all of it afterwards."""
+        """A sequence's number in the process, after sending it all its tokens if necessary."""
         if found.there is not None:
             return found.there
         there = self._ask(child, "create")
@@ -326,7 +326,7 @@ class Isolated:
         return there
 
     def _ask(self, child: Child, name: str, **arguments: Plain) -> int:
-        """A call whose reply tells what is free as well; the number that it gives, 0 for none."""
+        """Call the process and update the number of free pages; returns the number in the reply, 0 for none."""
         value: Any = child.call(RemoteCall(name, arguments)).value
         with child.understood():
             result, n_free_pages = value
@@ -334,7 +334,7 @@ class Isolated:
             return 0 if result is None else int(result)
 
     def _with_child(self, ask: Callable[[Child], T], stopped: StopFlag | None = None) -> T:
-        """Ask the process; where it dies, another one, once, or nobody after a stop."""
+        """Call the process; if it dies, retry once in a new one, unless a stop was requested."""
         with self._lock:
             for is_last in (False, True):
                 child = self._alive()
@@ -352,7 +352,7 @@ class Isolated:
             raise AssertionError("unreachable")
 
     def _if_there(self, found: KnownSequence, ask: Callable[[Child, int], object]) -> None:
-        """Tell the process about a sequence that it has; a process that dies of it has nothing left to be told."""
+        """Call the process about a sequence if it has it. If the process dies, there is nothing left to do."""
         with self._lock:
             if found.there is None or self._child is None:
                 return
@@ -366,7 +366,7 @@ class Isolated:
         return self._opening.load.device
 
     def _bury(self, reason: ChildDied) -> None:
-        """Let go of a dead process; what it had is read again when it is needed."""
+        """Drop a dead process; its sequences are read again when needed."""
         child, self._child = self._child, None
         self._read_before, self._reading = self.reading, WeightReads()
         if child is not None:

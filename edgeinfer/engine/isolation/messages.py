@@ -1,7 +1,7 @@
-"""Messages between an isolated evaluator and its process, and the memory in which they pass arrays.
+"""Messages between an isolated evaluator and its child process, and the shared memory in which they pass arrays.
 
-In: calls and replies, sent through a `Channel`; batches and logits. Out: the same. Replies are validated, for the child
-may run a program that a hostile file has taken over. Knows no models.
+In: calls and replies, sent through a `Channel`; batches and logits. Out: the same. Replies are validated, because a
+hostile file may have taken over the program in the child. Knows no models.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import CoreKind
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...] | None]
-"""Of logits and peaks."""
+"""Number of arrays of results: logits and peaks."""
 FLAG_BYTES = 64
-"""At the start of the shared memory: the text of a stop flag."""
+"""Bytes of a stop flag's text at the start of the shared memory."""
 BATCH_ROWS = 5 + AXES
-"""Tokens, sequences, positions, parents, outputs, and axes."""
+"""Arrays of a batch: tokens, sequences, positions, parents, outputs, and axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class RemoteOpening:
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """One call: its name, its arguments, and bytes if it takes any. `answered`: whether it has a reply.
+    """One call: its name, arguments, and bytes if it takes any. `answered`: whether it has a reply.
 
-    The reply has the call's number, as a wait that was interrupted leaves an old reply before the next one.
+    The reply carries the call's number, because an interrupted wait leaves an old reply before the next one.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RemoteCall:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReply:
-    """The result of a call: a value and bytes, or an error by its class; or progress, before the reply."""
+    """The result of a call: a value and bytes, or an error by its class; or progress, sent before the reply."""
 
     value: Plain = None
     body: bytes = b""
@@ -70,7 +70,7 @@ class RemoteReply:
     number: int = 0
 
     def raise_error(self) -> None:
-        """Raise the error, if there is one, as what it was."""
+        """Raise the error, if any, as its original class."""
         if not self.error:
             return
         if self.error == Interrupted.__name__:
@@ -84,7 +84,7 @@ class RemoteReply:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFacts:
-    """What a child tells of the model it has opened."""
+    """What a child reports about the model it has opened."""
 
     device: str
     batch_invariant: bool
@@ -103,10 +103,10 @@ class RemoteFacts:
 
 @dataclass(frozen=True, slots=True)
 class RemotePass:
-    """What a pass came to besides its arrays: `shapes` of logits and peaks, free pages, workers.
+    """The result of a pass besides its arrays: `shapes` of logits and peaks, free pages, workers.
 
-    `news`: notices, the device, whether batches change its results; None if nothing has changed. `reading`: what was
-    read of weights so far, None if they are all in memory.
+    `news`: notices, the device, whether batches change its results; None if nothing has changed. `reading`: weights
+    read so far; None if all are in memory and no activations are skipped.
     """
 
     shapes: Shapes
@@ -125,7 +125,7 @@ class RemoteVocabulary:
 
     @classmethod
     def of(cls, value: Plain, n_vocab: int) -> RemoteVocabulary:
-        """The vocabulary in a reply. Raises ValueError for one that cannot be."""
+        """The vocabulary in a reply. Raises ValueError for an invalid one."""
         reply: RemoteVocabulary = read_as(cls, value)
         words = reply.fields
         check_ids([*words.end_of_generation, *words.strips_right], n_vocab)
@@ -136,20 +136,20 @@ class RemoteVocabulary:
 
 
 def check_ids(tokens: Sequence[int], n_vocab: int) -> None:
-    """Raises ValueError for ids that the vocabulary does not have."""
+    """Raises ValueError for ids outside the vocabulary."""
     for token in tokens:
         if not 0 <= token < n_vocab:
             raise ValueError(f"token {token} of {n_vocab}")
 
 
 class Shared:
-    """Memory that both processes map: a stop flag, a batch, logits and peaks, at the same places for the same sizes.
+    """Memory that both processes map: a stop flag, a batch, logits and peaks, at offsets that depend only on the sizes.
 
-    A batch's numbers of tokens lie one after the other, axes last; then come its rows, if there may be some.
+    The integer arrays of a batch come one after another, axes last, followed by its rows if the model takes any.
     """
 
     def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int, row_width: int) -> None:
-        """Map a file, which is made as large as it must be. `row_width`: of rows of numbers; 0: there are none."""
+        """Map a file and grow it to the required size. `row_width`: numbers per row; 0: no rows."""
         self._widths = n_vocab, -(-n_vocab // PEAK_BLOCK) * PEAK_LANES
         peak_width = self._widths[1]
         n_bytes = FLAG_BYTES + 4 * ((BATCH_ROWS + row_width) * max_tokens + max_outputs * (n_vocab + peak_width))
@@ -169,7 +169,7 @@ class Shared:
         )
 
     def put_batch(self, batch: Batch) -> dict[str, Plain]:
-        """Write a batch; what the other side needs to know to read it."""
+        """Write a batch; returns what the other side needs to read it."""
         n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
         for row, values in enumerate((batch.tokens, batch.sequences, batch.positions, batch.parents)):
             self._batch[row, :n_tokens] = values
@@ -195,7 +195,7 @@ class Shared:
         )
 
     def put_results(self, logits: Floats, peaks: Floats | None) -> Shapes:
-        """Write logits and peaks; their shapes. Peaks that are larger than they should be are left out."""
+        """Write logits and peaks; returns their shapes. Peaks that exceed their reserved size are left out."""
         self._logits[: logits.size] = logits.ravel()
         if peaks is None or peaks.size > self._peaks.size:
             return logits.shape, None
@@ -203,7 +203,7 @@ class Shared:
         return logits.shape, peaks.shape
 
     def results(self, shapes: Shapes, n_outputs: int) -> tuple[Floats, Floats | None]:
-        """Logits and peaks of these shapes, as views. Raises ValueError for shapes that cannot be."""
+        """Logits and peaks of these shapes, as views. Raises ValueError for invalid shapes."""
         shape, peaks_shape = shapes
         logits = _shaped(self._logits, shape, n_outputs, self._widths[0])
         return logits, None if peaks_shape is None else _shaped(self._peaks, peaks_shape, n_outputs, self._widths[1])

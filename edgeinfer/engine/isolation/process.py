@@ -1,6 +1,6 @@
-"""The child process of an isolated evaluator, as its parent has it: opened, called, found dead.
+"""The child process of an isolated evaluator, seen from its parent: opening it, calling it, noticing its death.
 
-In: a `RemoteOpening`, calls. Out: replies, and `ChildDied`. Arrays go through memory that both processes map.
+In: a `RemoteOpening`, calls. Out: replies, and `ChildDied`. Arrays pass through memory that both processes map.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from edgeinfer.temporary import temporary_folder
 
 MODULE = "edgeinfer.engine.isolation.child"
 STOP_S = 5.0
-"""Time for a child to break off a pass."""
+"""Time allowed for a child to interrupt a pass."""
 OPEN_S, ANSWER_S = 3600.0, 2 * PATIENCE_S
-"""Time between two messages while a model is opened, and for an answer: the device's own limit ends first."""
+"""Longest time between two messages while a model is opened, and for a reply: the device's own limit expires first."""
 
 
 class Child:
@@ -61,7 +61,7 @@ class Child:
         return 0 if self._process is None else self._process.pid
 
     def call(self, call: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
-        """Send a call and wait for its reply; a stop that is requested meanwhile is passed on.
+        """Send a call and wait for its reply; a stop requested meanwhile is passed on.
 
         Raises ChildDied, and what the call raises there.
         """
@@ -86,7 +86,7 @@ class Child:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Around reading what a reply says: a child that says what cannot be is ended. Raises ChildDied."""
+        """Use around code that decodes a reply: an invalid reply ends the child. Raises ChildDied."""
         try:
             yield
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as reason:
@@ -95,11 +95,11 @@ class Child:
             raise ChildDied(f"gave an answer that makes no sense ({reason}) and was ended") from None
 
     def leave(self) -> None:
-        """Wait no longer than for a stop, from any thread: it will be closed."""
+        """Limit waits to the time of a stop, because the child is about to be closed. Safe from any thread."""
         self._is_left = True
 
     def close(self) -> None:
-        """End the process and give back what it shared; may be called twice."""
+        """End the process and free the shared memory. Safe to call twice."""
         if self._process is not None:
             self._process.close()
         self._folder.cleanup()
@@ -123,9 +123,9 @@ def _memory_folder() -> str | None:
 
 @dataclass(slots=True)
 class KnownSequence:
-    """What a sequence consists of: a saved state that it began with, if any, and the text read after that.
+    """The contents of a sequence: the saved state it began with, if any, and the text read after it.
 
-    This is enough to read it again in another process. `there`: its number in the process, None if it is not there.
+    Enough to read it again in another process. `there`: its number in the process, None if the process lacks it.
     """
 
     there: int | None = None
@@ -138,7 +138,7 @@ class KnownSequence:
         return self.n_state + len(self.text)
 
     def truncate(self, n_cached: int) -> None:
-        """Drop everything after `n_cached` tokens; what remains of the saved state counts as it is."""
+        """Drop everything after `n_cached` tokens; the rest of the saved state is used unchanged."""
         self.text.cut(max(0, n_cached - self.n_state))
         if not n_cached:
             self.state = b""

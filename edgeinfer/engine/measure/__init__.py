@@ -1,1 +1,1 @@
-"""What is known of this machine while models run: its profiles, its power, how busy it is, what answers took."""
+"""Measurements of this machine while models run: profiles, power, load, and the time of answers."""

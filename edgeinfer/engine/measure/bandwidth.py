@@ -1,4 +1,4 @@
-"""How fast this machine's memory can be read by so many threads: the best of several patterns, measured now.
+"""Memory read bandwidth of this machine for a number of threads: the best of several access patterns, measured now.
 
 In: cores to read with (one thread each) and bytes to read. Out: bytes per second of each pattern. Each thread first
 touches its own part, as workers of the engine do with their weights. Knows nothing of models.
@@ -27,7 +27,7 @@ from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND, address, aligned
 PASSES = 5
 BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30
 CACHES = 4
-"""The buffer is so many times the last cache, within the limits above."""
+"""Size of the buffer as a multiple of the last-level cache, within the limits above."""
 
 READ_PATTERNS = {
     name: (streams, CompiledFunction(name, CodeSource("edgeinfer.jit", "read_memory", name), 2))
@@ -40,7 +40,7 @@ READ_PATTERNS = {
         ("read_four_streams_ahead", 4),
     )
 }
-"""Ways to read memory: streams of each, and its function of (start, lines of a stream)."""
+"""Access patterns: the number of streams of each, and its function of (start, lines of a stream)."""
 Read = Callable[[int, int], int]
 
 
@@ -53,7 +53,7 @@ class PatternRate:
 
 
 def buffer_bytes(available_bytes: int, cache: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """A buffer well larger than the caches, of a quarter of the available memory at most."""
+    """Size of a buffer well larger than the caches, at most a quarter of the available memory."""
     sizes = [_cache_bytes(path.read_text()) for path in cache.glob("index*/size")]
     wanted = min(BYTES_MAX, max(BYTES_MIN, CACHES * max(sizes, default=0)))
     return min(wanted, available_bytes // 4)
@@ -66,7 +66,7 @@ def _cache_bytes(text: str) -> int:
 
 
 def reading_library() -> KernelLibrary:
-    """The compiled patterns, kept beside the kernels of the cpu device."""
+    """The compiled patterns, stored beside the CPU device's kernels."""
     folder = device_kind("cpu").code_folder
     assert folder is not None
     return KernelLibrary(folder())
@@ -79,7 +79,7 @@ def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = 
 
 
 class MemoryReaders:
-    """One thread per core, each with a part of a buffer of `n_bytes`; they start every pass together. Close it."""
+    """One thread per core, each with a part of a buffer of `n_bytes`; all start each pass together. Close it."""
 
     def __init__(self, cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> None:
         """Raises BadSetting for a core that cannot be used here."""
@@ -89,7 +89,7 @@ class MemoryReaders:
         self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
         self._turns, self._lines = 1, 0
         self._read: Read | None = None
-        self._times = [(0.0, 0.0)] * len(cores)  # when each began and ended: this thread may wake up late
+        self._times = [(0.0, 0.0)] * len(cores)  # start and end of each thread: this thread may wake up late
         self._threads = [threading.Thread(target=self._work, args=(n, core)) for n, core in enumerate(cores)]
         for thread in self._threads:
             thread.start()
@@ -101,12 +101,12 @@ class MemoryReaders:
         self.close()
 
     def read(self, pattern: str, n_bytes: int | None = None, n_passes: int = PASSES) -> float:
-        """Bytes per second at which the first `n_bytes` (None: all) are read: the median of the passes."""
+        """Bytes per second when reading the first `n_bytes` (None: all): the median of the passes."""
         streams, function = READ_PATTERNS[pattern]
         n_cores, most = self._buffer.shape
         share = most if n_bytes is None else min(most, _share(n_bytes, n_cores))
         self._lines = share // LINE_BYTES // streams
-        self._turns = max(1, BYTES_MIN // 2 // (share * n_cores))  # of little, so that starting them is nothing
+        self._turns = max(1, BYTES_MIN // 2 // (share * n_cores))  # repeated, so that starting costs little
         self._read = self._library.function(function)
         seconds = []
         for _ in range(n_passes + 1):  # the first pass fills caches
@@ -125,7 +125,7 @@ class MemoryReaders:
     def _work(self, number: int, core: int) -> None:
         if sys.platform == "linux":
             os.sched_setaffinity(0, {core})
-        self._buffer[number] = number + 1  # pages that were only read would all be one page of zeros
+        self._buffer[number] = number + 1  # pages never written would all map to one page of zeros
         while True:
             self._start.wait()
             if self._read is None:

@@ -1,7 +1,7 @@
-"""What answers took beside what was predicted, kept per machine: later predictions are adjusted by it.
+"""Prediction calibration: measured beside predicted times of answers, stored per machine to correct predictions.
 
-In: predicted and measured seconds of prompts and tokens. Out: an `Adjustment`, of medians of the last answers. One
-small JSON file beside the machine's profile; a damaged one counts as empty, one that cannot be written is left alone.
+In: predicted and measured seconds of prompts and tokens. Out: an `Adjustment` from the medians of the last answers. One
+small JSON file beside the machine's profile; a damaged file counts as empty, and a failed write is ignored.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Literal, get_args
 from edgeinfer.temporary import write_whole
 
 Kind = Literal["first_short", "first_long", "later_short", "later_long", "token", "step"]
-"""Prompts of a model that has just been loaded, and later ones; single tokens; what a step takes besides its pass."""
+"""Prompts of a model that was just loaded, and later ones; single tokens; the overhead of a step besides its pass."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 READ_MIN = 128
-"""Tokens of a long prompt; of shorter ones what surrounds their passes is most of the time."""
+"""Tokens of a long prompt; for shorter ones most of the time is spent around the passes."""
 LAST = 9
-"""Answers that are kept of each kind;"""
+"""Answers stored of each kind;"""
 LEAST = 3
-"""fewer give no factor."""
+"""with fewer there is no factor."""
 MOST = 8.0
-"""Times slower or faster than predicted that is believed."""
+"""Limit on how many times slower or faster than predicted is believed."""
 LONGEST_S = 1e5
 ROUNDS = 3
-"""In which the seconds around passes and the factor on passes settle: each is measured with the other."""
+"""Iterations to settle the overhead around passes and the factor on passes, each of which depends on the other."""
 
 Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """From the seconds that passes are predicted to take to those that answers take.
+    """From predicted seconds of passes to the seconds of answers.
 
     prompt, token  measured over predicted seconds of passes
-    begin_s        until the first token besides passes over the prompt; None while unknown
-    step_s         of each token besides its pass: choosing it, drafting, text; None while unknown
+    begin_s        overhead until the first token, besides passes over the prompt; None while unknown
+    step_s         overhead of each token besides its pass: choosing it, drafting, text; None while unknown
     """
 
     prompt: float = 1.0
@@ -52,18 +52,18 @@ class Adjustment:
         return self.prompt * passes_s + (self.begin_s or 0.0)
 
     def tokens_s(self, passes_s: float, n_tokens: int = 1) -> float:
-        """Seconds of so many tokens, whose passes are predicted to take `passes_s`."""
+        """Seconds of this many tokens, whose passes are predicted to take `passes_s`."""
         return self.token * passes_s + n_tokens * (self.step_s or 0.0)
 
     def knows_prompt(self, n_tokens: int) -> bool:
-        """Whether a prompt of so many tokens can be predicted: of a short one passes alone tell nothing."""
+        """Whether a prompt of this many tokens can be predicted: for a short one the passes alone say nothing."""
         return n_tokens >= READ_MIN or self.begin_s is not None
 
 
 class PredictionCalibration:
-    """What answers took on one machine, in the file at `path`; `streams`: of models whose weights come from disk.
+    """Times of answers on one machine, in the file at `path`; `streams`: for models whose weights come from disk.
 
-    Other things hold those up, so they are kept apart.
+    Those depend on other things too, so they are stored separately.
     """
 
     def __init__(self, path: Path, *, streams: bool = False) -> None:
@@ -72,17 +72,17 @@ class PredictionCalibration:
         self._pairs = self._groups.setdefault(self._group, {kind: [] for kind in KINDS})
 
     def note_prompt(self, n_tokens: int, predicted_s: float, measured_s: float, *, is_first: bool) -> None:
-        """A prompt was read. Predictions are the profile's, not adjusted; `is_first`: by a model just loaded."""
+        """Note the time of a prompt. Predictions are the unadjusted profile's; `is_first`: by a model just loaded."""
         self._note(_prompts(n_tokens, is_first=is_first), predicted_s, measured_s)
 
     def note_tokens(self, predicted_s: float, measured_s: float, step_s: float | None) -> None:
-        """A token took so long on average, `step_s` of it besides its pass (None: nobody knows)."""
+        """Note the mean time of a token, `step_s` of it besides its pass (None: unknown)."""
         self._note("token", predicted_s, measured_s - (step_s or 0.0))
         if step_s is not None:
             self._note("step", 0.0, step_s)
 
     def adjustment(self, *, is_first: bool = True) -> Adjustment:
-        """What to make of predictions; `is_first`: of the first answer of a model that has just been loaded."""
+        """The adjustment for predictions; `is_first`: for the first answer of a model that was just loaded."""
         begins, prompt = self._prompts()
         steps = self._pairs["step"]
         return Adjustment(
@@ -93,7 +93,7 @@ class PredictionCalibration:
         )
 
     def save(self) -> None:
-        """Write what there is: others see all of it or what was there before."""
+        """Write the file atomically."""
         write_whole(self._path, json.dumps(self._groups))
 
     def _prompts(self) -> tuple[dict[Kind, float | None], float]:
@@ -122,7 +122,7 @@ def _prompts(n_tokens: int, *, is_first: bool) -> Kind:
 
 
 def _factor(pairs: Sequence[tuple[float, float]]) -> float:
-    """Measured over predicted seconds; 1 where too little was seen."""
+    """Measured over predicted seconds; 1 with too few measurements."""
     ratios = [min(MOST, max(1 / MOST, measured_s / predicted_s)) for predicted_s, measured_s in pairs if predicted_s]
     return statistics.median(ratios) if len(ratios) >= LEAST else 1.0
 

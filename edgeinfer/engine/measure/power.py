@@ -1,8 +1,8 @@
-"""The machine's power as the system shows it: battery, temperature of the CPU, energy that was taken.
+"""The machine's power state as the system reports it: battery, CPU temperature, energy used.
 
-In: psutil, and the energy counters that Linux keeps in /sys/class/powercap (RAPL, which AMD's CPUs have too). Out: a
-`Condition`, and joules; None for what the system does not tell. macOS and Windows tell of the battery only, a virtual
-machine mostly of nothing, and many systems let only root read energy. Knows no modes.
+In: psutil, and the energy counters that Linux has in /sys/class/powercap (RAPL, also for AMD CPUs). Out: a `Condition`,
+and joules; None for what the system does not report. macOS and Windows report only the battery, a virtual machine
+usually nothing, and many systems let only root read energy. Knows no modes.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from edgeinfer.scheduling.workers.governor import Condition
 
 POWERCAP = Path("/sys/class/powercap")
 LOOK_S = 2.0
-"""Between two looks at the sensors, at least;"""
+"""Shortest time between two sensor readings,"""
 LOOK_SHARE = 1 / 500
-"""and no more of the time than this: on some laptops each temperature is a slow question to another chip."""
+"""which may take at most this share of the time: on some laptops each temperature is a slow query to another chip."""
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
-"""Drivers that tell the temperature of a CPU, the best first. The last one's is often that of the board."""
+"""Drivers that report a CPU temperature, best first. The last one often reports the board's."""
 OFFSET_LABEL, TRUE_LABEL = "Tctl", "Tdie"
-"""Where both are told, the first has an offset that is meant for fans."""
+"""If both are reported, the first has an offset meant for fans."""
 COLDEST_C, HOTTEST_C = 1.0, 125.0
-"""What is outside is no temperature but a mistake of some firmware;"""
+"""Temperatures outside this range are firmware errors;"""
 LEAST_LIMIT_C = 50.0
 """so is a lower limit."""
 MICRO = 1e-6
 SENSOR_ERRORS = (AttributeError, OSError, RuntimeError, ValueError)
-"""What psutil raises where a system has no such sensors, or strange ones."""
+"""Errors psutil raises on systems without such sensors or with unusual ones."""
 
 
 class Sensors:
-    """The condition of the machine, looked at only every LOOK_S or more seldom. `clock` gives seconds."""
+    """The condition of the machine, read only every LOOK_S or less often. `clock` gives seconds."""
 
     def __init__(
         self, read: Callable[[], Condition] | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """`read`: what looks; None: `read_condition`."""
+        """`read`: reads the condition; None: `read_condition`."""
         self._read = read_condition if read is None else read
         self._clock = clock
         self._next_s = clock()
         self._condition = Condition()
 
     def condition(self) -> Condition:
-        """The condition; the same object until the next look."""
+        """The condition; the same object until the next reading."""
         started = self._clock()
         if started >= self._next_s:
             self._condition = self._read()
@@ -58,7 +58,7 @@ class Sensors:
 
 
 def read_condition() -> Condition:
-    """What psutil says of battery and temperature."""
+    """Battery and temperature as psutil reports them."""
     plugged_in, percent = _read_battery()
     temperature, high, critical = _read_temperature()
     return Condition(plugged_in, percent, temperature, high, critical)
@@ -76,7 +76,7 @@ def _read_battery() -> tuple[bool | None, float | None]:
 
 
 def _read_temperature() -> tuple[float | None, float | None, float | None]:
-    """Of the hottest place of the CPU, with the limits of that place."""
+    """Temperature of the hottest sensor of the CPU, with that sensor's limits."""
     if not sys.platform.startswith(("linux", "freebsd")):
         return None, None, None
     try:
@@ -98,18 +98,18 @@ def _read_temperature() -> tuple[float | None, float | None, float | None]:
 
 
 def _within(least_c: float, value: float | None) -> float | None:
-    """A temperature that can be one."""
+    """A plausible temperature."""
     return float(value) if value is not None and least_c <= value <= HOTTEST_C else None
 
 
 class EnergyCounter:
-    """Joules taken by domains of a powercap tree, which count microjoules and begin anew at some number.
+    """Energy used by domains of a powercap tree, in joules. Their counters count microjoules and wrap around.
 
-    To be read more often than that: it is minutes on a large machine.
+    Must be read more often than they wrap: that takes minutes on a large machine.
     """
 
     def __init__(self, domains: Sequence[Path] = ()) -> None:
-        """`domains`: folders; of none, nothing is known."""
+        """`domains`: folders; without any, nothing is known."""
         self._domains = tuple(domains)
         self._lock = threading.Lock()
         self._joules = 0.0
@@ -117,11 +117,11 @@ class EnergyCounter:
 
     @classmethod
     def open(cls, root: Path = POWERCAP) -> EnergyCounter:
-        """Of all CPU packages of the machine."""
+        """Counts all CPU packages of the machine."""
         return cls(package_domains(root))
 
     def joules(self) -> float | None:
-        """Joules since this counter was made, of whole packages whoever used them; None where it cannot be read."""
+        """Joules since this counter was made, of whole packages including other processes; None if unreadable."""
         if self._last is None:
             return None
         with self._lock:
@@ -134,7 +134,7 @@ class EnergyCounter:
             return None if now is None else self._joules
 
     def _read(self) -> list[tuple[int, int]] | None:
-        """Microjoules and the most that are counted, by domain; a part of them would be a wrong sum."""
+        """Microjoules and the counter's maximum, by domain; all or nothing, because a partial sum would be wrong."""
         try:
             return [(_number(each / "energy_uj"), _number(each / "max_energy_range_uj")) for each in self._domains]
         except (OSError, ValueError):
@@ -144,8 +144,8 @@ class EnergyCounter:
 def package_domains(root: Path = POWERCAP) -> tuple[Path, ...]:
     """Folders that count each joule once: CPU packages, else the platform as a whole (psys), which includes them.
 
-    What lies within a package (core, uncore) is counted with it, and the same packages seen another way
-    (intel-rapl-mmio) are left out. Memory (dram) is apart, where it is counted at all.
+    Subdomains of a package (core, uncore) are included in it, and duplicates of packages (intel-rapl-mmio) are left
+    out. Memory (dram) is separate, where it is counted at all.
     """
     names: dict[Path, str] = {}
     try:

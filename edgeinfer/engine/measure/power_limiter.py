@@ -1,7 +1,7 @@
-"""The power limiter applies what the governor allows now: a limit of workers, and rests for a share of the time.
+"""The power limiter applies what the governor currently allows: a limit on workers, and rests for a share of the time.
 
-In: sensors, read between passes, and when passes began and ended. Out: a `PowerPolicy` for those that split work and
-draft, and rests. One for all models on a device. Knows no models, tokens or kernels.
+In: sensors, read between passes, and when passes began and ended. Out: a `PowerPolicy` for work splits and drafts, and
+rests. One for all models on a device. Knows no models, tokens or kernels.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from edgeinfer.scheduling.workers.governor import Condition, Governor
 from edgeinfer.settings import Mode
 
 LEAST_REST_S = 0.05
-"""Rests are saved up until they are so long: workers go on spinning for some milliseconds before they sleep."""
+"""Rests accumulate until they are this long: workers spin for some milliseconds before they sleep."""
 NAP_S = 0.025
-"""A rest consists of naps, since a signal handler must not set an event that its own thread is waiting for."""
+"""A rest is a series of naps, because a signal handler must not set an event that its own thread waits for."""
 
 
 class Stopping(Protocol):
-    """Says whether somebody wants no more passes."""
+    """Whether no more passes are wanted."""
 
     def is_set(self) -> bool: ...
 
 
 class PowerLimiter:
-    """What a governor allows, pass after pass. `clock` gives seconds, `sleep` takes them.
+    """Applies a governor's policies, pass by pass. `clock` returns seconds, `sleep` takes them.
 
-    `rest` and `joules` may be called by several threads, the others by one at a time.
+    `rest` and `joules` may be called by several threads, the other methods by one at a time.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class PowerLimiter:
 
     @classmethod
     def of_machine(cls, mode: Mode, kinds: Sequence[CoreKind]) -> PowerLimiter:
-        """A mode on this machine, with workers on cores of these kinds."""
+        """A mode on this machine, for workers on cores of these kinds."""
         return cls(Governor(mode, kinds), Sensors(), EnergyCounter.open())
 
     @classmethod
     def free(cls, n_workers: int) -> PowerLimiter:
-        """No limits, and nobody looks: for measurements and tests."""
+        """No limits and no sensors: for measurements and tests."""
         kinds: list[CoreKind] = ["performance"] * n_workers
         return cls(Governor("max", kinds), Sensors(Condition), EnergyCounter())
 
     def look(self) -> None:
-        """Before each pass: follow the machine's condition, when it is time to look again."""
+        """Before each pass: read the machine's condition if it is time to do so."""
         condition = self._sensors.condition()
         if condition is not self._condition:
             self._condition = condition
             policy = self._governor.policy(condition)
-            self._energy.joules()  # so that no counter begins anew unseen
+            self._energy.joules()  # so that no counter wraps around unnoticed
             if policy != self.policy:
                 self.policy = policy
 
     def rest(self, stopped: Stopping) -> None:
-        """Sleep, if there is something to make up for; until `stopped` at most."""
+        """Sleep if rest is due; returns early if `stopped`."""
         left_s = self._rested_s - self._clock()
         if left_s < LEAST_REST_S:
             return
@@ -81,7 +81,7 @@ class PowerLimiter:
             left_s = self._rested_s - self._clock()
 
     def worked(self, started_s: float) -> None:
-        """A pass that began then is over. Only one at a time runs, so that rests of several answers add up."""
+        """Note the end of a pass that began then. Only one runs at a time, so rests of several answers add up."""
         duty = self.policy.duty
         if duty < 1:
             self._rested_s = max(self._rested_s, started_s) + (self._clock() - started_s) / duty

@@ -1,7 +1,7 @@
-"""Profiles that were measured here, kept as TOML files a person can read: one per machine, named by its fingerprint.
+"""Profiles measured on this machine, stored as readable TOML files, one per machine fingerprint.
 
-In: a topology or a profile. Out: the profile of the machine that the fingerprint names, if it was measured. A file that
-cannot be read counts as none and is measured again; one that cannot be written is left alone.
+In: a topology or a profile. Out: the profile of the machine with that fingerprint, if it was measured. An unreadable
+file is ignored and measured again; a failed write is ignored.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class ProfileStore:
         self.folder = folder
 
     def path(self, fingerprint: str) -> Path:
-        """Where the profile of a machine is kept."""
+        """The file of a machine's profile."""
         return self.folder / f"{fingerprint}.toml"
 
     def calibration(self, fingerprint: str, *, streams: bool = False) -> PredictionCalibration:
-        """What answers took on a machine, beside what its profile predicts; of models that stream apart."""
+        """The prediction calibration of a machine; models that stream have their own."""
         return PredictionCalibration(self.folder / f"{fingerprint}.experience.json", streams=streams)
 
     def forget_calibration(self, fingerprint: str) -> None:
-        """A new profile begins without corrections of an old one."""
+        """Clear the calibration: a new profile starts without corrections of an old one."""
         with suppress(OSError):
             (self.folder / f"{fingerprint}.experience.json").unlink()
 
     def find(self, fingerprint: str) -> Profile | None:
-        """The profile of a machine; None where there is none that can be used."""
+        """The profile of a machine; None if there is no usable one."""
         from edgeinfer.scheduling.machine.profile_file import read_profile
 
         path = self.path(fingerprint)
@@ -55,7 +55,7 @@ class ProfileStore:
         return found if found.fingerprint == fingerprint else None
 
     def save(self, profile: Profile) -> Path | None:
-        """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
+        """Store a profile atomically; None if it cannot be written."""
         from edgeinfer.scheduling.machine.profile_file import profile_text
 
         if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
@@ -68,7 +68,7 @@ GIB = 1 << 30
 
 
 def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What the processor calls itself."""
+    """The processor's model name."""
     if cpuinfo.exists():
         for line in cpuinfo.read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -78,7 +78,7 @@ def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def fingerprint_of(topology: Topology) -> str:
-    """16 hex digits: processor, its cores that may be used, caches, memory to the gigabyte, container's quota."""
+    """16 hex digits of: processor, usable cores, caches, memory to the gigabyte, container quota."""
     cores = [(core.number, core.kind, core.node) for core in topology.cores]
     facts = (
         platform.system(),

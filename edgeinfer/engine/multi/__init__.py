@@ -1,4 +1,4 @@
-"""Several devices for one model: which of them, and many sequences on an accelerator and the CPU."""
+"""Several devices for one model: how they share it, and many sequences on an accelerator and the CPU."""
 
 AUTO = "auto"
-"""The schedule that is predicted to be fastest."""
+"""The schedule with the lowest predicted time."""

@@ -1,7 +1,7 @@
-"""Which of several devices run a model, and what each of them does: the plan, or why one of them does it alone.
+"""Chooses which of several devices run a model and what each does: a shared plan, or the reason to use just one.
 
-In: a profile of the machine as the devices share it and as each has it alone, the model's work, memory. Out: a
-`PlanChoice` with predicted answers: a prompt is read and tokens are decoded after it. Opens nothing.
+In: profiles of the machine with the devices together and with each alone, the model's work, memory. Out: a `PlanChoice`
+with predicted answers: a prompt is read, then tokens are decoded. Opens nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgeinfer.scheduling.placement.schedules import scheduled
 from edgeinfer.scheduling.predict.predict import Predictor
 
 N_PROMPT, N_DECODED = 512, 128
-"""Tokens of the prompt and of the answer that devices are judged by, where the context has room for them."""
+"""Tokens of the prompt and of the answer that devices are compared on, if the context has room for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedTimes:
-    """What an answer is predicted to take: reading its prompt, and each token of it."""
+    """Predicted seconds of an answer: reading the prompt, and each decoded token."""
 
     prompt_s: float
     token_s: float
@@ -38,7 +38,7 @@ class PredictedTimes:
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """`plan` for the devices together, and an answer by them and by each of them alone with all it can use."""
+    """The plan for the devices together, with the predicted answer of all and of each device alone at full use."""
 
     plan: MachinePlan
     together: PredictedTimes
@@ -55,7 +55,7 @@ class PlanChoice:
 
     @property
     def best_alone(self) -> str:
-        """The device that is predicted to answer first alone."""
+        """The device with the fastest predicted answer when used alone."""
         return min(self.alone, key=lambda name: self.alone[name].seconds)
 
     @property
@@ -72,9 +72,9 @@ def choose(
     budgets: Budgets,
     schedule: str = AUTO,
 ) -> PlanChoice:
-    """Plan a model for the devices together. `alone`: the machine as each device has it to itself, the cpu too.
+    """Plan a model for the devices together. `alone`: the machine as each device has it to itself, including the CPU.
 
-    Raises DoesNotFit, UnknownKey for a schedule.
+    Raises DoesNotFit, and UnknownKey for an unknown schedule.
     """
     step = Pass(1, _n_prompt(caching))
     plan = scheduled(schedule, PlanningTask(together, work, step, caching, budgets))

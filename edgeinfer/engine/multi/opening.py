@@ -1,7 +1,7 @@
-"""A model on the devices that were named: one alone, or several by a plan.
+"""Opens a model on named devices: on one alone, or on several by a plan.
 
-In: device names with commas between them, a schedule, a model. Out: an open device and its compiled lane, and what the
-user should know. The front door to devices; `executor` knows no others.
+In: device names separated by commas, a schedule, a model. Out: an open device with its compiled lane, and notices for
+the user. This is the entry point to devices; `executor` knows no others.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from edgeinfer.engine.multi.choosing import PlanChoice, PredictedTimes
 
 FORMATS = 2
-"""Quant formats of a model that devices are measured with, those of most bytes."""
+"""Number of quant formats that devices are measured with: those with the most bytes in the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLane:
-    """A model ready to run; the device is to be closed after the lane."""
+    """A model ready to run. Close the lane before the device."""
 
     device: Device
     lane: Lane
@@ -42,7 +42,7 @@ class OpenedLane:
 
 
 class Together:
-    """Several open devices as one; rows of different kernels meet in it, so nothing is said to be batch-invariant."""
+    """Several open devices as one. Batch-invariance is not claimed, because rows come from different kernels."""
 
     batch_invariant = False
     capabilities = DeviceCapabilities()
@@ -52,7 +52,7 @@ class Together:
         self._spec, self._host, self._others, self._placement = spec, host, others, placement
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
-        """The model it was planned for on all devices; any other on the host alone."""
+        """Compile the planned model on all devices; any other model on the host alone."""
         if spec is not self._spec:
             return self._host.compile(spec, file, limits, progress)
         return SharedLane(spec, self._placement, self._host, self._others, file, limits, progress)
@@ -74,8 +74,8 @@ def open_model(
 ) -> OpenedLane:
     """Open devices by name and compile the model for them.
 
-    Raises UnknownKey for a device there is not, DeviceUnavailable where one cannot run, BadSetting for names that do
-    not go together, DoesNotFit where memory is short.
+    Raises UnknownKey for an unknown device, DeviceUnavailable if one cannot run, BadSetting for a combination that is
+    not supported, DoesNotFit if memory is short.
     """
     options = options or DeviceOptions()
     names = device.split(",")
@@ -119,14 +119,14 @@ def _together(
     from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host, options_for
     from edgeinfer.scheduling.placement.budgets import Budgets, Caching, budgets_of
 
-    whole = replace(limits, windows=None)  # parts of a model keep everything
+    whole = replace(limits, windows=None)  # parts of a model keep the whole context
     topology, work = read_topology(), work_of(spec, file.tensors)
     cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
     own = own_memory(names, options)
     budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens, available_vram_bytes=own)
-    if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
+    if sum(map(on_host, names)) > 1:  # devices on the machine's own cores also use its memory
         budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
     choice = choose(together, alone, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
     if schedule == AUTO and choice.prefers_one:
@@ -153,7 +153,7 @@ def _together(
 
 
 def own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
-    """Bytes that devices with memory of their own may use now, of those that tell."""
+    """Free bytes of each device that has its own memory and reports it."""
     from edgeinfer.engine.probing.combination import on_host
 
     found: dict[str, int] = {}

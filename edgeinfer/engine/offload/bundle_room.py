@@ -1,7 +1,7 @@
-"""Whether the disk has room for the bundle file of a model that does not fit in memory, asked before it is written.
+"""Checks that the disk has room for the bundle file of a model that does not fit in memory, before it is written.
 
-In: where bundle files lie and how large one will be. Out: nothing, or an error with the numbers and what would work.
-Does not know what is in a bundle file; who writes one looks again.
+In: the folder of bundle files and the size of a new one. Out: nothing, or an error with the numbers and what would
+work. Does not know the contents of a bundle file; the writer checks again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ REMEDY = "make room there, or set EDGEINFER_HOME to a folder on a larger disk"
 
 
 def require_room_for_bundles(name: str, path: Path, bundle_bytes: int) -> None:
-    """Raise PackFailed where a bundle file of so many bytes, which a model needs, has no room at `path`.
+    """Raise PackFailed if a bundle file of this size, which a model needs, has no room at `path`.
 
-    What an earlier pack left there is gone on with, or makes room.
+    What an earlier pack left there is continued, or its space is reused.
     """
     part = part_path(path)
     wanted_bytes = bundle_bytes - (part.stat().st_size if part.is_file() else 0)
@@ -34,7 +34,7 @@ def require_room_for_bundles(name: str, path: Path, bundle_bytes: int) -> None:
 
 
 def require_room_after_download(name: str, model_bytes: int, bundle_bytes: int) -> None:
-    """Raise DoesNotFit where a model that is to be fetched and the bundle file it will need have no room together."""
+    """Raise DoesNotFit if a model to be downloaded and the bundle file it needs do not both fit."""
     folder, models = bundles_folder(), default_root()
     both = _disk(folder) == _disk(models)
     wanted_bytes, free_bytes = bundle_bytes + (model_bytes if both else 0), _free(folder)
@@ -47,7 +47,7 @@ def require_room_after_download(name: str, model_bytes: int, bundle_bytes: int) 
 
 
 def _free(folder: Path) -> int | None:
-    """Bytes free where a folder is or will be; None where the system does not tell."""
+    """Free bytes where a folder is or will be; None if the system does not report it."""
     try:
         return shutil.disk_usage(_existing(folder)).free
     except OSError:

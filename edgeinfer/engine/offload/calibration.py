@@ -1,7 +1,7 @@
-"""Finding out from a text in which order the neurons of a model had better lie in its bundle file.
+"""Finds a better order for the neurons of a model in its bundle file by running a text.
 
-In: an open model, a text. Out: an order of the neurons of each sparse layer. Where the model does not fit in memory, it
-runs from a bundle file, which is made first if there is none.
+In: an open model, a text. Out: an order of the neurons of each sparse layer. A model that does not fit in memory runs
+from a bundle file, which is created first if necessary.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from edgeinfer.models.text import vocabulary_of
 from edgeinfer.steps import Progress
 
 FEWEST_TOKENS = 64
-"""Of fewer nothing can be learnt."""
+"""Fewest tokens that are enough to learn from."""
 CONTEXT = 256
-"""Tokens of the text that are read together: later ones begin anew, as another text would."""
+"""Tokens of the text that are read together; the next ones start from an empty cache, as another text would."""
 PASS_TOKENS = 64
 MOST_TOKENS = 1024
-"""More of a text change the order little and take long."""
+"""More tokens of a text hardly change the order and take long."""
 
 UNSEEN = 8
-"""One of so many tokens is to judge by."""
+"""One in this many tokens is held out for evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """Orders, the tokens that they were found from, and the share of neurons that fired for each of them.
 
-    reads, reads_by_number: stretches of neurons that fired for each of the last tokens of the text, which the orders
-    were not found from, where neurons lie in that order and where they lie by their numbers; no layer
-    is put into an order that has more.
+    reads, reads_by_number: runs of neighbouring neurons that fired for each held-out token (the last ones of the text),
+    with neurons in the new order and by number; a layer whose new order has more runs keeps its order.
     """
 
     orders: tuple[Int32s, ...]
@@ -50,13 +49,13 @@ class Calibrated:
 
 
 def firing_limits(n_context: int) -> Limits:
-    """What a model that is watched is opened with, but for where its weights are."""
+    """Options for a model under observation, except where its weights are."""
     n_context = min(CONTEXT, n_context)
     return Limits(n_context, -(-n_context // PAGE), max_tokens=PASS_TOKENS)
 
 
 def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes: int | None = None) -> Calibrated:
-    """Run a model over a text, with `ram_bytes` of memory for weights (None: what there is), and find the orders.
+    """Run a model over a text, with `ram_bytes` of memory for weights (None: what is available), and find the orders.
 
     Raises BadSetting for a text that is too short and for a model that is not read by neurons, and what running raises.
     """
@@ -74,7 +73,7 @@ def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes
     orders, reads, n_learnt = [], np.zeros(2), len(tokens) - len(tokens) // UNSEEN
     for done, table in enumerate(fired, 1):
         order, unseen = order_of(table[:n_learnt]), table[n_learnt:]
-        if stretches(unseen[:, order]) >= stretches(unseen):  # what was learnt says nothing of other tokens
+        if stretches(unseen[:, order]) >= stretches(unseen):  # what was learnt does not carry over to other tokens
             order = np.arange(table.shape[1], dtype=np.int32)
         orders.append(order)
         reads += stretches(unseen[:, order]), stretches(unseen)

@@ -1,7 +1,7 @@
-"""How the neurons of models fired when they ran here, kept beside their bundle files: later plans begin with it.
+"""Statistics of how a model's neurons fired in earlier runs, stored beside its bundle files for later plans.
 
-In: a model's fingerprint, what a lane saw. Out: a `Firing`, the usual one where nothing was seen. One small JSON file
-for each model; a damaged one counts as none, one that cannot be written is left alone.
+In: a model's fingerprint, what a lane counted. Out: a `Firing`; typical values if nothing was counted. One small JSON
+file per model; a damaged file is ignored, and a failed write is ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from edgeinfer.scheduling.offload.firing import Firing
 from edgeinfer.temporary import write_whole
 
 LEAST_TOKENS = 16
-"""Fewer say little."""
+"""Fewer tokens say little."""
 
 
 def firing_of(fingerprint: str) -> Firing:
-    """What the last run of a model that was long enough saw."""
+    """Statistics of the last sufficiently long run of a model."""
     try:
         loaded = json.loads(firing_path(fingerprint).read_text(encoding="utf-8"))
         return _checked(loaded)
@@ -29,19 +29,19 @@ def firing_of(fingerprint: str) -> Firing:
 
 
 def seen(fired: Fired) -> Firing:
-    """What a lane saw, for plans."""
+    """A lane's counts, for plans."""
     return Firing(fired.share, fired.found, fired.n_tokens)
 
 
 def keep_seen(fingerprint: str, lane: Streaming) -> None:
-    """Keep what a lane saw, if it reads neurons and saw enough."""
+    """Store a lane's counts if it reads neurons and has counted enough."""
     fired = lane.fired
     if fired is not None:
         keep_firing(fingerprint, fired)
 
 
 def keep_firing(fingerprint: str, fired: Fired) -> None:
-    """Keep what a run saw, if that is enough."""
+    """Store a run's counts if they are enough."""
     if fired.n_tokens < LEAST_TOKENS:
         return
     found = [[round(held, 5), round(share, 5)] for held, share in fired.found]
@@ -50,7 +50,7 @@ def keep_firing(fingerprint: str, fired: Fired) -> None:
 
 
 def _checked(loaded: Any) -> Firing:
-    """A record as it was kept. Raises ValueError, TypeError or KeyError for anything else."""
+    """A stored record. Raises ValueError, TypeError or KeyError for an invalid one."""
     share, n_tokens = float(loaded["share"]), int(loaded["n_tokens"])
     points = [(float(held), float(found)) for held, found in loaded["found"]]
     within = all(0 <= number <= 1 for number in (share, *(number for point in points for number in point)))

@@ -1,10 +1,10 @@
-"""An order of neurons in which those that fire together are neighbours, so that a read of a disk gets several.
+"""An order of neurons that makes those that fire together neighbours, so that one disk read gets several.
 
-In: which neurons fired for which tokens. Out: a permutation. Pairs are linked to paths, the most alike first, as RIPPLE
-does ("Accelerating smartphone LLM inference with correlation-aware neuron management", arXiv 2410.19274); two neurons
-are as alike as the share of tokens for which both fire among those for which one does (Jaccard). Counts of tokens alone
-would link everything to what nearly always fires, which is what "LLM in a flash" (arXiv 2312.11514, section 3.2) found
-of bundles of closest friends. Plain NumPy; knows neither models nor files.
+In: which neurons fired for which tokens. Out: a permutation. Pairs are linked to paths, most similar first, as in
+RIPPLE ("Accelerating smartphone LLM inference with correlation-aware neuron management", arXiv 2410.19274). The
+similarity of two neurons is the share of tokens for which both fire among those for which at least one does (Jaccard).
+Plain counts of tokens would link everything to the neurons that nearly always fire, which is what "LLM in a flash"
+(arXiv 2312.11514, section 3.2) found for bundles of closest friends. Plain NumPy; knows neither models nor files.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from numpy.typing import NDArray
 from edgeinfer.graph.step import Int32s
 
 FRIENDS = 48
-"""Neurons most alike that one may be linked to."""
+"""Most similar neurons that a neuron may be linked to."""
 AT_A_TIME = 512
-"""Neurons whose likeness to all others is in memory."""
+"""Neurons whose similarity to all others is in memory at once."""
 
 
 def order_of(fired: NDArray[np.bool_]) -> Int32s:
-    """The neuron at each position, int32[n], from bool[T, n]; those that never fired come last, by number.
+    """The neuron at each position, int32[n], from bool[T, n]; neurons that never fired come last, by number.
 
-    Takes some n^2 T multiplications and memory for T + 1000 numbers of each neuron.
+    Takes about n^2 T multiplications, and memory for T + 1000 numbers per neuron.
     """
     often = np.flatnonzero(fired.any(axis=0))
     paths = _paths(_friends(np.ascontiguousarray(fired[:, often])), len(often))
     counts = fired[:, often].sum(axis=0)
-    paths.sort(key=lambda path: -float(counts[path].mean()))  # what nearly always fires together at one end
+    paths.sort(key=lambda path: -float(counts[path].mean()))  # those that nearly always fire at one end
     places = [often[path] for path in paths]
     never = np.flatnonzero(~fired.any(axis=0))
     return np.concatenate([*places, never]).astype(np.int32)
 
 
 def stretches(fired: NDArray[np.bool_]) -> float:
-    """Runs of neighbours among the neurons that fired for a token, a mean over bool[T, n] as they lie."""
+    """Mean number of runs of neighbouring neurons that fired per token, bool[T, n] in storage order."""
     begins = fired & ~np.pad(fired, ((0, 0), (1, 0)))[:, :-1]
     return float(begins.sum() / max(1, len(fired)))
 
 
 def _friends(fired: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Pairs of neurons that are alike, int64[pairs, 2], the most alike first."""
+    """Pairs of similar neurons, int64[pairs, 2], most similar first."""
     n_neurons, numbers = fired.shape[1], fired.astype(np.float32)
     counts, kept = numbers.sum(axis=0), min(FRIENDS, max(0, fired.shape[1] - 1))
     alike, pairs = [np.zeros(0, np.float32)], [np.zeros((0, 2), np.int64)]
@@ -64,7 +64,7 @@ def _friends(fired: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _paths(pairs: Iterable[NDArray[np.int64]], n_neurons: int) -> list[list[int]]:
-    """All neurons in paths whose neighbours are pairs, taken in order wherever both are ends of two paths."""
+    """All neurons in paths: each pair in turn becomes a link if both neurons are ends of two different paths."""
     other_end, links = list(range(n_neurons)), [list[int]() for _ in range(n_neurons)]
     for one, two in (pair.tolist() for pair in pairs):
         if len(links[one]) < 2 and len(links[two]) < 2 and other_end[one] != two:
@@ -83,7 +83,7 @@ def _paths(pairs: Iterable[NDArray[np.int64]], n_neurons: int) -> list[list[int]
 
 
 def _walk(start: int, links: list[list[int]]) -> Iterator[int]:
-    """A path from one of its ends."""
+    """Follow a path from one of its ends."""
     before, here = -1, start
     while True:
         yield here

@@ -1,7 +1,7 @@
-"""Memory pressure: a model that streams its weights gives memory back before the system runs out, and takes it again.
+"""Memory pressure: a model that streams its weights gives memory back before the system runs out, and retakes it later.
 
-In: a lane with weights that may stay or not, what is available. Out: between two passes, a smaller cache, other bundles
-pinned, or less room for what comes and goes. Knows nothing of what a pass computes.
+In: a lane with weights that may or may not stay, and the available memory. Out: between two passes, a smaller cache,
+other pinned bundles, or less room for streamed ones. Knows nothing of what a pass computes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from edgeinfer.scheduling.machine.topology import available_bytes, read_topology
 from edgeinfer.scheduling.offload.weight_placement import WeightPiece, pinned_loads
 
 LOOK_S = 1.0
-"""Between two looks at what is available: reading that takes some tenths of a millisecond."""
+"""Interval between readings of the available memory, each of which takes some tenths of a millisecond."""
 LOW_SHARE = 1 / 40
 MOST_LOW_BYTES, LEAST_LOW_BYTES = 96 << 20, 16 << 20
-"""Memory is low below this share of all there is (of the container's limit, where it has one), within these bounds."""
+"""Memory is low below this share of the total (of the container's limit, if it has one), within these bounds."""
 HIGH, SPARE = 2, 4
-"""So much is given back that twice as much is there again; only what is beyond four times as much is taken again,"""
+"""Gives back enough for HIGH times the low mark to be available; retakes only what exceeds SPARE times the low mark,"""
 CALM_S = 30.0
-"""after so long without pressure."""
+"""after this long without pressure."""
 
 
 class Pressure:
-    """Watches over one lane. `available` tells bytes, of `total_bytes` in all; `clock` seconds."""
+    """Watches one lane. `available` returns available bytes out of `total_bytes`; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Pressure:
         clock: Callable[[], float] = time.monotonic,
         total_bytes: int | None = None,
     ) -> None:
-        """`total_bytes`: None for what this machine or container has."""
+        """`total_bytes`: None for this machine's or container's."""
         total = read_topology().total_bytes if total_bytes is None else total_bytes
         self.low_bytes = max(LEAST_LOW_BYTES, min(MOST_LOW_BYTES, int(total * LOW_SHARE)))
         self._lane, self._available, self._clock = lane, available, clock
@@ -44,11 +44,11 @@ class Pressure:
 
     @property
     def reading(self) -> WeightReads:
-        """What the lane has read."""
+        """Weights the lane has read."""
         return self._lane.reading
 
     def look(self) -> None:
-        """Before a pass: see whether memory must be given back, or may be taken again."""
+        """Before a pass: check whether memory must be given back or may be retaken."""
         now = self._clock()
         if now - self._looked_s < LOOK_S:
             return
@@ -66,7 +66,7 @@ class Pressure:
             self._hold(held + available - SPARE * self.low_bytes)
 
     def _give_back(self, n_bytes: int) -> None:
-        """Hold so much less, which can be taken again; what that does not give, single neurons do, for good."""
+        """Hold this much less, which can be retaken; any shortfall comes from single neurons, for good."""
         held = self._held()
         if held:
             self._hold(held - n_bytes)
@@ -79,7 +79,7 @@ class Pressure:
         return sum(self._lane.pinned.values()) + self._lane.cache_bytes
 
     def _hold(self, n_bytes: int) -> None:
-        """Keep so many bytes of what was wanted at first: what every pass needs, evenly spread, and of a cache."""
+        """Keep this much of the original amount: pieces that every pass needs, evenly spread, and then a cache."""
         numbers = list(self._wanted)
         cache_bytes = min(self._wanted_cache_bytes, max(0, n_bytes - sum(self._wanted.values())))
         if cache_bytes != self._lane.cache_bytes:
@@ -87,6 +87,6 @@ class Pressure:
         left = max(0, n_bytes - self._lane.cache_bytes)
         chosen = pinned_loads([WeightPiece(self._wanted[number]) for number in numbers], left)
         asked = frozenset(numbers[place] for place in chosen)
-        if asked != self._asked:  # what must stay does, however often one asks, and pinning begins a pass anew
+        if asked != self._asked:  # only changes: what must stay stays anyway, and pinning restarts a pass
             self._lane.pin(asked)
             self._asked = asked

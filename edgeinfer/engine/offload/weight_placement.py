@@ -1,7 +1,7 @@
-"""Where the weights of a model are while it runs: all in memory, or some of them and the rest in a bundle file.
+"""Decides where the weights of a model are while it runs: all in memory, or some there and the rest in a bundle file.
 
-In: a model, its limits, the memory for weights if somebody said how much. Out: limits that say where weights are, and
-what to tell about it. Makes the bundle file where one is needed and may be written.
+In: a model, its limits, the weight budget if one was given. Out: limits that say where weights are, and notices.
+Creates the bundle file if one is needed and may be written.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from edgeinfer.steps import Progress, no_progress
 
 CPU = "cpu"
 WORTH = 0.9
-"""Share of the time of reading layers whole below which they are read by neurons: nothing is computed meanwhile."""
+"""Fraction of the time of reading whole layers below which neurons are read singly: nothing is computed meanwhile."""
 TRIED = 1.5
-"""The same where no run has shown yet how neurons fire: only reading by neurons shows it."""
+"""The same before any run has counted how neurons fire: only reading by neurons counts it."""
 STAYS = 2.0
-"""Uses of what must stay: more than those of anything else."""
+"""Uses of a piece that must stay: more than those of any other piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightBudget:
-    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
+    """The weight budget. `ram_bytes`: memory for weights, None for all there is. `packs`: a bundle file may be written.
 
-    `beside_bytes` of that memory are for a second model, where not all weights stay. `n_sequences`: that a pass must
-    have room for, with their states; of more it has as many as there is memory for.
+    If not all weights stay, `beside_bytes` of that memory are for a second model. `n_sequences`: a pass must have room
+    for this many, with their states, and has room for more as memory allows.
     """
 
     ram_bytes: int | None = None
@@ -71,18 +71,18 @@ class WeightBudget:
 
 
 SMALLER_PASSES = (128, 64)
-"""Tokens of a pass where memory is too short for the buffers of more."""
+"""Tokens of a pass where memory is too short for the buffers of larger ones."""
 
 
 def cpu_offload() -> WeightOffload:
-    """How the cpu device runs models whose weights do not all stay in memory; no other device does."""
+    """The CPU device's way to run models whose weights do not all stay in memory; no other device has one."""
     offload = device_kind(CPU).offload
     assert offload is not None
     return offload()
 
 
 class TensorTable(Protocol):
-    """A file, or its header alone."""
+    """A file, or only its header."""
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]: ...
@@ -92,7 +92,7 @@ class TensorTable(Protocol):
 class WeightFit:
     """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`.
 
-    `n_states`: as of `Limits`.
+    `n_states`: as in `Limits`.
     """
 
     budget_bytes: int | None
@@ -103,10 +103,10 @@ class WeightFit:
 def fit_weights(
     spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int | None = None
 ) -> WeightFit:
-    """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
+    """How many weights may stay in memory; passes shrink if that makes room for the requested amount.
 
-    Before weights have to go, checkpoints of states do. `available` bytes on another machine (None: what there is
-    here). Raises DoesNotFit where there is not even room for the rest.
+    Checkpoints of states are given up before weights. `available` bytes on another machine (None: this one's). Raises
+    DoesNotFit if there is not even room for the rest.
     """
     available = memory_for_model() if available is None else available
     room = _room(spec, file, limits, holding, available)
@@ -124,7 +124,7 @@ def fit_weights(
 
 
 def _room(spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int) -> WeightFit:
-    """The same with so many slots for states; a budget is not positive where there is no room for the rest."""
+    """The same for the given slots for states; a budget that is not positive means there is no room for the rest."""
     budget = 0
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
         need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
@@ -140,7 +140,7 @@ def _room(spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBud
 def chosen_layout(
     spec: ModelSpec, file: TensorTable, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
 ) -> StreamedModel:
-    """What stays of a model in so much memory, and whether its layers are read by neurons: what takes less time.
+    """What stays of a model within a budget, and whether layers are read by neurons or whole: whichever is faster.
 
     Raises DoesNotFit for a hopeless plan.
     """
@@ -175,7 +175,7 @@ def _layout(kept: StreamedModel) -> str:
 def streamed_within(
     sizes: BundleSizes, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
 ) -> StreamedModel:
-    """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
+    """What stays of a model's bundles within a budget. Raises DoesNotFit for a hopeless plan."""
     found = placement_of(sizes, spec, budget, disk, name, firing)
     loads = _expert_loads(sizes, spec), _neuron_loads(sizes)
     return streamed_model(_dense_loads(sizes), found, *loads, firing, disk)
@@ -184,7 +184,7 @@ def streamed_within(
 def placement_of(
     sizes: BundleSizes, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
 ) -> WeightPlacement:
-    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
+    """Numbers of a model's bundles that stay within a budget. Raises DoesNotFit."""
     dense, experts = _dense_loads(sizes), _expert_loads(sizes, spec)
     numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(sizes)
     if experts is not None:
@@ -212,7 +212,7 @@ def _dense_loads(sizes: BundleSizes) -> dict[int, WeightPiece]:
 
 
 def _expert_loads(sizes: BundleSizes, spec: ModelSpec) -> ExpertLoads | None:
-    """Bundles of which every token needs some; None where there are none."""
+    """Bundles of which every token needs some; None if there are none."""
     mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
     if not mixtures:
         return None
@@ -248,7 +248,7 @@ def planned_weights(
 def _fewer_sequences(
     spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBudget, available: int | None = None
 ) -> str:
-    """How many sequences' states would leave room for all weights: the end of a sentence, "" where none would."""
+    """How many sequences' states would leave room for all weights: the end of a sentence, "" if no number would."""
     need = memory_need(CPU, spec, file.tensors, limits)
     if holding.ram_bytes is not None:
         need = replace(need, weight_bytes=min(need.weight_bytes, holding.ram_bytes))
@@ -264,10 +264,10 @@ def place_and_pack(
     holding: WeightBudget,
     progress: Progress = no_progress,
 ) -> tuple[Limits, tuple[str, ...]]:
-    """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
+    """Limits for the CPU with the placement of weights, and notices. Creates the bundle file if there is none.
 
-    `fingerprint`: of the file, whatever threshold its activations have: bundles do not depend on it.
-    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
+    `fingerprint`: of the file, independent of the activation threshold, which bundles do not depend on. Raises
+    DoesNotFit if a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
     kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_seen(spec, fingerprint))
@@ -287,22 +287,22 @@ def place_and_pack(
 def place_of(
     spec: ModelSpec, tensors: Mapping[str, TensorInfo], name: str, fingerprint: str, *, by_neurons: bool = True
 ) -> Path:
-    """Where the bundle file of a model lies, or will lie: one for each layout that its layers may have.
+    """Path of a model's bundle file, existing or not: one for each layout that its layers may have.
 
-    `by_neurons`: of a model whose layers can be read by neurons, that for doing so.
+    `by_neurons`: for a model whose layers can be read by neurons, the path of that layout.
     """
     is_other = not by_neurons and cpu_offload().has_neurons(spec, tensors)
-    variant = NEURONS if has_threshold(spec) else ""  # read whole, too: a gate is not read together with its up matrix
+    variant = NEURONS if has_threshold(spec) else ""  # also when read whole: a gate is read without its up matrix
     return bundle_path(name, fingerprint, f"{variant}{WHOLE if is_other else ''}")
 
 
 def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
-    """How the neurons of a model fired in earlier runs, or usually do. `fingerprint`: of the file."""
+    """How the neurons of a model fired in earlier runs, or typical values. `fingerprint`: of the file."""
     return firing_of(approximate(fingerprint, threshold_of(spec)))
 
 
 def streamed_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> Streamed:
-    """What every pass of a model reads that is held like this."""
+    """What every pass of a model with this placement reads."""
     sizes = cpu_offload().sizes(spec, file.tensors, place.by_neurons)
     experts, firing = _expert_loads(sizes, spec), firing_seen(spec, place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
@@ -312,7 +312,7 @@ def streamed_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> 
 
 @dataclass(frozen=True, slots=True)
 class StageBytes:
-    """Bytes of a stage's weights: those that stay, those that every pass reads, and those of which it needs some."""
+    """Bytes of a stage's weights: those that stay, those that every pass reads, and those of which it reads some."""
 
     stage: str
     stay: int
@@ -321,7 +321,7 @@ class StageBytes:
 
 
 def stage_bytes_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> tuple[StageBytes, ...]:
-    """Where the weights of each stage are that has any."""
+    """The placement of each stage that has weights."""
     sums: dict[str, list[int]] = {}
     for bundle in cpu_offload().sizes(spec, file.tensors, place.by_neurons).bundles:
         kind = 0 if bundle.number in place.pinned else 1 if bundle.is_dense else 2
@@ -330,7 +330,7 @@ def stage_bytes_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) 
 
 
 def _neuron_loads(sizes: BundleSizes) -> NeuronLoads | None:
-    """The neurons of all sparse layers; None where there are none."""
+    """The neurons of all sparse layers; None if there are none."""
     found = sizes.neurons
     if found is None:
         return None
@@ -338,7 +338,7 @@ def _neuron_loads(sizes: BundleSizes) -> NeuronLoads | None:
 
 
 def _have_bundle_file(packing: BundlePacking, name: str, holding: WeightBudget, progress: Progress) -> None:
-    """Make the bundle file of a model if there is none that can be used."""
+    """Create the bundle file of a model unless a usable one exists."""
     try:
         packing.check()
     except BadBundle as reason:
@@ -355,7 +355,7 @@ def _have_bundle_file(packing: BundlePacking, name: str, holding: WeightBudget, 
 
 
 def known_disk() -> Disk | None:
-    """The disk as it was measured on this machine, if it was."""
+    """The disk as measured on this machine, if it was."""
     profile = ProfileStore().find(fingerprint_of(read_topology()))
     return None if profile is None else profile.disk
 
@@ -369,7 +369,7 @@ def streaming_text(kept: StreamedModel, disk: Disk | None) -> str:
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)
-    if not seconds:  # as all that fired before is expected to be in memory
+    if not seconds:  # earlier firing neurons are expected to be in memory
         return text
     rate = kept.streamed.nbytes / seconds
     return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

@@ -1,9 +1,9 @@
-"""Rates of a device that does not tell what its ops take: whole models of several shapes, taken apart by their sums.
+"""Rates of a device that cannot time its ops, derived from the times of whole models of several shapes.
 
-In: an open device, quant formats, how many bytes no cache holds. Out: the `DeviceRates` that plans are made from. Two
-models that are next to nothing, a narrow one of many layers and a wide one of few are run as models are in use; what a
-pass, an op, a weight and attention take follows from the differences (`separation`). Of further formats the last two
-alone are run. Zeros are multiplied: nothing of the models that are predicted later is known here.
+In: an open device, quant formats, how many bytes exceed every cache. Out: the `DeviceRates` that plans are made from.
+Two models of almost no weights, a narrow one of many layers and a wide one of few are run as models are in use; the
+cost of a pass, an op, a weight and attention follows from the differences (`separation`). For further formats only the
+last two are run. The weights are zeros: nothing of the models predicted later is known here.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRa
 
 N_VOCAB, VOCAB_UNIT, N_CONTEXT, HEAD_WIDTH = 1024, 64, 2048, 64
 FLAT = ModelShape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
-"""A model of next to no weights: what a pass takes anyway;"""
+"""A model of almost no weights: the fixed cost of a pass;"""
 DEEPER = 12
-"""layers of another one: what their ops take."""
+"""layers of a second one: the cost of their ops."""
 SLIM = ModelShape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
-"""A layer of small matrices, as models have them in great numbers."""
+"""A layer of small matrices, of which models have many."""
 BROAD = ModelShape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
-"""A layer of large ones, which are mostly products."""
+"""A layer of large matrices, whose time is mostly matmuls."""
 LAYER_SHARE = 0.5
-"""Of the bytes that no cache holds, those in layers; the rest is in the head, which long passes compute only once."""
+"""Share of the uncacheable bytes that is in layers; the rest is in the head, which long passes compute only once."""
 SHALLOW_TOKENS = 256
-"""Of a prompt after which attention is measured; passes in which prompts come are no longer."""
+"""Tokens of a prompt after which attention is measured; passes of a prompt are no longer than this."""
 MOST_TRIES, PATIENT_S = 4, 15.0
-"""How often passes are timed that others disturb, as long as measuring has not taken longer."""
+"""How often disturbed passes are repeated, unless measuring has already taken this long."""
 MOST_RATE = 1e13
-"""Of anything in a second that is believed: what takes no time that can be seen has it."""
+"""Highest rate per second that is believed; used for anything too fast to time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much is measured: tokens of small passes with how many are timed, of prompts, and how often all of it.
+    """How much is measured: tokens of small passes with the number of runs, prompts, and the number of rounds.
 
-    `prompts` are read into an empty cache, each `n_prompts` times; `deep` of SHALLOW_TOKENS follow the last of them,
-    and small passes again after those.
+    `prompts` are read into an empty cache, each `n_prompts` times; `deep` passes of SHALLOW_TOKENS follow the last of
+    them, then small passes again.
     """
 
     small: Mapping[int, int]
@@ -76,7 +76,7 @@ USUAL = Amount(MappingProxyType({1: 24, 8: 6}), (64, SHALLOW_TOKENS), 2, 2, 2)
 
 
 class AcceleratorProbe:
-    """Whole models on a device, one after the other. The device is its owner's."""
+    """Whole models on a device, one after the other. The caller owns the device."""
 
     def __init__(self, device: Device, footprint: int, amount: Amount = USUAL) -> None:
         self._device, self._amount = device, amount
@@ -108,17 +108,17 @@ class AcceleratorProbe:
         )
 
     def parts(self, form: str) -> Mapping[Part, float]:
-        """What passes with weights of a format are made of."""
+        """The parts of passes with weights of a format."""
         shapes = self._shapes(form)
         return separated(self._usual([(shape, number == 2) for number, shape in enumerate(shapes)], form))
 
     def weights(self, form: str, known: Mapping[Part, float]) -> Mapping[Part, float]:
-        """What weights of another format take, where all else that passes are made of is known."""
+        """The cost of a weight in another format, with all other parts of a pass known."""
         others = {part: seconds for part, seconds in known.items() if part[0] not in (NARROW, WIDE)}
         return separated(self._usual([(shape, False) for shape in self._shapes(form)[-2:]], form), others)
 
     def _usual(self, shapes: Sequence[tuple[ModelShape, bool]], form: str) -> list[TimedPass]:
-        """Passes of models, of which some are read deep, round after round."""
+        """Passes of models, some of them at depth, round after round."""
         found: dict[tuple[int, int, int], list[TimedPass]] = {}
         for _ in range(self._amount.rounds):
             for number, (shape, is_deep) in enumerate(shapes):
@@ -127,7 +127,7 @@ class AcceleratorProbe:
         return [usual(each) for each in found.values()]
 
     def _shapes(self, form: str) -> tuple[ModelShape, ...]:
-        """Two models of next to nothing, the narrow and the wide one; these read what no cache holds."""
+        """The two models of almost no weights, the narrow and the wide one; the latter two read uncacheable bytes."""
         n_weights = self._footprint / bytes_per_weight(form)
         layered = []
         for shape in (SLIM, BROAD):
@@ -160,7 +160,7 @@ class AcceleratorProbe:
     def _group(
         self, key: tuple[int, int], timed: Callable[[int], TimedPass], n_runs: int, *, is_once: bool = False
     ) -> list[tuple[tuple[int, int], TimedPass]]:
-        """Passes of as many tokens as the key begins with; again, unless they go deeper each, where others disturb."""
+        """Passes of the key's number of tokens; disturbed ones are repeated, unless each goes deeper (`is_once`)."""
         found = []
         if not is_once:
             timed(key[0])
@@ -174,14 +174,14 @@ class AcceleratorProbe:
         return found
 
     def _prompts(self) -> tuple[int, ...]:
-        """Tokens of prompts: the longest that are read as one last."""
+        """Tokens of prompts; the longest that the device joins into one pass comes last."""
         longest = 2 * self._amount.prompts[-1]
         joins = self.joining is not None and self.joining.most_tokens >= longest
         return (*self._amount.prompts, longest) if joins else self._amount.prompts
 
 
 def _mean(passes: Sequence[TimedPass]) -> TimedPass:
-    """Passes in a row as one: slow ones among them count as they do in use."""
+    """The mean of consecutive passes: slow ones count as they do in use."""
     first = passes[0]
     depth = round(statistics.fmean(each.step.n_cached for each in passes))
     return replace(
@@ -192,7 +192,7 @@ def _mean(passes: Sequence[TimedPass]) -> TimedPass:
 
 
 def usual(passes: Sequence[TimedPass]) -> TimedPass:
-    """Of passes alike the median, of quiet ones if there are any; where all were disturbed, the lower quartile."""
+    """The median of equal passes, from quiet ones if there are any; if all were disturbed, the lower quartile."""
     quiet = sorted((each for each in passes if each.is_quiet), key=lambda each: each.seconds)
     if quiet:
         return quiet[(len(quiet) - 1) // 2]
@@ -200,7 +200,7 @@ def usual(passes: Sequence[TimedPass]) -> TimedPass:
 
 
 def _product(parts: Mapping[Part, float], form: str) -> ProductRates:
-    """Rates of narrow matrices and of wide ones, as far as there were both."""
+    """Rates of narrow and of wide matrices, as far as both were measured."""
     kinds = {kind for kind, _ in parts}
     rate = _rate(parts, NARROW if NARROW in kinds else WIDE, by_pass=True)
     if not {NARROW, WIDE} <= kinds:
@@ -210,7 +210,7 @@ def _product(parts: Mapping[Part, float], form: str) -> ProductRates:
 
 
 def _rate(parts: Mapping[Part, float], kind: str, *, by_pass: bool = False) -> Curve:
-    """Units per second by tokens of a pass. `by_pass`: seconds are of a unit for all tokens of a pass."""
+    """Units per second by tokens of a pass. `by_pass`: seconds are per unit for all tokens of a pass."""
     found = {n: seconds for (each, n), seconds in sorted(parts.items()) if each == kind}
     rates = {n: (n if by_pass else 1) / max(seconds, 1 / MOST_RATE) for n, seconds in found.items()}
     return Curve(tuple(rates), tuple(rates.values()))

@@ -1,7 +1,8 @@
-"""The machine as several devices share it: rates of each on the cores that are left to it, measured once and kept.
+"""The machine as several devices share it: rates of each on the cores left to it, measured once and stored.
 
-In: device names, the topology, formats of weights. Out: a `Profile` of the CPU on its cores and of the others on
-theirs. Devices on the machine's own cores get equal parts of them. Kept beside the machine's profile, by names.
+In: device names, the topology, formats of weights. Out: a `Profile` with the CPU and the other devices, each on its own
+cores. Devices that compute on the machine's cores get equal parts of them. Stored beside the machine's profile, by
+names.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from edgeinfer.scheduling.workers.some_cores import with_cores
 from edgeinfer.steps import Progress
 
 METHOD = "whole models"
-"""How devices are measured: combinations that were measured in another way are measured again."""
+"""Version of the method: combinations measured with another version are measured again."""
 HOST_MEMORY_SHARE = 0.5
-"""Of the machine's memory that a device may take which has none of its own, or does not say how much."""
+"""Share of the machine's memory for a device that has no memory of its own or does not report it."""
 
 
 def on_host(name: str) -> bool:
@@ -39,7 +40,7 @@ def on_host(name: str) -> bool:
 
 
 def cores_of(names: Sequence[str], cores: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The cores of each device on the machine's own, the first ones for the first. Raises BadSetting for too few."""
+    """The cores of each device that computes on the machine's, in order. Raises BadSetting if there are too few."""
     sharing = [name for name in names if on_host(name)]
     if len(cores) < len(sharing):
         raise BadSetting(f"{', '.join(sharing)} share {len(cores)} cores: each needs one; name fewer devices")
@@ -48,13 +49,13 @@ def cores_of(names: Sequence[str], cores: Sequence[int]) -> dict[str, tuple[int,
 
 
 def options_for(name: str, shares: dict[str, tuple[int, ...]], options: DeviceOptions) -> DeviceOptions:
-    """What a device is opened with beside others: its own cores, if it computes on the machine's."""
+    """Options for a device beside others: its own cores, if it computes on the machine's."""
     own = shares.get(name)
     return options if own is None else replace(options, n_workers=len(own), cores=own, adapts=False)
 
 
 def machine_profile(topology: Topology, formats: tuple[str, ...], progress: Progress) -> Profile:
-    """The profile of the CPU with all its cores, kept or measured now in short, and kept if nobody disturbed it."""
+    """The profile of the CPU with all its cores: stored, or measured briefly now and stored if undisturbed."""
     store = ProfileStore()
     found = store.find(fingerprint_of(topology))
     if found is None:
@@ -84,7 +85,7 @@ def combined_profile(
     *,
     again: bool = False,
 ) -> Profile:
-    """The machine as these devices share it, measured `again` or where nothing is kept.
+    """The machine as these devices share it; measured if `again` is set or nothing is stored.
 
     Raises DeviceUnavailable, DeviceFailed, BadSetting.
     """
@@ -112,7 +113,7 @@ def combined_profile(
 
 
 def _joined(known: DeviceRates, found: DeviceRates) -> DeviceRates:
-    """New rates, with those of formats that were measured before."""
+    """New rates, with those of formats measured before."""
     fastest = max(known.read.values[-1], found.read.values[-1])
     return replace(found, products={**known.products, **found.products}, read=Curve.level(fastest))
 
@@ -125,19 +126,19 @@ def kept_combination(names: Sequence[str], topology: Topology, cores: Sequence[i
 
 
 def ordered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same devices, the cpu first, the others by name."""
+    """The same devices, the CPU first, the others by name."""
     return tuple(sorted(names, key=lambda name: (name != CPU, name)))
 
 
 def _key(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> str:
-    """What a combination on these cores is kept under."""
+    """The key under which a combination on these cores is stored."""
     numbers = hashlib.sha256(repr((METHOD, tuple(cores))).encode()).hexdigest()[:6]
     devices = "+".join(name.replace(":", "_") for name in ordered(names))
     return f"{fingerprint_of(topology)}-{devices}-{len(cores)}-{numbers}"
 
 
 def _as_shared(kept: Profile, machine: Profile, shares: dict[str, tuple[int, ...]]) -> Profile:
-    """Rates of the devices as they work together; without the CPU among them, of each alone."""
+    """Rates of the devices working together; without the CPU among them, of each alone."""
     if CPU not in shares:
         return replace(kept, devices=(machine.cpu, *kept.accelerators))
     read_s = read_bytes_s(machine.cpu, machine.cpu.cores) if machine.cpu.cores else machine.cpu.read.values[-1]
@@ -152,7 +153,7 @@ def accelerator_rates(
     formats: tuple[str, ...],
     host: DeviceOptions | None = None,
 ) -> DeviceRates:
-    """Measure a device that runs fragments, with weights of these formats, and exchanging rows with a `host`.
+    """Measure a device that runs fragments, with weights of these formats, and its exchange of rows with a `host`.
 
     Raises DeviceUnavailable, DeviceFailed.
     """

@@ -1,7 +1,7 @@
-"""How fast a disk gives bytes that nothing has cached: direct reads of several sizes, several at a time.
+"""Read speed of a disk for uncached data: direct reads of several sizes and queue depths.
 
-In: a folder on the disk. Out: a `Disk`, or None where the system offers no reads past its cache. Reads a file of its
-own there, made for the purpose and removed; each thread reads at random places.
+In: a folder on the disk. Out: a `Disk`, or None if the system has no reads that bypass its cache. Reads a temporary
+file there, which it creates and removes; each thread reads at random offsets.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ SHORT_DEPTHS = (4,)
 WINDOW_S = 0.025
 """Time over which reads of one size and depth are counted."""
 ROUNDS = 2
-"""Rounds that suffice."""
+"""Number of rounds."""
 AT_ONCE_BYTES = 512 << 10
-"""Places that are drawn at a time, by the bytes read there: of small reads hardly anything else takes time."""
+"""Bytes of reads whose random offsets are drawn at once: drawing takes most of the time around small reads."""
 PAGE_BYTES = 4096
 SPARE = 4
-"""Free space that is left, as a multiple of the file."""
+"""Required free space, as a multiple of the file."""
 
 
 class DiskProbe:
-    """Reads a file of its own in `folder`, round after round; `result` is None where that is not possible. Close it."""
+    """Reads a file of its own in `folder`, round after round; `result` is None if that is not possible. Close it."""
 
     def __init__(self, folder: Path, *, short: bool) -> None:
         self._sizes: tuple[int, ...] = SHORT_SIZES if short else SIZES
@@ -64,7 +64,7 @@ class DiskProbe:
             self.close()
 
     def round(self) -> None:
-        """Read with every size and depth once more, unless that has been done often enough."""
+        """Read once more with every size and depth; does nothing after ROUNDS rounds."""
         if self._path is None or self._n_rounds == ROUNDS:
             return
         self._n_rounds += 1
@@ -88,7 +88,7 @@ class DiskProbe:
 
 
 def _write(path: Path, n_bytes: int) -> None:
-    """Bytes that no disk can compress, on the disk when this returns."""
+    """Incompressible bytes, flushed to the disk before this returns."""
     block = random.Random(0).randbytes(min(n_bytes, 4 << 20))
     with path.open("wb") as file:
         for _ in range(-(-n_bytes // len(block))):
@@ -98,10 +98,10 @@ def _write(path: Path, n_bytes: int) -> None:
 
 
 def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
-    """Bytes per second of `depth` threads that read `size` bytes at a time."""
+    """Bytes per second of `depth` threads that each read `size` bytes at a time."""
     counts = [0] * depth
     room = aligned((max(HUGE, depth * size),), np.uint8)[: depth * size].reshape(depth, size)
-    room[:, ::PAGE_BYTES] = 1  # the pages are there, on huge ones: the disk writes to those twice as fast
+    room[:, ::PAGE_BYTES] = 1  # touched beforehand, on huge pages: the disk writes to those twice as fast
     started = time.perf_counter()
 
     def read(number: int) -> None:
@@ -122,7 +122,7 @@ def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
 
 
 class _DirectFile:
-    """A file opened for reads past the system's cache."""
+    """A file opened for reads that bypass the system's cache."""
 
     def __init__(self, path: Path) -> None:
         self.number = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))

@@ -1,8 +1,8 @@
-"""What exchanging rows takes where two devices share the products of a model: measured in such a model.
+"""The cost of exchanging rows where two devices share the matmuls of a model, measured in such a model.
 
-In: the host and another device, both open, a quant format. Out: a `Link` with all that goes with a message: rows
-copied, the step submitted and awaited, results added. Two small models are run with half of the rows on either device;
-of the timelines of their passes, what neither is computing nor waiting keeps the host busy.
+In: the host and another device, both open, a quant format. Out: a `Link` with everything a message involves: copying
+rows, submitting and awaiting the step, adding results. Two small models run with half of the rows on either device; the
+timelines of their passes show how long the host is busy other than computing or waiting.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from edgeinfer.scheduling.placement.step_time import product_groups
 from edgeinfer.steps import Progress, no_progress
 
 SMALL = ModelShape(256, 512, 4, 2, 64, 8, 1024, 1024)
-"""Next to nothing is computed: an exchange takes what it takes anyway."""
+"""A model that computes almost nothing: the fixed cost of an exchange."""
 LARGE = ModelShape(1024, 2048, 16, 4, 64, 2, 1024, 1024)
-"""More bytes are exchanged, in fewer messages."""
+"""A model that exchanges more bytes in fewer messages."""
 RUNS = {1: 16, 64: 4, 256: 3}
-"""Tokens of passes, and how many are timed; the first of each is not counted."""
+"""Tokens of passes, and how many are timed; the first of each is discarded."""
 MOST_BYTES_S = 1e13
 LEAST_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class _Exchanges:
-    """Of a pass: messages there and back, bytes in them, seconds the host was busy with them, seconds of the others."""
+    """Per pass: messages both ways, bytes in them, seconds the host was busy with them, seconds of the others."""
 
     n: int
     n_bytes: float
@@ -49,9 +49,9 @@ class _Exchanges:
 
 
 def measured_exchange(host: Device, other: Device, name: str, form: str, op_s: float) -> Link:
-    """Measure now. `op_s`: what a product takes on the other device besides, which is no part of a message.
+    """Measure now. `op_s`: the cost of an op on the other device, which is not part of a message.
 
-    Raises DeviceFailed, DeviceUnavailable for devices that cannot share a model.
+    Raises DeviceFailed, and DeviceUnavailable for devices that cannot share a model.
     """
     found = [each for shape in (SMALL, LARGE) for each in _exchanges(_Halves(host, other, name), shape, form)]
     busy = np.array([[each.n, each.n_bytes, 1.0] for each in found])
@@ -59,7 +59,7 @@ def measured_exchange(host: Device, other: Device, name: str, form: str, op_s: f
     scales = np.linalg.norm(busy / seconds[:, None], axis=0)
     message_s, byte_s, _ = nonnegative(busy / seconds[:, None] / scales, np.ones(len(found))) / scales
     smallest = found[0]
-    layer = 7 / 4  # products of a layer in its groups
+    layer = 7 / 4  # matmuls of a layer in its groups
     away_s = max(0.0, smallest.away_s / smallest.n - layer * op_s)
     bytes_s = 1 / max(float(byte_s), 1 / MOST_BYTES_S)
     host_s = max(LEAST_S, float(message_s) / 2)
@@ -67,7 +67,7 @@ def measured_exchange(host: Device, other: Device, name: str, form: str, op_s: f
 
 
 class _Halves:
-    """Two devices as one, each with half of the rows of every product; they are their owner's."""
+    """Two devices as one, each with half of the rows of every matmul. The caller owns them."""
 
     batch_invariant = False
     capabilities = DeviceCapabilities()
@@ -76,16 +76,16 @@ class _Halves:
         self.name, self._host, self._other, self._other_name = f"{host.name}+{name}", host, other, name
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:
-        """A model in halves."""
+        """A model split in halves."""
         placement = halves(work_of(spec, file.tensors), self._host.name, self._other_name)
         return SharedLane(spec, placement, self._host, {self._other_name: self._other}, file, limits, progress)
 
     def close(self) -> None:
-        """The devices stay open."""
+        """Leaves the devices open."""
 
 
 def halves(work: ModelWork, host: str, other: str) -> Placement:
-    """Half of the rows of every product on each device, all else with the host."""
+    """Half of the rows of every matmul on each device, everything else on the host."""
     stages = []
     for stage in work.stages:
         cuts = [
@@ -100,7 +100,7 @@ def halves(work: ModelWork, host: str, other: str) -> Placement:
 
 
 def _exchanges(device: _Halves, shape: ModelShape, form: str) -> list[_Exchanges]:
-    """Of passes of each size, the quickest quarter's."""
+    """For each size, the lower quartile of its passes."""
     whole = WholePasses(device, shape, form)
     try:
         found = []
@@ -127,7 +127,7 @@ def _read(timeline: StepTimeline, host: str, n_bytes: float) -> _Exchanges:
 
 
 def _usual(passes: Sequence[_Exchanges]) -> _Exchanges:
-    """The lower quartile of either time: others on the machine only ever add to it."""
+    """The lower quartile of each time: disturbance by other programs only ever adds to it."""
     place = len(passes) // 4
     host_s = sorted(each.host_s for each in passes)[place]
     away_s = sorted(each.away_s for each in passes)[place]

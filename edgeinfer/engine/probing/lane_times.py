@@ -1,7 +1,7 @@
-"""Timing a lane op by op: passes of a synthetic model, and what each kind of op took in them.
+"""Timing a lane op by op: passes of a synthetic model, and the time of each kind of op in them.
 
-In: the op times of an open lane, and the numbers of tokens. Out: `scheduling.cost.fit.PassTimes`. Places tokens by the
-accounting of the KV cache alone, since what the cache holds does not change the time.
+In: the op times of an open lane, and numbers of tokens. Out: `scheduling.cost.fit.PassTimes`. Places tokens only in the
+accounting of the KV cache, because the contents of the cache do not change the time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edgeinfer.graph.step import Batch, Step
 from edgeinfer.scheduling.cost.fit import PassTimes, ProductTime
 
 ATTENTION, OTHERS = -1, -2
-"""Groups of what is no product; products are told apart by their columns."""
+"""Groups of ops other than matmuls; matmuls are grouped by their columns."""
 
 
 class TimedLane:
-    """A lane to be measured; closing it is its owner's."""
+    """A lane to be measured; its owner closes it."""
 
     def __init__(self, op_times: OpTimes, spec: ModelSpec, limits: Limits) -> None:
         self._op_times, self._spec, self._limits = op_times, spec, limits
@@ -44,7 +44,7 @@ class TimedLane:
     def passes(
         self, n_tokens: int, n_cached: int = 0, *, n_runs: int = 5, n_layers: int | None = None
     ) -> list[PassTimes]:
-        """Runs of a pass, of all layers or of the first few alone, whose weights caches may then hold."""
+        """Timed runs of a pass, of all layers or only of the first few, whose weights may then be cached."""
         step = placed_step(self._limits, n_tokens, n_cached)
         part = None if n_layers is None else frozenset(f"blk.{n}" for n in range(n_layers))
         layers = self._layers if part is None else part
@@ -63,12 +63,12 @@ class TimedLane:
         return PassTimes(n_tokens, n_cached, len(layers), products, *rest)
 
     def _n_weights(self, columns: int, layers: Collection[str]) -> int:
-        """Weights of all matrices of so many columns in these layers."""
+        """Weights of all matrices with this many columns in these layers."""
         ops = (op for stage in self._spec.stages if stage.name in layers for op in stage.ops)
         return columns * sum(op.weight.n_rows for op in ops if isinstance(op, MatMul) and op.weight.columns == columns)
 
     def _seconds(self, ops: Sequence[OpSeconds], layers: Collection[str]) -> dict[int, float]:
-        """Seconds in these layers by group. A gate counts with its product, as where a kernel does both in one."""
+        """Seconds in these layers by group. A gate counts with its matmul, as where one kernel does both."""
         seconds: defaultdict[int, float] = defaultdict(float)
         for each in ops:
             if self._stage_of[id(each.op)] not in layers:
@@ -83,7 +83,7 @@ class TimedLane:
 
 
 def placed_step(limits: Limits, n_tokens: int, n_cached: int) -> Step:
-    """A pass of one sequence's tokens after `n_cached` others, with the logits of the last."""
+    """A pass of one sequence's tokens after `n_cached` others, with logits for the last."""
     cache = KVCache(limits.n_pages, limits.n_context)
     sequence = cache.create()
     for start in range(0, n_cached, limits.max_tokens):

@@ -1,6 +1,6 @@
-"""The way between the machine's memory and a device: bytes per second there and back, seconds of a message.
+"""The link between the machine's memory and a device: bytes per second each way, seconds per message.
 
-In: an open device that runs fragments. Out: a `Link`. Fragments that compute next to nothing are timed from submission
+In: an open device that runs fragments. Out: a `Link`. Fragments that compute almost nothing are timed from submission
 to result, few rows against many.
 """
 
@@ -28,11 +28,11 @@ from edgeinfer.models.load import Model
 from edgeinfer.scheduling.machine.profile import Link
 
 WIDTH, NARROW = 8192, 256
-"""Numbers of a row that cross: with MANY rows, 8 MB; and of one that is next to nothing."""
+"""Numbers per row of the transferred rows (with MANY rows, 8 MB), and of almost empty ones."""
 FEW, MANY = 1, 256
 N_RUNS = 5
 MOST_BYTES_S = 1e13
-"""That are believed: where a difference of two times is nothing or less, it is that."""
+"""Limits of what is believed, used where the difference of two times is zero or negative."""
 LEAST_S = 1e-9
 SHAPE = ModelShape(NARROW, NARROW, 1, 1, 64, 1, NARROW, MANY)
 

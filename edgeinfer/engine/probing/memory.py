@@ -1,7 +1,7 @@
-"""How fast this machine's cores read memory: alone, by node, all together, and by how much is read in turns.
+"""Memory read speed of this machine's cores: one alone, per node, all together, and by footprint.
 
 In: the topology, and the cores to use. Out: `MemoryRates`, medians of several rounds. Cores of one kind and node are
-alike: of many cores one of each such group is measured alone.
+equivalent: if there are many cores, one of each such group is measured alone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from edgeinfer.scheduling.machine.topology import Topology
 LARGEST_BYTES = 256 << 20
 SMALLEST_BYTES = 8 << 20
 CACHE_SHARES = (0.5, 1, 2, 4)
-"""Sizes that are read, as multiples of the last cache, beside the largest one;"""
+"""Footprints that are read, as multiples of the last-level cache, besides the largest one;"""
 SHORT_SHARES = (0.5,)
 """those of a short probe."""
 PATTERNS = ("read_one_stream", "read_two_streams")
-"""Ways to read; the faster one counts."""
+"""Access patterns; the faster one counts."""
 PASSES = 1
 ROUNDS = 3
-"""Rounds that suffice: reading in a row hardly differs from one time to the next, and each takes long."""
+"""Number of rounds: sequential reads hardly vary from one to the next, and each round takes long."""
 MOST_ALONE = 8
-"""Cores that are measured alone even if they are of one kind."""
+"""Number of cores up to which each is measured alone, even if they are of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRates:
-    """What all chosen cores read together by footprint, each alone, and each node's cores together."""
+    """Read rates of all chosen cores together by footprint, of each alone, and of each node's cores together."""
 
     read: Curve
     cores: tuple[CoreRates, ...]
@@ -58,7 +58,7 @@ class MemoryProbe:
         self._library = library
 
     def round(self) -> None:
-        """Measure everything once more, unless that has been done often enough."""
+        """Measure everything once more; does nothing after ROUNDS rounds."""
         if self._n_rounds == ROUNDS:
             return
         self._n_rounds += 1
@@ -93,7 +93,7 @@ class MemoryProbe:
         self._open.close()
 
     def _node_worker_pools(self) -> dict[int, tuple[int, ...]]:
-        """The chosen cores of each node that has some; every core touches what it reads first, so it lies there."""
+        """The chosen cores of each node that has any; each core touches its buffer first, so it lies on the node."""
         found: dict[int, tuple[int, ...]] = {}
         for core in self._topology.cores:
             if core.number in self._chosen:
@@ -108,7 +108,7 @@ def _sizes(topology: Topology, largest: int, shares: Sequence[float]) -> tuple[i
 
 
 def _groups(topology: Topology, chosen: Sequence[int], most_of_each: int) -> dict[int, tuple[int, ...]]:
-    """The worker pool of one core that stands for each core."""
+    """The worker pool of the core that represents each core."""
     found: dict[int, tuple[int, ...]] = {}
     of_group: dict[tuple[str, int], list[int]] = {}
     for core in topology.cores:
@@ -121,6 +121,6 @@ def _groups(topology: Topology, chosen: Sequence[int], most_of_each: int) -> dic
 
 
 def _falling(by_size: dict[int, float]) -> Curve:
-    """What is read of more bytes is never read faster: caches hold less of it."""
+    """Make the curve non-increasing: caches hold less of a larger footprint, so it is never read faster."""
     sizes = sorted(by_size)
     return Curve(tuple(sizes), tuple(max(by_size[other] for other in sizes if other >= size) for size in sizes))

@@ -1,7 +1,8 @@
-"""The probe: measures this machine and gives its `Profile`.
+"""The probe: measures this machine and returns its `Profile`.
 
-In: whether the whole or a quick part, the cores to use, the formats of interest, a folder on the disk that models are
-on. Out: a `Profile` with the machine's fingerprint. Everything is measured in rounds, more where others disturb.
+In: whether to measure everything or only the quick part, the cores to use, the formats of interest, a folder on the
+disk that holds models. Out: a `Profile` with the machine's fingerprint. Everything is measured in rounds, more of them
+if other programs disturb.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "F16")
-"""What most files hold. Others are taken for the one whose weights are nearest in size."""
+"""The most common formats. Others use the rates of the format whose weights are nearest in size."""
 SHORT_FORMATS = ("Q4_0",)
 FOOTPRINT_LEAST, FOOTPRINT_MOST = 96 << 20, 256 << 20
 CACHES = 3
-"""Weights of a measured model, as a multiple of the last cache, within the limits above."""
+"""Weights of a measured model, as a multiple of the last-level cache, within the limits above."""
 QUIET_ROUNDS, MOST_ROUNDS = 5, 8
-"""Rounds that nobody disturbed, and rounds in all;"""
+"""Number of undisturbed rounds, and of rounds in all;"""
 BUDGET_S = 17.5
-"""none begins that would end so many seconds after the start, when models are opened and kernels compiled."""
+"""no round begins that would end this many seconds after models were opened and kernels compiled."""
 
 Measured = TypeVar("Measured", bound="DataclassInstance")
 
@@ -59,7 +60,7 @@ class ProbePart(Protocol):
 
 
 def probe(topology: Topology, wanted: ProbeRequest, folder: Path, progress: Progress = no_progress) -> Profile:
-    """Measure this machine. Raises DeviceUnavailable where the cpu device cannot run."""
+    """Measure this machine. Raises DeviceUnavailable if the CPU device cannot run."""
     started = time.perf_counter()
     cores, short = wanted.cores or topology.workers(), wanted.short
     names = (wanted.formats or SHORT_FORMATS) if short else (*FORMATS, *wanted.formats)
@@ -88,7 +89,7 @@ def probe(topology: Topology, wanted: ProbeRequest, folder: Path, progress: Prog
 
 
 def _measure(parts: Sequence[ProbePart], started: float, short: bool, progress: Progress) -> QuietMeter:
-    """Rounds over all parts, so that a disturbance of seconds hits each of them once; what is usual counts."""
+    """Rounds over all parts, so that a disturbance of seconds hits each part once; medians are used."""
     meter, n_quiet, began = QuietMeter(), 0, time.perf_counter()
     n_wanted = 1 if short else QUIET_ROUNDS
     for number in range(1 if short else MOST_ROUNDS):
@@ -106,14 +107,14 @@ def _measure(parts: Sequence[ProbePart], started: float, short: bool, progress: 
 
 
 def _format(topology: Topology, cores: Sequence[int], form: str, place: int, short: bool) -> FormatProbe:
-    """One format; with the first ones, heads of the usual widths, and what is the same for all formats."""
+    """Rates of one format; the first formats also measure heads of usual widths and what all formats share."""
     width = HEAD_WIDTHS[place % len(HEAD_WIDTHS)]
     options = DeviceOptions(len(cores), tuple(cores), adapts=False)
     return FormatProbe(CPU, options, form, footprint(topology), width, short=short, common=place < len(HEAD_WIDTHS))
 
 
 def footprint(topology: Topology) -> int:
-    """Bytes of weights that the last cache does not hold, or not many of them."""
+    """Bytes of weights that the last-level cache does not hold, or holds little of."""
     return min(FOOTPRINT_MOST, max(FOOTPRINT_LEAST, CACHES * topology.l3_bytes), max(1, topology.available_bytes // 8))
 
 
@@ -140,13 +141,13 @@ def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) 
 
 
 def _as_fast_as_products(read: Curve, found: Sequence[FormatRates]) -> Curve:
-    """The read curve, nowhere below what products were seen to read, of weights that no cache holds."""
+    """The read curve, raised to the speed at which matmuls read weights that no cache holds."""
     seen = max(rates.product.weights_read_s * rates.product.bytes_per_weight for rates in found)
     return Curve(read.at, tuple(max(value, seen) for value in read.values))
 
 
 def rounded(found: Measured) -> Measured:
-    """A record with all its rates and times as `significant`, down to the last one: a person is to read them."""
+    """A record with all its rates and times, nested ones too, rounded by `significant` for human readers."""
     changes = {}
     for each in fields(found):
         value = getattr(found, each.name)

@@ -1,7 +1,7 @@
 """A device's rates, from timed passes of synthetic models: one per quant format.
 
-In: a device key and options, formats, how many bytes no cache holds. Out: rates of products, attention and elements,
-and what a pass takes outside of its ops. The device must have lanes that time their ops.
+In: a device key and options, formats, how many bytes exceed every cache. Out: rates of matmuls, attention and elements,
+and the time of a pass outside of its ops. The device must have lanes that time their ops.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, ProductRates
 
 NARROW, WIDE = 768, 4096
-"""Columns of the matrices that are multiplied: what most models have lies between them or near."""
+"""Columns of the measured matrices: most models' are between or near these."""
 N_VOCAB, N_CONTEXT = 1024, 2304
 SIZES = {1: 4, 2: 2, 3: 2, 4: 2, 6: 2, 8: 3, 16: 1, 64: 1, 256: 1}
 """Tokens of the passes of a full probe, and how many of each are timed in a round;"""
 SHORT_SIZES = {1: 5, 8: 3, 256: 1}
 """those of a short one."""
 ARITHMETIC = 64
-"""Passes of so many tokens are bound by arithmetic: a few layers tell as much as many."""
+"""Passes of this many tokens are bound by arithmetic: a few layers are enough to time them."""
 FEW_LAYERS = 2
 DEEP = 1792
-"""Cached tokens of the passes that tell what attention takes."""
+"""Cached tokens of the passes that measure attention."""
 ATTENTION_SIZES = (1, 8, 256)
 OUTSIDE_TOKENS, OUTSIDE_RUNS = 32, 4
-"""Of the passes whose time outside of the lane is compared with that of one token's."""
+"""Tokens of the passes whose time outside of the lane is compared with that of one token."""
 CORE_TOKENS = 32
 HEAD_WIDTHS = (64, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class CommonRates:
-    """What no format changes. `pass_s`, `token_s`: what a pass and each of its tokens take outside of the lane."""
+    """What does not depend on the format. `pass_s`, `token_s`: time of a pass and of each token outside of the lane."""
 
     attention: AttentionRates
     pass_s: float
@@ -58,7 +58,7 @@ class CommonRates:
 
 @dataclass(frozen=True, slots=True)
 class FormatRates:
-    """What a synthetic model of one format told."""
+    """Results of a synthetic model of one format."""
 
     form: str
     product: ProductRates
@@ -89,7 +89,7 @@ class FormatProbe:
         short: bool,
         common: bool = True,
     ) -> None:
-        """With `common` also for what no format changes. Raises DeviceUnavailable for a device that cannot time ops."""
+        """`common`: also measure what no format changes. Raises DeviceUnavailable if ops cannot be timed."""
         self._form, self._bytes_per_weight = form, bytes_per_weight(form)
         self._shape = shape_for(self._bytes_per_weight, footprint, head_width)
         self._sizes, self._common = SHORT_SIZES if short else SIZES, common
@@ -128,7 +128,7 @@ class FormatProbe:
             self._time_alone()
 
     def result(self) -> FormatRates:
-        """Rates out of what is usual in all rounds."""
+        """Rates from the medians of all rounds."""
         found = {kind: fit.usual(rounds) for kind, rounds in self._rounds.items()}
         whole = [found[n, 0, FEW_LAYERS if n >= ARITHMETIC else None] for n in self._sizes]
         cached = [found[n, 0, 1] for n in self._sizes]
@@ -152,7 +152,7 @@ class FormatProbe:
         return CommonRates(fit.attention_rates(heads, depths), max(0.0, one_s - token_s), token_s)
 
     def close(self) -> None:
-        """Give back the model's memory and threads."""
+        """Free the model's memory and threads."""
         self._open.close()
 
     def _time(self, n_tokens: int, n_cached: int, n_layers: int | None, n_runs: int) -> None:
@@ -160,7 +160,7 @@ class FormatProbe:
         self._rounds.setdefault((n_tokens, n_cached, n_layers), []).append(times)
 
     def _time_alone(self) -> None:
-        """Seconds of one layer's products by each worker alone, where there are several."""
+        """Seconds of one layer's matmuls by each worker alone, if there are several."""
         workers = self._workers
         if workers is None or workers.n_workers == 1:
             return
@@ -174,7 +174,7 @@ class FormatProbe:
 
 
 def bytes_per_weight(form: str) -> float:
-    """Bytes of the file that a weight of a format takes. Raises BadSetting for a format there is not."""
+    """Bytes per weight in files of a format. Raises BadSetting for an unknown format."""
     kind = next((kind for kind in GGML_TYPES.values() if kind.name == form), None)
     if kind is None:
         raise BadSetting(f"no quant format is called {form!r}")
@@ -182,7 +182,7 @@ def bytes_per_weight(form: str) -> float:
 
 
 def _outside_of(executor: Executor, workers: Workers | None, n_tokens: int) -> list[float]:
-    """Seconds of passes that the lane's own workers do not see, with the adapting that goes on in use."""
+    """Seconds of passes that the lane's workers do not see, including the adaptation that happens in use."""
     sequence = executor.create()
     work_split = None if workers is None else workers.work_split
     order, spent = np.arange(n_tokens, dtype=np.int32), []
@@ -202,7 +202,7 @@ def _outside_of(executor: Executor, workers: Workers | None, n_tokens: int) -> l
 
 
 def combined(found: Sequence[FormatRates]) -> tuple[tuple[AttentionRates, ...], float, Curve, float, float]:
-    """What does not depend on the format, of several of them: attention by width, ops, elements, passes, tokens."""
+    """Results that do not depend on the format: attention by width, ops, elements, passes, tokens."""
     common = [rates.common for rates in found if rates.common is not None]
     widths: dict[int, list[AttentionRates]] = {}
     for each in common:

@@ -1,7 +1,7 @@
-"""What passes of whole models are made of: seconds of a pass, a token, an op, a weight, an element, of attention.
+"""Splits the time of whole passes into parts: seconds per pass, token, op, weight, element, and of attention.
 
 In: passes of models whose work is known, with their seconds. Out: the `Parts` that explain them best, none below 0, by
-least squares of relative errors. Each is told from the others because models of different shapes were timed. Mirrors
+least squares of relative errors. The parts can be told apart because the models have different shapes. Mirrors
 `scheduling.cost.seconds`; measures nothing.
 """
 
@@ -18,12 +18,12 @@ from edgeinfer.scheduling.cost.work import ModelWork
 
 PASS, TOKEN, OP, ELEMENT, CACHED, ROW = "pass", "token", "op", "element", "cached", "row"
 NARROW, WIDE = "narrow weight", "wide weight"
-"""Weights of matrices of NARROW_COLUMNS and fewer, and of WIDE_COLUMNS and more; others count as some of both."""
+"""Weights of matrices of at most NARROW_COLUMNS, and of at least WIDE_COLUMNS; others count partly as both."""
 NARROW_COLUMNS, WIDE_COLUMNS = 512, 2048
 PER_PASS = 0
-"""In place of the tokens of a pass, for parts that do not depend on them."""
+"""Used in place of the tokens of a pass for parts that do not depend on them."""
 MOST_STEPS = 200
-"""Of solving; each takes a part in or leaves some out."""
+"""Iterations of the solver; each adds a part or removes some."""
 
 Part = tuple[str, int]
 """A kind of part, and the tokens of the passes it is measured for."""
@@ -32,7 +32,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedPass:
-    """Seconds of a pass of a model. `is_quiet`: nobody else used the machine meanwhile, as far as can be seen."""
+    """Seconds of a pass of a model. `is_quiet`: no other program is seen to have used the machine meanwhile."""
 
     work: ModelWork
     step: Pass
@@ -41,7 +41,7 @@ class TimedPass:
 
 
 def amounts(work: ModelWork, step: Pass) -> dict[Part, float]:
-    """How much of each part a pass of one sequence on one device has."""
+    """The amount of each part in a pass of one sequence on one device."""
     n = step.n_tokens
     found: dict[Part, float] = {(PASS, PER_PASS): 1.0, (TOKEN, PER_PASS): n, (OP, PER_PASS): 0.0}
 
@@ -67,7 +67,7 @@ def amounts(work: ModelWork, step: Pass) -> dict[Part, float]:
 
 
 def separated(passes: Sequence[TimedPass], known: Mapping[Part, float] | None = None) -> Mapping[Part, float]:
-    """Seconds of one of each part, of those that are not `known`."""
+    """Seconds of one unit of each part that is not `known`."""
     known = known or {}
     found = [amounts(each.work, each.step) for each in passes]
     parts = sorted({part for each in found for part, amount in each.items() if amount and part not in known})
@@ -80,7 +80,7 @@ def separated(passes: Sequence[TimedPass], known: Mapping[Part, float] | None = 
 
 
 def nonnegative(matrix: Numbers, wanted: Numbers) -> Numbers:
-    """The x >= 0 for which matrix @ x is nearest to what is wanted.
+    """The x >= 0 that minimizes |matrix @ x - wanted|.
 
     matrix float64[m, n], wanted float64[m]. Source: Lawson and Hanson, Solving Least Squares Problems (1974), 23.3.
     """

@@ -1,7 +1,7 @@
-"""A model to measure with: any shape and quant format, without a file, of zeros or of some numbers.
+"""A model for measurements: any shape and quant format, without a file, with weights of zeros or of some numbers.
 
-In: sizes and the name of a format. Out: a `GGUFFile` over memory that holds no page until it is read, and its spec.
-The speed of an op of our own does not depend on what its weights are; other runtimes may keep equal matrices once.
+In: sizes and the name of a format. Out: a `GGUFFile` over memory that holds no page until it is read, and its spec. The
+speed of our own ops does not depend on the values of weights, but other runtimes may store equal matrices only once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edgeinfer.models.load import Model, spec_of
 ALIGNMENT = 32
 FILLED = 1 << 20
 STRING, U32, F32 = 8, 4, 6
-"""GGUF's numbers of value types."""
+"""GGUF's codes for value types."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The sizes of a llama whose head is tied to its embedding."""
+    """The sizes of a Llama model whose head is tied to its embedding."""
 
     width: int
     ffn_width: int
@@ -60,7 +60,7 @@ class ModelShape:
 
 
 def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Model:
-    """A model whose matrices all have the format called `form`: of zeros, or all different with a seed."""
+    """A model whose matrices all have the format called `form`: zeros, or all different if there is a seed."""
     header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
     mapping = mmap.mmap(-1, n_bytes) if sys.platform == "win32" else mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
     mapping[: len(header)] = header
@@ -72,7 +72,7 @@ def synthetic_model(shape: ModelShape, form: str, seed: int | None = None) -> Mo
 
 
 def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
-    """Bytes of which the halves that may be a number's sign and exponent are small: finite in every format."""
+    """Bytes whose halves that may hold a sign and exponent are small: finite values in every format."""
     import numpy as np
 
     values = np.frombuffer(mapping, np.uint8)[first:]
@@ -83,7 +83,7 @@ def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
 
 
 def _encoded(shape: ModelShape, kind: GGMLType) -> tuple[bytes, int]:
-    """The header of the file, and the size of the whole."""
+    """The header of the file, and the file's size."""
     numbers = {
         "embedding_length": shape.width,
         "feed_forward_length": shape.ffn_width,
@@ -109,7 +109,7 @@ def _encoded(shape: ModelShape, kind: GGMLType) -> tuple[bytes, int]:
 
 
 def _tensors(shape: ModelShape, kind: GGMLType) -> list[tuple[str, tuple[int, ...], GGMLType]]:
-    """Name, sides and type of every tensor: matrices, then the norms."""
+    """Name, shape and type of every tensor: matrices, then the norms."""
     norms = [f"blk.{n}.{name}.weight" for n in range(shape.n_layers) for name in ("attn_norm", "ffn_norm")]
     found: list[tuple[str, tuple[int, ...], GGMLType]] = [
         (name, sides, kind) for name, sides in shape.matrices().items()

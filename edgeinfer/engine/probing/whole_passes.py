@@ -1,7 +1,7 @@
-"""Timing passes of a whole synthetic model on a device, as they are run in use: through the executor, chunk by chunk.
+"""Timing passes of a whole synthetic model on a device as in normal use: through the executor, chunk by chunk.
 
-In: an open device, a shape, a quant format. Out: seconds of passes with the tokens that were cached before each. Small
-passes go on where the last one ended; a prompt is read into an empty cache. Takes nothing apart.
+In: an open device, a shape, a quant format. Out: seconds of passes with the tokens cached before each. Small passes
+continue where the last one ended; a prompt is read into an empty cache. Does not split times into parts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import work_of
 
 SEED = 1
-"""Of weights: runtimes that keep equal matrices once would read zeros from their caches."""
+"""Seed of the weights: runtimes that store equal matrices only once would read zeros from their caches."""
 
 
 class WholePasses:
-    """A synthetic model on a device. Close it; the device is its owner's."""
+    """A synthetic model on a device. Close it; the caller owns the device."""
 
     def __init__(self, device: Device, shape: ModelShape, form: str) -> None:
-        """Raises as the device does when it compiles."""
+        """Raises what the device raises when it compiles."""
         self._open = ExitStack()
         try:
             model = self._open.enter_context(synthetic_model(shape, form, SEED))
@@ -44,19 +44,19 @@ class WholePasses:
         self._sequence = self._executor.create()
 
     def close(self) -> None:
-        """Give back the model's memory."""
+        """Free the model's memory."""
         self._open.close()
 
     @property
     def timeline(self) -> StepTimeline:
-        """When each device worked in the last pass. Raises ValueError for a device that is one alone."""
+        """When each device worked in the last pass. Raises ValueError for a single device."""
         shared = self._executor.shared
         if shared is None:
             raise ValueError("one device has no timeline")
         return shared.timeline
 
     def on(self, n_tokens: int) -> TimedPass:
-        """A pass after what is cached."""
+        """A pass after the cached tokens."""
         n_cached = self._executor.n_cached(self._sequence)
         began = time.perf_counter()
         most, start = self._executor.limits.max_tokens, 0
@@ -67,7 +67,7 @@ class WholePasses:
         return TimedPass(self.work, Pass(n_tokens, n_cached), time.perf_counter() - began)
 
     def prompt(self, n_tokens: int) -> TimedPass:
-        """A prompt of its own. More tokens than a pass takes are one where the device joins them."""
+        """A new prompt. If it has more tokens than a pass, they count as one pass where the device joins them."""
         self._executor.truncate(self._sequence, 0)
         return self.on(n_tokens)
 

@@ -1,1 +1,1 @@
-"""Which device `auto` means for a model: devices are compared once, in processes of their own, and the best is kept."""
+"""What `auto` means for a model: devices are timed once, in separate processes, and the fastest is remembered."""

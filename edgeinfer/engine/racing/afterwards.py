@@ -1,7 +1,7 @@
-"""Comparing devices while a model rests: after an answer, for the next start.
+"""Compares devices while a model is idle, after an answer, so that the next start can use the result.
 
-In: how devices are compared, and how long nothing has been generated. Out: one line that says what was found. An answer
-that begins meanwhile ends the comparison at once; it can be made after that answer.
+In: a function that compares devices, and how long the model has been idle. Out: one line with the result. A new request
+ends the comparison at once; it can be repeated after that answer.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.steps import Progress, no_progress
 
 SLACK_S = 0.5
-"""Two clocks may differ by so much, in seconds."""
+"""Tolerance between two clocks, in seconds."""
 
 
 class _Disturbed(Exception):
-    """A request came, or the model was closed."""
+    """A request arrived, or the model was closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a comparison found, in one line; `changes`: another device than the one in use is the fastest."""
+    """The result of a comparison in one line; `changes`: whether another device than the one in use is the fastest."""
 
     notice: str
     changes: bool
 
 
 class Comparison:
-    """A comparison of devices that a loaded model still owes.
+    """A pending comparison of devices for a loaded model.
 
-    `choose` compares and remembers the winner; `idle_s`: seconds since something was generated, 0 while anything is.
+    `choose` compares and remembers the winner; `idle_s`: seconds since something was generated, 0 while generating.
     """
 
     def __init__(self, choose: Callable[[Progress], ChosenDevice], idle_s: Callable[[], float], device: str) -> None:
@@ -41,7 +41,7 @@ class Comparison:
         self.is_due, self.runs = True, False
 
     def run(self, progress: Progress = no_progress) -> Compared | None:
-        """Compare the devices; None where nothing was found or an answer came first, after which it is still due.
+        """Compare the devices; None if there was no result, or if a request interrupted it: then it stays pending.
 
         Raises whatever `progress` raises.
         """
@@ -59,7 +59,7 @@ class Comparison:
             chosen = self._choose(watched)
         except _Disturbed:
             return None
-        except (EdgeInferError, OSError):  # the model answers all the same
+        except (EdgeInferError, OSError):  # the model can still answer
             self.is_due = False
             return None
         finally:

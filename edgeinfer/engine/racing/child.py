@@ -1,8 +1,8 @@
-"""The process of one device in a comparison: opens the model there and runs a turn whenever its parent asks.
+"""The process of one device in a comparison: opens the model there and runs one turn for each request of its parent.
 
-In: standard input with one line of JSON that says what to open, then a line for each turn. Out: lines of JSON. Standard
-input that ends means that nobody needs this process any more: it ends at once, whatever it computes. The runtimes of
-devices are imported here and not in the parent, whose memory they would stay in.
+In: standard input: a line of JSON that says what to open, then a line for each turn. Out: lines of JSON. At the end of
+standard input the process ends at once, even in the middle of a computation. Device runtimes are imported here and not
+in the parent, whose memory they would stay in.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.settings import KVKind
 
 RACED_BYTES = 256 << 20
-"""Weights of the layers that are run, about."""
+"""Approximate bytes of the weights of the layers that are run."""
 N_PROMPT, N_DECODED = 128, 24
 N_CONTEXT = 2 * N_PROMPT
 TURN_S, MOST_PASSES = 0.5, 8
-"""A turn repeats its prompt and its decoding until it took so long, so many times at most."""
+"""A turn repeats its prompt and its decoding until it has taken this long, at most this many times."""
 
 Send = Callable[[dict[str, object]], None]
 
 
 def first_layers(spec: ModelSpec, subject: Subject) -> tuple[ModelSpec, float]:
-    """A model of the first layers and the head, and the share of the weights that it has."""
+    """A model of the first layers and the head, and its share of the weights."""
     work = work_of(spec, subject.file.tensors)
     layers = [stage for stage in work.stages if stage.shape.attention is not None]
     others = work.weight_bytes - sum(stage.shape.weight_bytes for stage in layers)
@@ -61,7 +61,7 @@ def first_layers(spec: ModelSpec, subject: Subject) -> tuple[ModelSpec, float]:
 
 
 def devices_of_kind(key: str) -> tuple[str, ...]:
-    """The names under which devices of a kind may run here. Raises what its runtime raises."""
+    """Names of the devices of a kind that may run here. Raises what the runtime raises."""
     kind = kind_of(key)
     if key == AUTO_DEVICE or not isinstance(kind, DeviceKind):
         return (key,)
@@ -69,7 +69,7 @@ def devices_of_kind(key: str) -> tuple[str, ...]:
 
 
 def turn_speeds(executor: Executor, share: float) -> tuple[float, float]:
-    """Tokens per second of prompts and of decoding, of the whole model, the best of a turn's passes."""
+    """Tokens per second of prefill and of decoding for the whole model, from the best passes of a turn."""
     prefill_s, decode_s, began = list[float](), list[float](), time.perf_counter()
     while not prefill_s or (time.perf_counter() - began < TURN_S and len(prefill_s) < MOST_PASSES):
         sequence = executor.create()
@@ -80,7 +80,7 @@ def turn_speeds(executor: Executor, share: float) -> tuple[float, float]:
 
 
 def pass_s(executor: Executor, sequence: int, n_tokens: int) -> float:
-    """Seconds of a pass over so many tokens."""
+    """Seconds of a pass over this many tokens."""
     order, depth = np.arange(n_tokens, dtype=np.int32), executor.n_cached(sequence)
     sequences = np.full(n_tokens, sequence, np.int32)
     began = time.perf_counter()
@@ -90,10 +90,10 @@ def pass_s(executor: Executor, sequence: int, n_tokens: int) -> float:
 
 
 def _opened(asked: dict[str, object], send: Send) -> tuple[Executor, float]:
-    """The model on the device that is asked for, and which share of it that is."""
+    """The model on the requested device, and its share of the whole model's weights."""
 
     def progress(what: str, done: int, total: int) -> None:
-        if device == AUTO_DEVICE:  # whose kernels are compiled for this machine at first use, and then kept
+        if device == AUTO_DEVICE:  # whose kernels are compiled for this machine at first use, and then cached
             send({"progress": [what, done, total]})
 
     device = str(asked["device"])
@@ -113,14 +113,14 @@ def _opened(asked: dict[str, object], send: Send) -> tuple[Executor, float]:
 
 
 def _lines(source: queue.SimpleQueue[bytes]) -> None:
-    """Hand on the lines of standard input; its end is the end of this process."""
+    """Forward the lines of standard input; its end ends this process."""
     for line in sys.stdin.buffer:
         source.put(line)
     os._exit(0)
 
 
 def _own_output() -> Send:
-    """What writes to standard output, which from now on belongs to nothing else: runtimes print there."""
+    """Reserve standard output for messages and redirect other writes, because runtimes print there."""
     sys.stdout.flush()
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -133,19 +133,19 @@ def _own_output() -> Send:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which ends this process
     send, source = _own_output(), queue.SimpleQueue[bytes]()
     threading.Thread(target=_lines, args=(source,), daemon=True).start()
     try:
         executor, share = _opened(json.loads(source.get()), send)
-        turn_speeds(executor, share)  # what is compiled or laid out at first use
+        turn_speeds(executor, share)  # warm up: compile and lay out what is done on first use
         send({"opened": True})
         while True:
             source.get()
             send({"speeds": turn_speeds(executor, share)})
     except Exception as reason:  # whatever a runtime raises: its device takes no part
         send({"error": f"{type(reason).__name__}: {reason}"})
-    os._exit(0)  # nothing of a runtime may hang in its end
+    os._exit(0)  # a runtime must not hang at exit
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Which device `auto` means for a model: the one remembered, or the winner of a measured comparison at first use.
+"""Chooses what `auto` means for a model: the remembered device, or the winner of a comparison on first use.
 
-In: an open model and what devices are opened with. Out: a device's name, and what the user should know. Who runs here
-is asked of the registry; no device's runtime is imported in this process. Of large models a few layers are run. A
-comparison takes half a minute, so a small model may answer on the cpu first and be compared afterwards.
+In: an open model and the options devices are opened with. Out: a device's name, and notices for the user. The registry
+lists the devices; no device's runtime is imported in this process. For large models only a few layers are run. A
+comparison takes half a minute, so a small model may answer on the CPU first and be compared afterwards.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from edgeinfer.setting_values import KVKind, Race
 from edgeinfer.steps import Progress, no_progress
 
 LEAST_BYTES = 16 << 20
-"""Of weights: smaller models are fast anywhere."""
+"""Bytes of weights below which a model is fast on any device."""
 ANSWER_FIRST_BYTES = 2 << 30
-"""Of weights: up to here the cpu answers about as fast as people read, so that nobody need wait for a comparison."""
+"""Bytes of weights up to which the CPU answers about as fast as people read, so that the comparison can wait."""
 OPENED_BYTES = 1 << 30
-"""What a device may take in a comparison: its runtime, and the layers in the file's form and in its own."""
+"""Memory of a device in a comparison: its runtime, and the layers in the file's form and in the device's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
-    """The device, and what was found out about all of them just now, if anything was.
+    """The device, and the results for all devices if they were just measured.
 
-    `compares_later`: they should be compared after an answer.
+    `compares_later`: whether they should be compared after an answer.
     """
 
     device: str
@@ -58,9 +58,9 @@ def chosen_device(
     choices: Choices | None = None,
     idle: Callable[[], float] = idle_share,
 ) -> ChosenDevice:
-    """The device for a model: the one remembered, else the winner of a comparison, else (`race` "never") the cpu.
+    """The device for a model: the remembered one, else the winner of a comparison, else (`race` "never") the CPU.
 
-    A remembered one that is provisional is compared again where the machine is quiet: see `DeviceChoice.is_due`.
+    A provisional choice is compared again when the machine is quiet: see `DeviceChoice.is_due`.
     """
     if subject.spec is None or subject.spec.why_whole is not None:
         return ChosenDevice(AUTO_DEVICE)
@@ -108,10 +108,10 @@ def note_speed(
     choices: Choices | None = None,
     idle: Callable[[], float] = idle_share,
 ) -> None:
-    """Note how fast an answer was that began anew and is short, without what drafts save.
+    """Note the speed of a short answer from an empty cache, without the gain from drafts.
 
-    Several in a row that are much slower than the runner-up was, on a quiet machine, cast doubt on the choice: a later
-    start compares again.
+    Several answers in a row that are much slower than the runner-up, on a quiet machine, cast doubt on the choice: a
+    later start compares again.
     """
     installed = _installed()
     choices = choices or Choices()
@@ -130,7 +130,7 @@ def note_speed(
 def choice_key(
     fingerprint: str, topology: Topology, kv: KVKind, cores: tuple[int, ...], installed: Sequence[str]
 ) -> str:
-    """What decides who is fastest: the machine, the model, how keys and values are kept, which cores, and what runs."""
+    """What the winner depends on: the machine, the model, the KV cache type, the cores, and the installed runtimes."""
     on = "" if cores == topology.workers() else f"on {','.join(map(str, cores))} "
     manner = f"{'' if kv == 'f16' else f'kv {kv} '}{on}"
     return f"{fingerprint_of(topology)} {fingerprint} {manner}{' '.join(installed)}"
@@ -139,7 +139,7 @@ def choice_key(
 def compared(
     subject: Subject, options: DeviceOptions, kv: KVKind, n_threads: int, progress: Progress
 ) -> tuple[Finish, ...]:
-    """Time every device that can run the model, each in a process of its own."""
+    """Time every device that can run the model, each in a separate process."""
     names = entrant_kinds()
     model = RacedModel(subject.file.path, options, kv, n_threads)
     contestants: list[Contestant] = [ChildContestant(name, model, is_kind=True) for name in names]
@@ -147,12 +147,12 @@ def compared(
 
 
 def entrant_kinds() -> tuple[str, ...]:
-    """Kinds of devices that may run here, the cpu first; what they need is installed, and not imported."""
+    """Kinds of devices that may run here, the CPU first; their packages are installed, but not imported."""
     return (AUTO_DEVICE, *(item.partition(":")[0] for item in _installed()))
 
 
 def _installed() -> list[str]:
-    """What is installed of that devices other than the cpu need, and since when; imports nothing heavy."""
+    """Installed packages that devices other than the CPU need, and when they were installed; imports nothing heavy."""
     found = []
     for kind in device_kinds().values():
         specs = [importlib.util.find_spec(module) for module in kind.modules]

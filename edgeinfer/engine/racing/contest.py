@@ -1,7 +1,7 @@
-"""Devices take turns at a model, and each turn is watched for what other programs take of the machine.
+"""Devices take turns running a model, and each turn checks whether other programs used the machine.
 
-In: contestants that are opened one by one. Out: a `Finish` of each that got through. Who they are, and how they run, is
-theirs to know. A turn under load counts only for a device that had none without.
+In: contestants, opened one by one. Out: a `Finish` for each that completed a turn. How contestants run is their own
+matter. A turn under load counts only for a device that had no turn without load.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from edgeinfer.engine.racing.finish import Finish
 from edgeinfer.steps import Progress
 
 ROUNDS, MOST_ROUNDS = 2, 4
-"""Turns of each device, and at most, while a device had no turn without load."""
+"""Turns per device, and the maximum while a device has had no turn without load."""
 
 
 Waiting = Callable[[tuple[str, int, int] | None], None]
-"""Called at least every second while a device is waited for, with what it reports of its progress, if anything.
+"""Called at least every second while waiting for a device, with the progress it reports, if any.
 
 Raises whatever ends the comparison.
 """
 
 
 class ContestantFailed(Exception):
-    """A device cannot run the model, or has crashed or stalled: it takes no further part."""
+    """A device cannot run the model, or has crashed or stalled; it takes no further part."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSpeeds:
-    """Tokens per second in a turn, and whether other programs left the device its cores meanwhile."""
+    """Tokens per second in a turn, and whether other programs left the device its cores."""
 
     prefill_tok_s: float
     decode_tok_s: float
@@ -44,7 +44,7 @@ class Contestant(Protocol):
     def device(self) -> str: ...
 
     def open(self, waiting: Waiting) -> Sequence[Contestant]:
-        """Open the model; others that turned out to be there. Raises ContestantFailed."""
+        """Open the model; returns contestants for further devices found. Raises ContestantFailed."""
         ...
 
     def turn(self, waiting: Waiting) -> TurnSpeeds:
@@ -55,9 +55,9 @@ class Contestant(Protocol):
 
 
 def compare(contestants: Sequence[Contestant], progress: Progress, *, together: bool = True) -> tuple[Finish, ...]:
-    """Time every device that can run the model. `together`: all have it open at a time, and take turns.
+    """Time every device that can run the model. `together`: all keep it open at the same time and take turns.
 
-    Raises whatever `progress` raises; everything is closed then.
+    Raises whatever `progress` raises, after closing everything.
     """
     steps, finishes = _Steps(progress, len(contestants)), list[Finish]()
     groups = [list(contestants)] if together else [[each] for each in contestants]
@@ -67,7 +67,7 @@ def compare(contestants: Sequence[Contestant], progress: Progress, *, together: 
 
 
 class _Steps:
-    """Tells how far the comparison is."""
+    """Reports the progress of the comparison."""
 
     def __init__(self, progress: Progress, n_devices: int) -> None:
         self._progress = progress
@@ -77,7 +77,7 @@ class _Steps:
         self._n_devices += n_more
 
     def begin(self, device: str) -> Waiting:
-        """A step of a device: what to call while it lasts."""
+        """Begin a step of a device; returns the function to call while it lasts."""
         total = self._n_devices * (1 + ROUNDS)
         done = min(self._n_done, total - 1)
         self._n_done += 1
@@ -119,7 +119,7 @@ def _compared(contestants: list[Contestant], steps: _Steps) -> list[Finish]:
 
 
 def _finish(device: str, turns: Sequence[TurnSpeeds]) -> Finish:
-    """The best of the turns without load, or of all where there was none."""
+    """The best of the turns without load, or of all turns if there were none."""
     quiet = [turn for turn in turns if turn.is_quiet]
     counted = quiet or turns
     return Finish(

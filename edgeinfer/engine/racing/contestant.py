@@ -1,7 +1,7 @@
-"""A device in a comparison as the parent has it: a process of its own, given turns, watched, and ended.
+"""A device in a comparison, seen from the parent: a child process that runs turns, is monitored, and is ended.
 
-In: a device and what to open. Out: speeds, and `ContestantFailed` where it cannot, crashes or says nothing in time. The
-process ends with its standard input, so also when this one is killed.
+In: a device and what to open. Out: speeds, and `ContestantFailed` if the device cannot run, crashes or stops answering.
+The child ends when its standard input closes, so also when this process is killed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from edgeinfer.settings import KVKind
 
 MODULE = "edgeinfer.engine.racing.child"
 LOOK_S = 0.25
-"""Between two looks, at each of which waiting is told."""
+"""Interval of checks while waiting; `Waiting` is called at each."""
 OPEN_S, TURN_LIMIT_S = 180.0, 60.0
-"""What opening (compiling and a first turn with it) and a turn may take."""
+"""Time limits for opening (compiling and a first turn) and for a turn."""
 SETTLE_S = 0.1
-"""Threads of the device before spin for some milliseconds after their work."""
+"""Settling time: threads of the previous device spin for some milliseconds after their work."""
 
 
 @dataclass(frozen=True, slots=True)
 class RacedModel:
-    """What every device opens. `n_threads`: that it computes with, about."""
+    """What every device opens. `n_threads`: about how many threads it computes with."""
 
     path: Path
     options: DeviceOptions
@@ -43,10 +43,10 @@ class RacedModel:
 
 
 class ChildContestant:
-    """A device in a process of its own.
+    """A device in a separate process.
 
-    `is_kind`: the name is that of a kind of devices; the first of them runs, and the others there are come of `open`.
-    `start`: the command of the process.
+    `is_kind`: the name is that of a kind of devices; this contestant runs the first of them, and `open` returns the
+    others. `start`: the command of the process.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class ChildContestant:
 
     @property
     def device(self) -> str:
-        """Its name."""
+        """The device's name."""
         return self._device
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return 0 if self._process is None else self._process.pid
 
     def open(self, waiting: Waiting) -> Sequence[Contestant]:
-        """Start the process and have it open the model; contestants for other devices of its kind."""
+        """Start the process and open the model there; returns contestants for other devices of its kind."""
         try:
             self._process = subprocess.Popen(
                 self._start,
@@ -108,7 +108,7 @@ class ChildContestant:
         return TurnSpeeds(speeds[0], speeds[1], is_quiet)
 
     def close(self) -> None:
-        """End the process now; may be called twice."""
+        """End the process at once. Safe to call twice."""
         if self._process is not None:
             self._process.kill()
             assert self._process.stdin is not None
@@ -119,12 +119,12 @@ class ChildContestant:
     def _say(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is dead, as its output will tell
+        with contextlib.suppress(OSError):  # it is dead; the end of its output reports that
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand on what the process says, and None when it is over."""
+        """Forward the messages of the process, and None at its end."""
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -153,7 +153,7 @@ class ChildContestant:
 
 
 def _reported(found: object) -> tuple[str, int, int] | None:
-    """What the process says of its progress, as long as there is more to do."""
+    """The progress the process reported, while there is more to do."""
     if not isinstance(found, list) or len(found) != 3 or found[1] == found[2]:
         return None
     return str(found[0]), int(found[1]), int(found[2])

@@ -1,6 +1,6 @@
-"""How fast each device was, which of them is taken, and the line that says so.
+"""The result of a comparison: each device's speed, the device chosen, and a line that says so.
 
-In: what was measured. Out: a device's name, text. Measures nothing.
+In: measurements. Out: a device's name, text. Measures nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 
 ANSWER = 200, 200
-"""Tokens of the prompt and of the answer that a device is judged by."""
+"""Tokens of the prompt and of the answer that devices are compared on."""
 WORTH = 1.1
-"""Times faster that another device must be than the cpu, whose output is bit-exact with drafts and without."""
+"""How many times faster than the CPU another device must be: CPU output is bit-exact with and without drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How fast a device was, in tokens per second of the whole model.
+    """A device's speed, in tokens per second of the whole model.
 
     `is_quiet`: other programs left it the cores that it used.
     """
@@ -30,12 +30,12 @@ class Finish:
 
     @property
     def answer_s(self) -> float:
-        """Seconds of a usual answer."""
+        """Seconds of a typical answer."""
         return ANSWER[0] / self.prefill_tok_s + ANSWER[1] / self.decode_tok_s
 
 
 def winner_of(finishes: Sequence[Finish]) -> str:
-    """The device with the fastest answer; the cpu unless another is clearly faster."""
+    """The device with the fastest answer; the CPU unless another one is clearly faster."""
     cpu = [each for each in finishes if each.device == AUTO_DEVICE]
     best = min(finishes, key=lambda each: each.answer_s, default=None)
     if best is None or (cpu and cpu[0].answer_s <= best.answer_s * WORTH):
@@ -44,18 +44,18 @@ def winner_of(finishes: Sequence[Finish]) -> str:
 
 
 def runner_up_of(finishes: Sequence[Finish]) -> Finish | None:
-    """The fastest of those that did not win."""
+    """The fastest device after the winner."""
     winner = winner_of(finishes)
     return min((each for each in finishes if each.device != winner), key=lambda each: each.answer_s, default=None)
 
 
 def is_certain(finishes: Sequence[Finish]) -> bool:
-    """Whether no other program can have decided who won."""
+    """Whether load from other programs cannot have decided the winner."""
     return all(each.is_quiet for each in finishes)
 
 
 def notice_of(finishes: Sequence[Finish]) -> str:
-    """One line for people. Speeds of prompts are shown where those of answers alone do not explain the winner."""
+    """One line for people. Prefill speeds are shown if decoding speeds alone do not explain the winner."""
     order = sorted(finishes, key=lambda each: (each.device != winner_of(finishes), each.answer_s))
     winner, others = order[0], order[1:]
     explained = all(each.decode_tok_s <= winner.decode_tok_s for each in others)

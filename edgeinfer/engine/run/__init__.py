@@ -1,1 +1,1 @@
-"""Running a model on devices: the executor, the evaluators around it, and sequences that continue."""
+"""Running a model on devices: the executor, other evaluators, and cached sequences that can be continued."""

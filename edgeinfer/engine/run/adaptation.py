@@ -1,7 +1,7 @@
-"""Between a lane's workers and the balance: asks it for a work split before each step and tells it what the step took.
+"""Adapts a lane's work split: asks the `Balance` for one before each step and reports how long the step took.
 
-In: steps that are about to run, and have run, on a lane with workers, and how many of those may take part. It also asks
-the system which cores are idle while some workers are left out. Knows nothing of what a step computes.
+In: steps before and after they run on a lane with workers, and how many workers are allowed. While some workers are
+left out, it also asks the system which cores are idle. Knows nothing of what a step computes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from edgeinfer.scheduling.workers.balance import Assignment, Balance
 from edgeinfer.scheduling.workers.governor import PowerPolicy
 
 LOOK_S = 0.05
-"""Time over which the system's count of idle time says something: it counts in hundredths of a second."""
+"""Shortest interval over which the system's idle time is meaningful: it counts in hundredths of a second."""
 
 
 @dataclass(slots=True)
 class _OnLeave:
-    """Passes of some length that nobody looks at: how many are to come, and were done without being recorded."""
+    """Unrecorded passes of one length: how many are left, and how many ran since the last recorded one."""
 
     work_split: WorkSplit
     n_left: int
@@ -32,7 +32,7 @@ class _OnLeave:
 
 
 class Adaptation:
-    """Adapts the work split of a lane that was opened with these options, beginning with the shares they give."""
+    """Adapts the work split of a lane opened with `options`, starting from the shares they give."""
 
     def __init__(self, lane: Workers, options: DeviceOptions) -> None:
         self._lane = lane
@@ -48,7 +48,7 @@ class Adaptation:
         self._current: _OnLeave | None = None
 
     def limit(self, policy: PowerPolicy) -> None:
-        """Keep to what a policy allows from the next step on; quick where it is the one of the step before."""
+        """Apply a policy from the next step on. Returns at once if the policy is unchanged."""
         if policy is self._policy:
             return
         self._policy = policy
@@ -67,7 +67,7 @@ class Adaptation:
         self._lane.work_split = self._work_split
 
     def after(self) -> None:
-        """Learn from the batch that has run."""
+        """Learn from the batch that has just run."""
         current, batch = self._current, self._batch
         assert batch is not None
         n_before = 0
@@ -79,7 +79,7 @@ class Adaptation:
                 return
             if current.n_left:
                 self._assign(batch)
-                if self._work_split != current.work_split:  # passes of another length have taught something meanwhile
+                if self._work_split != current.work_split:  # another length changed the split meanwhile
                     self._leaves.clear()
                     return
         timing = self._lane.timing
@@ -99,7 +99,7 @@ class Adaptation:
             self._work_split = WorkSplit(assignment.workers, assignment.cuts, assignment.pinned)
 
     def _look(self) -> None:
-        """Tell the balance how many cores were idle since the last look."""
+        """Report to the balance how many cores have been idle since the last call."""
         now = time.perf_counter()
         if (passed := now - self._looked_s) < LOOK_S:
             return
@@ -109,7 +109,7 @@ class Adaptation:
         self._looked_s, self._idle_s = now, idle_s
 
     def _read_idle_s(self) -> float:
-        """Seconds that the cores have been idle, all together."""
+        """Seconds the cores have been idle, summed over all of them."""
         times = psutil.cpu_times(percpu=True)
         cores = range(len(times)) if self._cores is None else self._cores
         return float(sum(times[core].idle for core in cores if core < len(times)))

@@ -1,7 +1,7 @@
-"""One sequence's cached tokens: what the KV memory holds of it, and running batches that continue it.
+"""One sequence's cached tokens: which of them the KV cache holds, and the batches that continue it.
 
-In: prompts and batches. Out: how much of a prompt is cached already, logits, and a sequence that grows by what is
-committed. Belongs to one session or answer; several of them share a `Pool`, whose lock allows one evaluation at a time.
+In: prompts and batches. Out: how much of a prompt is already cached, logits, and a sequence that grows with each
+commit. Belongs to one session or answer; several share a `Pool`, whose lock allows one evaluation at a time.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 
 
 class CachedSequence:
-    """Tokens of one sequence and the KV memory behind them. At most one generation continues it at a time."""
+    """The tokens of one sequence and their KV cache. At most one generation continues it at a time."""
 
     def __init__(self, pool: Pool, n_tokens: int | None = None) -> None:
-        """`n_tokens`: what it may grow to; None: the context."""
+        """`n_tokens`: the length it may grow to; None: the context."""
         self.pool = pool
         self._n_tokens = n_tokens
-        self._sequence: int | None = None  # the executor has none yet
+        self._sequence: int | None = None  # not created in the executor yet
         self._tokens: list[int] = []
         self.was_taken = False
-        """Whether its memory was given up, so that it has to read again what it had read."""
+        """Whether its KV cache was given up, so that its text must be evaluated again."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
-        """Of the generation that runs."""
+        """The stop flag of the running generation."""
         self._closed = False
 
     def settle(self) -> int:
-        """Its number in the executor, which hears of it now if it has not; under the lock."""
+        """Its number in the executor, where it is created if necessary. Call with the lock held."""
         if self._sequence is None:
             self._sequence = self.pool.create(self, self._n_tokens)
         return self._sequence
 
     @property
     def sequence(self) -> int:
-        """Its number in the executor, once it has begun."""
+        """Its number in the executor; only valid once it has been created there."""
         assert self._sequence is not None
         return self._sequence
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The cached tokens; rows by their names, below zero."""
+        """The cached tokens. Rows appear under their names, which are negative."""
         return tuple(self._tokens)
 
     def n_common(self, prompt: Sequence[int]) -> int:
-        """How many cached tokens a prompt begins with."""
+        """The length of the common prefix of the cached tokens and a prompt."""
         return n_common(self._tokens, prompt if isinstance(prompt, list) else list(prompt))
 
     @property
     def n_cached(self) -> int:
-        """How many tokens are cached."""
+        """The number of cached tokens."""
         return len(self._tokens)
 
     @property
@@ -74,7 +74,7 @@ class CachedSequence:
 
     @property
     def rests(self) -> bool:
-        """Whether it holds memory that no running generation needs."""
+        """Whether it holds memory while no generation is running."""
         return self._stop_current is None and bool(self._tokens)
 
     @property
@@ -83,16 +83,16 @@ class CachedSequence:
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens of one batch."""
+        """The largest number of tokens in one batch."""
         return self.pool.executor.limits.max_tokens
 
     @property
     def is_full(self) -> bool:
-        """Whether no further token can be evaluated."""
+        """Whether the context is full."""
         return len(self._tokens) >= self.n_context
 
     def begin(self, stop: Callable[[], None], stopped: StopFlag) -> None:
-        """A generation starts, ended by `stop`, which sets `stopped`; one that still runs evaluates nothing more."""
+        """Start a generation that `stop` ends by setting `stopped`; one still running evaluates nothing more."""
         with self.pool.lock:
             self.check_open()
             self.settle()
@@ -100,22 +100,22 @@ class CachedSequence:
             self._stop_current, self.stopped = stop, stopped
 
     def end(self, stop: Callable[[], None]) -> None:
-        """The generation that `stop` would end is over."""
+        """End the generation that `stop` belongs to."""
         with self.pool.lock:
             if self._stop_current == stop:
                 self._stop_current = self.stopped = None
                 self.pool.note_rest()
 
     def stop(self) -> None:
-        """End the running generation within a step; from any thread."""
+        """End the running generation within one step; may be called from any thread."""
         current = self._stop_current
         if current is not None:
             current()
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep what is cached of a prompt, but never its last token, and forget the rest; how many tokens are kept.
+        """Keep the cached prefix of a prompt, except its last token, and drop the rest; returns the tokens kept.
 
-        Fewer than are cached of it where a model's state cannot be had from there.
+        Keeps fewer where the model's state cannot be restored at that position.
         """
         with self.pool.lock:
             self.check_open()
@@ -123,23 +123,23 @@ class CachedSequence:
             return self.n_cached
 
     def share(self, donor: CachedSequence, n_tokens: int) -> None:
-        """Begin with the first tokens of another sequence, whose memory they are in; under the lock, while empty."""
+        """Share the first tokens of another sequence and their memory. Call with the lock held, while empty."""
         self.close_sequence()
         self._sequence = self.pool.branch(self, donor.sequence)
         self._tokens = list(donor._tokens)
         self._truncate(n_tokens)
 
     def take_over(self, donor: CachedSequence) -> None:
-        """Become another sequence, which is closed; under the lock, while empty."""
+        """Take over another sequence, which is then closed. Call with the lock held, while empty."""
         self.close_sequence()
         self._sequence, donor._sequence = donor.settle(), None
         self._tokens, donor._tokens, donor._closed = donor._tokens, [], True
         self.pool.replace(donor, self)
 
     def chain(self, tokens: Sequence[int], *, wants_logits: bool, mixed: MixedPrompt | None = None) -> Batch:
-        """The batch of tokens that follow one another, with the logits of the last one or none.
+        """The batch of consecutive tokens, with logits for the last one or for none.
 
-        `mixed`: the prompt of the text, where that has rows; tokens below zero are then the names of some.
+        `mixed`: the prompt of the text if it has rows; negative tokens are then names of rows.
         """
         n_tokens, n_cached = len(tokens), len(self._tokens)
         ids = tokens if mixed is None else [max(token, ROW) for token in tokens]
@@ -153,7 +153,7 @@ class CachedSequence:
         return batch if mixed is None else mixed.completed(batch, tokens)
 
     def tree(self, draft: Draft, mixed: MixedPrompt | None = None) -> Batch:
-        """The batch of a draft, whose root follows what is cached, with the logits of all its tokens."""
+        """The batch of a draft whose root follows the cached tokens, with logits for every token."""
         n_tokens = len(draft.tokens)
         if n_tokens == 1:
             return self.chain(draft.tokens.tolist(), wants_logits=True, mixed=mixed)
@@ -168,10 +168,9 @@ class CachedSequence:
 
     @property
     def most_drafted(self) -> tuple[int, int]:
-        """Most tokens of a draft, its root included, and the most that may follow one another after the root.
+        """The most tokens in a draft, root included, and the most that may follow one another after the root.
 
-        Nothing is drafted where that could take the memory of other sequences, and no more than the power limiter
-        allows.
+        No drafts where they could take memory from other sequences, and none larger than the power limiter allows.
         """
         if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
             return 1, 0
@@ -179,7 +178,7 @@ class CachedSequence:
 
     @property
     def n_pages_for_drafts(self) -> int:
-        """Pages that are to be free for drafts: its next one, more of the context, siblings; 0 where there are none."""
+        """Pages that must be free for drafts: the next one, and more for context and siblings; 0 without drafts."""
         most = self._most_in_a_draft
         return 1 + 2 * pages_for(most) if most > 1 else 0
 
@@ -190,47 +189,47 @@ class CachedSequence:
 
     @property
     def power_limiter(self) -> PowerLimiter:
-        """What may be used of the machine."""
+        """The limits on workers, rests and drafts."""
         return self.pool.executor.power_limiter
 
     @property
     def lock(self) -> FairLock:
-        """Hold it from `evaluate` until its logits are used and `commit` is done."""
+        """Hold it from `evaluate` until the logits are used and `commit` has returned."""
         return self.pool.lock
 
     @property
     def reading(self) -> WeightReads:
-        """What was read of weights so far, for all sequences."""
+        """Weights read so far, over all sequences."""
         return self.pool.reading
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened to the executor since this was last asked."""
+        """Notices of the executor since the last call."""
         return self.pool.take_notices()
 
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of a batch: float32[O, V], valid while the lock is held. Raises Interrupted for a stop within it."""
+        """Logits of a batch: float32[O, V], valid while the lock is held. Raises Interrupted if stopped meanwhile."""
         self.check_open()
         return self.pool.evaluate(self, batch)
 
     @property
     def peaks(self) -> Floats | None:
-        """`Executor.peaks` of these logits, valid as long."""
+        """`Executor.peaks` of these logits, valid as long as they are."""
         return self.pool.executor.peaks
 
     def commit(self, batch: Batch, path: Int32s) -> None:
-        """Keep these tokens of the batch just evaluated; under the same lock. Interrupted, it keeps none of them."""
+        """Keep these tokens of the batch just evaluated. Call with the lock still held; keeps none if interrupted."""
         tokens = batch.named_tokens()
         kept = [tokens[node] for node in path.tolist()]
         try:
             self.pool.executor.commit(self.sequence, path)
             self._tokens.extend(kept)
-        except KeyboardInterrupt:  # the executor may count tokens whose keys or states are not in their places
+        except KeyboardInterrupt:  # the executor may count tokens whose keys or states are not in place
             self._truncate(len(self._tokens))
             raise
         self.was_taken = False
 
     def branch(self) -> CachedSequence:
-        """Another sequence with the same cached tokens, sharing their memory."""
+        """A new sequence with the same cached tokens, sharing their memory."""
         with self.pool.lock:
             self.check_open()
             self.settle()
@@ -240,20 +239,20 @@ class CachedSequence:
             return twin
 
     def save(self) -> tuple[tuple[int, ...], bytes]:
-        """The cached tokens and the executor's state for them."""
+        """The cached tokens and the executor's saved state of them."""
         with self.pool.lock:
             self.check_open()
             return self.tokens, self.pool.executor.save(self.settle())
 
     def restore(self, tokens: Sequence[int], state: bytes) -> None:
-        """Replace what is cached by a saved state, which ends a running request. Raises as `Executor.restore`."""
+        """Replace the cached tokens by a saved state and end a running request. Raises as `Executor.restore`."""
         with self.pool.lock:
             self.check_open()
             self.stop()
             self.put_back(tokens, state)
 
     def put_back(self, tokens: Sequence[int], state: bytes) -> None:
-        """Replace what is cached by a saved state, under the lock. Raises as `Executor.restore`."""
+        """Replace the cached tokens by a saved state. Call with the lock held. Raises as `Executor.restore`."""
         try:
             self.pool.executor.restore(self.settle(), state)
             self._tokens, self.was_taken = list(tokens), False
@@ -262,12 +261,12 @@ class CachedSequence:
             raise
 
     def forget(self) -> None:
-        """Give back the memory; the next prompt is read from its start."""
+        """Free the memory; the next prompt is read from its start."""
         self.was_taken = self.was_taken or bool(self._tokens)
         self._truncate(0)
 
     def close(self) -> None:
-        """Stop what runs and give back the memory; may be called twice."""
+        """Stop the running generation and free the memory. Safe to call twice."""
         with self.pool.lock:
             if not self._closed:
                 self.stop()
@@ -275,7 +274,7 @@ class CachedSequence:
                 self.close_sequence()
 
     def close_sequence(self) -> None:
-        """The executor may forget it; under the lock."""
+        """Free the sequence in the executor. Call with the lock held."""
         if self._sequence is not None:
             self.pool.leave(self, self._sequence)
             self._sequence = None
@@ -286,14 +285,14 @@ class CachedSequence:
         del self._tokens[n_tokens:]
 
     def check_open(self) -> None:
-        """Raises EngineClosed after `close`, its own or the model's."""
+        """Raises EngineClosed if this sequence or its model is closed."""
         self.pool.check_open()
         if self._closed:
             raise EngineClosed("the session is closed; open another one on the model")
 
 
 def n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two lists, or two tuples, have in common before they differ; slices are compared quickly."""
+    """The length of the common prefix of two lists or two tuples; compares slices for speed."""
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
         return high

@@ -1,7 +1,7 @@
-"""What an evaluator has besides evaluating: one frozen record, None for what it lacks, and the protocols of its fields.
+"""What an evaluator offers besides `evaluate`: a frozen record of protocols, with None for what it lacks.
 
-In and out: these. `SequenceEvaluator` has what every evaluator must have; whoever wants more reads it here, so that a
-type checker sees what is asked for.
+`SequenceEvaluator` has what every evaluator must have. Callers that need more look it up here, so that a type checker
+sees what they use.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Interruptible(Protocol):
-    """An evaluator that can break off a pass: `evaluate` then raises Interrupted."""
+    """An evaluator that can interrupt a pass: `evaluate` then raises Interrupted."""
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set."""
+        """Interrupt later passes as soon as this flag is set."""
         ...
 
 
 class ModelProgram(Protocol):
-    """An evaluator that knows the model by itself, without a ModelSpec."""
+    """An evaluator that reads the model file itself, without a ModelSpec."""
 
     @property
     def n_vocab(self) -> int: ...
@@ -43,7 +43,7 @@ class ModelProgram(Protocol):
 
 
 class BufferReader(Protocol):
-    """An evaluator that shows what buffers of the model hold."""
+    """An evaluator that can show the contents of the model's buffers."""
 
     def show(self, name: str) -> Floats:
         """The rows of a buffer after the last pass: float32[T or O, width]."""
@@ -51,15 +51,15 @@ class BufferReader(Protocol):
 
 
 class StepTimes(Protocol):
-    """An evaluator that says what steps and ops took."""
+    """An evaluator that reports how long steps and ops took."""
 
     @property
     def last_step(self) -> LastStep | None:
-        """None where there are no workers to share a step."""
+        """None where no workers share a step."""
         ...
 
     def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
-        """Run a pass of one token, after about so many, and say what each op took; () where that is not measured.
+        """Run a one-token pass after about this many tokens and return the time of each op; () where not measured.
 
         Nothing else may run meanwhile, as for `evaluate`.
         """
@@ -67,18 +67,18 @@ class StepTimes(Protocol):
 
 
 class Eventful(Protocol):
-    """An evaluator to which things happen that its user should know."""
+    """An evaluator that has notices for its user."""
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked."""
+        """Notices since the last call."""
         ...
 
 
 @dataclass(slots=True)
 class Tally:
-    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
+    """Totals of a schedule's passes: measured and predicted seconds, tokens made and tokens predicted.
 
-    Part of the way through the model counts as that part of a token.
+    A token that is part of the way through the model counts as that fraction.
     """
 
     n_passes: int = 0
@@ -89,42 +89,42 @@ class Tally:
 
 
 class Overlapping(Protocol):
-    """An evaluator that has batches of several sequences under way, which need not all be waited for."""
+    """An evaluator that keeps batches of several sequences in flight; callers need not wait for all of them."""
 
     def create(self, n_tokens: int | None = None) -> int:
-        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
+        """A new empty sequence that may grow to this many tokens; None: to the whole context."""
         ...
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
-        """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
+        """Start these batches, one for each sequence with none in flight, then run a pass over all in-flight batches.
 
-        Logits by sequence of those whose batch is done: float32[O, V], valid until the next call; commit them before it
-        (`commit`'s path has indices within the sequence's own batch).
+        Returns logits by sequence for the batches that are done: float32[O, V], valid until the next call. Commit them
+        before that call (the path given to `commit` holds indices within the sequence's own batch).
         """
         ...
 
     @property
     def in_flight(self) -> frozenset[int]:
-        """Sequences whose batch is under way."""
+        """Sequences with a batch in flight."""
         ...
 
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:
-        """What the passes of each schedule came to."""
+        """Totals by schedule."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorCapabilities:
-    """What an evaluator has besides evaluating.
+    """What an evaluator offers besides evaluating.
 
-    interruptible  breaks off passes
-    program        knows the model by itself
-    showing        shows what buffers hold
-    step_times     says what steps and ops took
-    eventful       things happen to it of which its user should hear
-    overlapping    batches under way that need not be waited for
-    shared         the lane of several devices, where they share the model
+    interruptible  can interrupt passes
+    program        reads the model file itself
+    showing        shows the contents of buffers
+    step_times     reports how long steps and ops took
+    eventful       has notices for its user
+    overlapping    keeps batches in flight that callers need not wait for
+    shared         the lane over several devices, where they share the model
     """
 
     interruptible: Interruptible | None = None

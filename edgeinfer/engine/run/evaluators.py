@@ -1,8 +1,8 @@
-"""What the engine runs models with: the one seam of everything that evaluates batches of sequences.
+"""The interface through which the engine runs models: everything that evaluates batches of sequences.
 
-`SequenceEvaluator`: tokens in, logits out, with accounting of sequences and memory. `Executor` is one, made of devices;
-`ForeignExecutor` is one around another program; `Isolated` is one in a process of its own. `open_evaluator` is the one
-place that asks which kind a device's name means.
+`SequenceEvaluator` takes tokens and returns logits, and accounts for sequences and memory. `Executor` implements it on
+devices, `ForeignExecutor` on another program, `Isolated` in a separate process. `open_evaluator` is the only place that
+decides which of them a device name stands for.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from edgeinfer.steps import Progress, no_progress
 
 
 class SequenceEvaluator(Protocol):
-    """One model, ready to evaluate; one call at a time (callers hold a lock). Close it."""
+    """One model, ready to evaluate. One call at a time (callers hold a lock). Close it after use."""
 
     power_limiter: PowerLimiter
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:
-        """What it has besides. Only `shared`, `showing` and `step_times` may change, with the device in use."""
+        """What it offers besides. Only `shared`, `showing` and `step_times` may change, with the device in use."""
         ...
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What there is to know of it from the start."""
+        """Notices that apply from the start."""
         ...
 
     @property
     def reading(self) -> WeightReads:
-        """What passes have read so far of weights that do not stay in memory, and left out of activations."""
+        """Weights that passes have read so far because they do not stay in memory, and activations they skipped."""
         ...
 
     @property
@@ -102,10 +102,10 @@ class SequenceEvaluator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be run. `spec`: None for a model that only another program knows.
+    """The model to run. `spec`: None for a model that only another program can read.
 
-    `program`: what opens it, where its form decides that; else the device's name does. `approx`: the threshold below
-    which its activations count as zero, if there is one. `rows`: it is to be given rows of numbers besides token ids.
+    `program`: the program that opens it, where the file's form decides that; otherwise the device name decides.
+    `approx`: the threshold below which activations count as zero, if any. `rows`: whether prompts may contain rows.
     """
 
     file: GGUFFile | DecoderFolder
@@ -122,16 +122,16 @@ class Subject:
         return self.file
 
     def memory_need(self, device: str, limits: Limits) -> MemoryNeed:
-        """The memory that it takes on a device under these limits, from the header alone. Raises UnknownKey."""
+        """The memory the model takes on a device under these limits, from the header alone. Raises UnknownKey."""
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
         return memory_need(device, self.spec, self.file.tensors, limits)
 
 
 def is_own(device: str) -> bool:
-    """Whether a device, or each of several with commas between them, runs ops of our own graph.
+    """Whether a device, or every one of several separated by commas, runs ops of our own graph.
 
-    Raises UnknownKey, and BadSetting for several of which some do not.
+    Raises UnknownKey, and BadSetting for a mix of devices that do and devices that do not.
     """
     names = device.split(",")
     others = [name for name in names if not isinstance(kind_of(name), DeviceKind)]
@@ -141,10 +141,10 @@ def is_own(device: str) -> bool:
 
 
 def open_subject(path: Path, load: LoadOptions) -> Subject:
-    """The model of a file, to be run with a context (None: what it was trained for) on a device, as the options say.
+    """The model of a file, to be run on a device with a context (None: the trained one) under the given options.
 
-    Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs what edgeinfer
-    lacks.
+    Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs something that
+    edgeinfer lacks.
     """
     device, n_context, approx, rows = load.device, load.n_context, load.approx, load.rows
     if is_decoder_folder(path):
@@ -163,9 +163,9 @@ def open_subject(path: Path, load: LoadOptions) -> Subject:
 
 
 def _spec_if_known(file: GGUFFile, n_context: int | None) -> ModelSpec | None:
-    """The spec of a file for a program that may know more models; None where that alone knows it.
+    """The spec of a file for a program that may support more models than edgeinfer; None if only the program reads it.
 
-    Raises UnsupportedModel for one that writes no text: the program would give logits that mean nothing.
+    Raises UnsupportedModel for a model that generates no text: the program's logits would be meaningless.
     """
     try:
         return spec_of(file.metadata, file.tensors, n_context)
@@ -177,12 +177,12 @@ def _spec_if_known(file: GGUFFile, n_context: int | None) -> ModelSpec | None:
 
 
 def only_device(path: Path) -> str | None:
-    """The one device that runs a model in the form of this one; None where several may."""
+    """The one device that runs models of this form; None where several may."""
     return next(iter(_folder_programs()), None) if is_decoder_folder(path) else None
 
 
 def _folder_programs() -> dict[str, EvaluatorKind]:
-    """What opens folders with a decoder, by the device that has it."""
+    """The programs that open folders with a decoder, by device."""
     return {key: kind.folders for key, kind in device_kinds().items() if kind.folders is not None}
 
 
@@ -199,7 +199,7 @@ def _folder_subject(path: Path, device: str) -> Subject:
 
 
 def other_device(reason: UnsupportedModel) -> str:
-    """A program that may run what our own devices cannot; UnsupportedModel with what to install where there is none."""
+    """A program that may run what our own devices cannot. Raises UnsupportedModel, saying what to install, if none."""
     programs = [kind for kind in DEVICES.entries().values() if isinstance(kind, EvaluatorKind)]
     for program in programs:
         if program.installed:

@@ -1,7 +1,7 @@
-"""The executor: an Evaluator made of a Device, its compiled lane and the page accounting of its KV memory.
+"""The executor: runs a model on a `Device` through its compiled lane, and accounts for the pages of its KV cache.
 
-In: batches of tokens. Out: logits. It applies what `kvcache` decides and knows nothing of text, sampling or sessions;
-one call at a time (callers hold a lock), and batches no larger than the lane's limits.
+In: batches of tokens. Out: logits. Applies the decisions of `kvcache` and knows nothing of text, sampling or sessions.
+One call at a time (callers hold a lock), with batches no larger than the lane's limits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from edgeinfer.steps import Progress, no_progress
 
 MAGIC = b"EDGEINFER KV 3\n"
 AUTO_DEVICE = "cpu"
-"""What "auto" means: it runs on every machine."""
+"""The device that "auto" falls back to: it runs on every machine."""
 
 
 class Executor(Observed):
-    """Runs one model on one device; owns both, use it with `with` or `close()`."""
+    """Runs one model on one device and owns both. Use it with `with` or call `close()`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Executor(Observed):
         notices: tuple[str, ...] = (),
         inputs: Inputs = IDS_ONLY,
     ) -> None:
-        """`is_guest`: the device is another executor's. `power_limiter`: what may be used; None: everything."""
+        """`is_guest`: the device belongs to another executor. `power_limiter`: what may be used; None: everything."""
         self.notices, self._inputs = notices, inputs
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
@@ -70,7 +70,7 @@ class Executor(Observed):
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
-        """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
+        """Another model that takes turns on the same device and workers. Close it too. Raises DoesNotFit."""
         lane = compiled(self._device, spec, file, limits, progress)
         own = self._device, lane, limits, fingerprint, self._options
         return Executor(*own, is_guest=True, power_limiter=self.power_limiter, inputs=spec.inputs)
@@ -82,7 +82,7 @@ class Executor(Observed):
         self.close()
 
     def close(self) -> None:
-        """Give back the lane's memory and the device's threads; may be called twice."""
+        """Free the lane's memory and the device's threads. Safe to call twice."""
         lane, streaming = self._lane, self._of_lane.streaming
         self._lane, self._of_lane, self._pressure = None, LaneCapabilities(), None
         self.capabilities = EvaluatorCapabilities(step_times=self)
@@ -104,7 +104,7 @@ class Executor(Observed):
 
     @property
     def n_workers(self) -> int:
-        """Workers that may share a step just now, 1 where there is no worker pool."""
+        """Workers that may currently share a step; 1 without a worker pool."""
         return min(self._n_workers, self.power_limiter.policy.most_workers)
 
     @property
@@ -120,19 +120,19 @@ class Executor(Observed):
         return self._cache.create()
 
     def branch(self, sequence: int) -> int:
-        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        """A new sequence with the same cached tokens, sharing their memory."""
         return self._cache.branch(sequence)
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         self._cache.free(sequence)
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget what is cached of a sequence from a position on, or from a checkpoint before it; how much is left."""
+        """Drop cached tokens from a position on, or from a checkpoint before it; returns how many are left."""
         return self._cache.truncate(sequence, n_cached)
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         return self._cache.n_cached(sequence)
 
     def evaluate(self, batch: Batch) -> Floats:
@@ -160,7 +160,7 @@ class Executor(Observed):
 
     @property
     def peaks(self) -> Floats | None:
-        """Where the highest logits of the last call are, as `base.Peaked`, if the device tells; valid as they are."""
+        """Peaks of the last call's logits, as `base.Peaked`, if the device reports them; valid as long as these."""
         peaked = self._of_lane.peaks
         return None if peaked is None else peaked.peaks
 
@@ -172,24 +172,24 @@ class Executor(Observed):
         return self._of_lane.buffers.value(name)
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Commit the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         lane = self._open_lane()
         self._cache.commit(sequence, path).apply(lane, self._of_lane.states)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
+        """Count tokens as cached, with zeros for keys and values; for measurements. Raises as `KVCache.refill`."""
         saved_state.fill_with_zeros(self._cache, self._open_lane(), sequence, n_tokens)
 
     def save(self, sequence: int) -> bytes:
-        """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
+        """The cached keys and values of a sequence; `restore` needs the same model, device and kv."""
         told, body = saved_state.saved(self._cache, self._open_lane(), sequence)
         return seal(MAGIC, {**self._identity(), **told}, body)
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state.
+        """Replace a sequence's cached tokens by a saved state.
 
-        Raises EdgeInferError when the state is damaged, of another model, device kind or kv, and leaves the sequence as
-        it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        Raises EdgeInferError if the state is damaged or from another model, device kind or kv; the sequence is
+        unchanged. Raises ContextOverflow or DoesNotFit if it has no room; the sequence is then empty.
         """
         lane = self._open_lane()
         header, body = unseal(MAGIC, state, "the saved state")
@@ -197,7 +197,7 @@ class Executor(Observed):
         saved_state.put_back(self._cache, lane, sequence, header, body)
 
     def _identity(self) -> dict[str, Value]:
-        """What a saved state must agree in with this executor."""
+        """What a saved state and this executor must agree on."""
         page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
         states = self._of_lane.states
         return {

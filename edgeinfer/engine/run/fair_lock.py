@@ -1,7 +1,7 @@
-"""A lock that goes to whoever has waited longest; its owner may take it again.
+"""A reentrant lock that is handed to the thread that has waited longest.
 
-In: threads. Out: one of them at a time. `threading.RLock` lets a thread that releases it and takes it again at once
-keep all others out, which a loop over passes of a model does. Knows nothing of what it guards.
+`threading.RLock` lets a thread that releases it and reacquires it at once starve all others, which a loop over passes
+of a model does. Knows nothing of what it guards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 
 class FairLock:
-    """Use it with `with`. Owned by a thread, which must release it as often as it took it."""
+    """Use it with `with`. The owning thread must release it as often as it acquired it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -21,11 +21,11 @@ class FairLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this thread has it."""
+        """Whether the calling thread holds it."""
         return self._owner == threading.get_ident()
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Take it; whether it was taken. If not `blocking`, a finalizer may call this wherever it interrupts."""
+        """Acquire the lock; returns whether it did. Without `blocking`, a finalizer may call it at any point."""
         me = threading.get_ident()
         if self._owner == me:
             self._depth += 1
@@ -48,7 +48,7 @@ class FairLock:
         return True
 
     def release(self) -> None:
-        """Give it to the thread that has waited longest."""
+        """Release the lock and hand it to the thread that has waited longest."""
         if self._owner != threading.get_ident():
             raise RuntimeError("a lock can only be released by the thread that holds it")
         self._depth -= 1
@@ -82,7 +82,7 @@ class FairLock:
                 self._owner = None
 
     def _give_up(self, me: int, gate: threading.Lock) -> None:
-        """A waiting thread leaves; what was handed to it meanwhile goes on to the next one."""
+        """Stop waiting; if the lock was handed to this thread meanwhile, pass it on to the next one."""
         with self._guard:
             if (me, gate) in self._gates:
                 self._gates.remove((me, gate))

@@ -1,7 +1,7 @@
-"""The executor around a program that runs whole models by itself: its pages counted, its saved states sealed.
+"""An executor around a program that runs whole models by itself: accounts for its pages and seals its saved states.
 
-In: batches of tokens. Out: logits. Applies the same limits, with the same errors, as the executor of our own devices;
-the program only ever gets batches that fit. Knows nothing of which program it is.
+In: batches of tokens. Out: logits. Applies the same limits and raises the same errors as the executor of our own
+devices; the program only ever gets batches that fit. Knows nothing of which program it is.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 MAGIC = b"EDGEINFER PROGRAM KV 1\n"
 PASS_TOKENS = 512
-"""Of prompts: programs read long passes faster, and stop within them."""
+"""Tokens of a prompt per pass: programs read long passes faster, and can stop within them."""
 
 
 class ForeignExecutor:
-    """Runs one model with one program; owns it, use it with `with` or `close()`."""
+    """Runs one model with one program and owns it. Use it with `with` or call `close()`."""
 
     affinity: tuple[tuple[int, ...], ...] = ()
     peaks: Floats | None = None
@@ -70,7 +70,7 @@ class ForeignExecutor:
         progress: Progress = no_progress,
         power_limiter: PowerLimiter | None = None,
     ) -> ForeignExecutor:
-        """Open a model's file with a program. Raises DeviceUnavailable, UnsupportedModel, DoesNotFit."""
+        """Open a model file with a program. Raises DeviceUnavailable, UnsupportedModel, DoesNotFit."""
         if subject.rows:
             raise UnsupportedModel(f"{device} takes token ids alone, no rows of numbers; --device cpu takes both")
         options = replace(options, target=device.partition(":")[2])
@@ -79,7 +79,7 @@ class ForeignExecutor:
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> ForeignExecutor:
-        """Another model, with the same program; close it too. Raises as `open`."""
+        """Another model with the same program. Close it too. Raises as `open`."""
         return self._of(self._kind, self._options, file.path, fingerprint, limits, progress, self.power_limiter)
 
     @classmethod
@@ -103,7 +103,7 @@ class ForeignExecutor:
         self.close()
 
     def close(self) -> None:
-        """Give back the program's memory; may be called twice."""
+        """Free the program's memory. Safe to call twice."""
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()
@@ -114,12 +114,12 @@ class ForeignExecutor:
 
     @property
     def n_workers(self) -> int:
-        """Workers of a pass of one token just now."""
+        """Workers that currently run a one-token pass."""
         return min(self._open().n_workers, self.power_limiter.policy.most_workers)
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory the program says it holds; 0 when closed."""
+        """Bytes of memory the program reports; 0 when closed."""
         return 0 if self._evaluator is None else self._evaluator.resident_bytes
 
     @property
@@ -136,7 +136,7 @@ class ForeignExecutor:
         return self._cache.create()
 
     def branch(self, sequence: int) -> int:
-        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        """A new sequence with the same cached tokens, sharing their memory."""
         twin = self._cache.branch(sequence)
         try:
             self._open().branch(sequence, twin)
@@ -146,22 +146,22 @@ class ForeignExecutor:
         return twin
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         self._cache.free(sequence)
         self._open().truncate(sequence, 0)
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
+        """Drop a sequence's tokens from position n_cached on; returns how many are left."""
         n_left = self._cache.truncate(sequence, n_cached)
         self._open().truncate(sequence, n_left)
         return n_left
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         return self._cache.n_cached(sequence)
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set."""
+        """Interrupt later passes as soon as this flag is set."""
         self._open().heed(stopped)
 
     def evaluate(self, batch: Batch) -> Floats:
@@ -179,25 +179,25 @@ class ForeignExecutor:
         return evaluator.evaluate(batch)
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Commit the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         self._cache.commit(sequence, path)
         self._open().commit(sequence, path)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read, for measurements. Raises as `KVCache.refill`."""
+        """Count tokens as cached without reading any; for measurements. Raises as `KVCache.refill`."""
         self._cache.refill(sequence, n_tokens)
         self._open().pretend(sequence, n_tokens)
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence, for `restore` by the same model with the same program and kv."""
+        """The saved state of a sequence; `restore` needs the same model, program and kv."""
         body = self._open().save(sequence)
         return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence)}, body)
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state.
+        """Replace a sequence's cached tokens by a saved state.
 
-        Raises EdgeInferError when the state is damaged, of another model, program or kv, and leaves the sequence as
-        it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        Raises EdgeInferError if the state is damaged or from another model, program or kv; the sequence is unchanged.
+        Raises ContextOverflow or DoesNotFit if it has no room; the sequence is then empty.
         """
         evaluator = self._open()
         header, body = unseal(MAGIC, state, "the saved state")
@@ -212,7 +212,7 @@ class ForeignExecutor:
             raise
 
     def _identity(self) -> dict[str, str | int]:
-        """What a saved state must agree in with this executor."""
+        """What a saved state and this executor must agree on."""
         return {
             "model": self._fingerprint,
             "device": self.device,

@@ -1,7 +1,7 @@
-"""What can be asked of an executor while it works: which devices, cores and weights, and what steps and ops took.
+"""Inspection of a running executor: its devices, cores and weights, and how long steps and ops took.
 
-In: an executor's lane. Out: plain values. All but `time_ops` may be asked from any thread and wait for nothing: they
-tell of the last step, or of the one before it.
+In: an executor's lane. Out: plain values. Everything but `time_ops` may be called from any thread and never waits: it
+describes the last step or the one before it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.offload.weights import WeightReads, with_activations
 
 SPARE_PAGES = 2
-"""That a timed pass leaves free, its own one among them."""
+"""Pages that a timed pass leaves free, including its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastStep:
-    """A step: which workers took part, the share of it that each was given, and how long each was busy with that.
+    """A step: which workers took part, each one's share of the step, and how long each was busy with it.
 
-    `busy` is in a unit of its own, () where a step that runs now has other workers.
+    The unit of `busy` is arbitrary; () if a step with other workers is running now.
     """
 
     seconds: float
@@ -45,7 +45,7 @@ class LastStep:
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """What a stage took in a pass, by what it was spent on. A gate counts with its product."""
+    """Time of a stage within a pass, split by kind of op. A gate counts with its product."""
 
     stage: str
     products_s: float
@@ -58,7 +58,7 @@ class StageSeconds:
 
 
 class Observed:
-    """The part of an executor that is looked at."""
+    """The part of an executor that can be inspected."""
 
     _lane: Lane | None
     _limits: Limits
@@ -68,18 +68,18 @@ class Observed:
 
     @property
     def shared(self) -> SharedLane | None:
-        """The lane of several devices, if they are several."""
+        """The lane over several devices, if there are several."""
         return self._lane if isinstance(self._lane, SharedLane) else None
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that each worker may run on, read back from the system; () where nobody says."""
+        """The cores each worker may run on, as the system reports them; () where it does not."""
         workers = self._of_lane.workers
         return () if workers is None else workers.affinity
 
     @property
     def reading(self) -> WeightReads:
-        """What was read of weights that do not stay in memory, and what was left out of activations."""
+        """Weights read because they do not stay in memory, and activations skipped."""
         return with_activations(
             WeightReads() if self._pressure is None else self._pressure.reading, self._of_lane.cutting
         )
@@ -114,7 +114,7 @@ class Observed:
             self._cache.free(sequence)
 
     def _place(self, lane: Lane, batch: Batch) -> PlacedStep:
-        """A batch in the lane's memory, which is ready for it. Raises as `KVCache.place`."""
+        """A batch placed in the lane's KV cache, ready to run. Raises as `KVCache.place`."""
         placement = self._cache.place(batch)
         windows = self._of_lane.windows
         if self._cache.windows is not None and windows is not None:
@@ -129,7 +129,7 @@ def _one_token(sequence: int, n_cached: int) -> Batch:
 
 
 def stage_seconds(spec: ModelSpec, ops: Sequence[OpSeconds]) -> tuple[StageSeconds, ...]:
-    """What each stage of a model took, of the ops of a pass."""
+    """Time of each stage of a model, from the op times of a pass."""
     stage_of = {id(op): stage.name for stage in spec.stages for op in stage.ops}
     sums = {stage.name: [0.0, 0.0, 0.0] for stage in spec.stages}
     for each in ops:
@@ -140,7 +140,7 @@ def stage_seconds(spec: ModelSpec, ops: Sequence[OpSeconds]) -> tuple[StageSecon
 
 
 def median_stages(passes: Sequence[Sequence[StageSeconds]]) -> tuple[StageSeconds, ...]:
-    """Of each stage the median of several passes; () for none."""
+    """The median of several passes for each stage; () for none."""
     return tuple(
         StageSeconds(
             times[0].stage,

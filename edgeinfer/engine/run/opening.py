@@ -1,6 +1,6 @@
-"""A model on a device, or the reason why not.
+"""Compiling a model for a device, with a readable error if memory is short.
 
-In: an open device, a spec and its file, limits. Out: a lane. Knows what a shortage of memory means to a person.
+In: an open device, a spec and its file, limits. Out: a lane. Knows how to explain a shortage of memory to a person.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.steps import Progress
 
 
 def compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
-    """A model on a device. Raises DoesNotFit where memory is short."""
+    """Compile a model for a device. Raises DoesNotFit if memory is short."""
     try:
         return device.compile(spec, file, limits, progress)
     except MemoryError:

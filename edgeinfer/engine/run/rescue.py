@@ -1,7 +1,8 @@
-"""An evaluator that outlives its device: where that fails, the text goes on from the same token on another.
+"""An evaluator that survives the failure of its device: another one continues each text from the same token.
 
-In: an evaluator, and how to open another one. Out: the same calls, and a notice when the device was changed. Remembers
-the text of every sequence, for keys and values are lost with a device and are computed again. Knows no devices.
+In: an evaluator, and a function that opens another one. Out: the same calls, and a notice when the device changes.
+Remembers the text of every sequence, because keys and values are lost with a device and must be computed again. Knows
+no devices.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.steps import Progress, no_progress
 
 CLOSING_S = 2.0
-"""What has failed is given so long to give back what it holds."""
+"""How long a failed evaluator may take to close."""
 MAGIC = b"EDGEINFER TOKENS KV 2\n"
 Open = Callable[[], SequenceEvaluator]
 
 
 @dataclass(slots=True)
 class _Known:
-    """A sequence: its number with the evaluator in use, None where that has to read it first, and its text.
+    """A sequence: its number in the current evaluator (None: must be read there first) and its text.
 
-    `text`: None where nobody read it (measurements).
+    `text`: None if its tokens were never read (measurements).
     """
 
     number: int | None
@@ -45,7 +46,7 @@ class _Known:
 
 
 class Rescued:
-    """One model on an evaluator, and on `fallback` once that has failed. Owns whichever is in use; close it."""
+    """One model on an evaluator, and on `fallback` once that has failed. Owns the one in use. Close it after use."""
 
     def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
         self._inner = evaluator
@@ -55,25 +56,25 @@ class Rescued:
         self._known: dict[int, _Known] = {}
         self._pending: Batch | None = None
         self._lost: DeviceFailed | MemoryError | None = None
-        """What the device died of, while there is no memory for another."""
+        """Why the device failed, while there is no memory for another one."""
         self._next, self._told = 0, list[str]()
         self.power_limiter: PowerLimiter = evaluator.power_limiter
 
     def close(self) -> None:
-        """Give everything back; may be called twice."""
+        """Free everything. Safe to call twice."""
         self._fallback = None
         self._inner.close()
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:
-        """Those of the evaluator in use, and notices of its end: a new record where the evaluator has one."""
+        """Capabilities of the evaluator in use, plus notices; a new record whenever the evaluator has a new one."""
         if self._inner.capabilities is not self._of_inner:
             self._of_inner = self._inner.capabilities
             self._capabilities = self._with_own(self._of_inner)
         return self._capabilities
 
     def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
-        """What this has itself in place of what it wraps."""
+        """Capabilities that this object provides in place of the wrapped evaluator's."""
         return replace(inner, eventful=self, overlapping=None)
 
     @property
@@ -111,16 +112,16 @@ class Rescued:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What there is to know of the evaluator from the start."""
+        """Notices that apply from the start."""
         return self._inner.notices
 
     @property
     def reading(self) -> WeightReads:
-        """What passes have read of weights on the device in use."""
+        """Weights read by passes on the device in use."""
         return self._inner.reading
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked."""
+        """Notices since the last call."""
         told, self._told = tuple(self._told), []
         eventful = self._inner.capabilities.eventful
         return told if eventful is None else told + eventful.take_notices()
@@ -130,7 +131,7 @@ class Rescued:
         return self._join(_Known(self._inner.create() if self._lost is None else None))
 
     def branch(self, sequence: int) -> int:
-        """A new sequence that starts with the same cached tokens."""
+        """A new sequence with the same cached tokens."""
         known = self._known[sequence]
         twin = None if known.number is None else self._inner.branch(known.number)
         return self._join(_Known(twin, None if known.text is None else known.text.copied()))
@@ -141,13 +142,13 @@ class Rescued:
         return self._next
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         known = self._known.pop(sequence)
         if known.number is not None:
             self._without(known, lambda number: self._inner.free(number))
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
+        """Drop a sequence's tokens from position n_cached on, or from before it; returns how many are left."""
         known = self._known[sequence]
         reached = [n_cached]
         self._without(known, lambda number: reached.append(self._inner.truncate(number, n_cached)))
@@ -158,12 +159,12 @@ class Rescued:
         return reached[-1]
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         known = self._known[sequence]
         return len(known.text or ()) if known.number is None else self._inner.n_cached(known.number)
 
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
+        """Logits of the batch's outputs, from the other device if this one fails. Raises as both do."""
         self._pending = batch
         try:
             numbered = self._numbered(batch)
@@ -173,12 +174,12 @@ class Rescued:
             return self._inner.evaluate(self._numbered(batch))
 
     def _numbered(self, batch: Batch) -> Batch:
-        """The batch with the evaluator's numbers of sequences, which it has read by then."""
+        """The batch with the evaluator's own sequence numbers; sequences it lacks are read first."""
         numbers = np.array([self._there(self._known[each]) for each in batch.sequences.tolist()], np.int32)
         return replace(batch, sequences=numbers)
 
     def _change(self, reason: DeviceFailed | MemoryError) -> None:
-        """Open the other device; sequences are read there as they are needed.
+        """Open the other device; sequences are read there when they are next needed.
 
         Raises DeviceFailed if there is none, and DoesNotFit while there is no memory for it: the next pass tries again.
         """
@@ -187,7 +188,7 @@ class Rescued:
         if fallback is None:
             raise DeviceFailed(why) from reason
         failed = self._inner
-        closing = threading.Thread(target=_closed, args=(failed,), daemon=True)  # what stalls may stall here too
+        closing = threading.Thread(target=_closed, args=(failed,), daemon=True)  # closing may stall too
         closing.start()
         closing.join(CLOSING_S)
         try:
@@ -209,7 +210,7 @@ class Rescued:
             known.number = None
 
     def _there(self, known: _Known) -> int:
-        """The evaluator's number of a sequence whose keys and values it has. Raises as it does."""
+        """The evaluator's number of a sequence, after reading its text there if necessary. Raises as the evaluator."""
         if self._lost is not None:
             self._change(self._lost)
         if known.number is not None:
@@ -226,24 +227,24 @@ class Rescued:
         return number
 
     def _without(self, known: _Known, act: Callable[[int], None]) -> None:
-        """Do something that needs no answer: where the device fails at it, the sequence is read anew elsewhere."""
+        """Call `act`, which returns nothing, on a sequence; if the device fails, change to the other device."""
         if known.number is None:
             return
         try:
             act(known.number)
         except (DeviceFailed, MemoryError) as reason:
-            with suppress(DoesNotFit):  # the next pass says so
+            with suppress(DoesNotFit):  # the next pass raises it
                 self._change(reason)
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Commit the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         known, batch = self._known[sequence], self._pending
         if known.text is not None and batch is not None:
             known.text.extend(batch, path)
         self._without(known, lambda number: self._inner.commit(number, path))
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read, for measurements."""
+        """Count tokens as cached without reading any; for measurements."""
         known = self._known[sequence]
         known.text = ReadText()
         number = self._there(known)
@@ -251,7 +252,7 @@ class Rescued:
         known.text = None if n_tokens else ReadText()
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence, for `restore` by the same model on the same device."""
+        """The saved state of a sequence; `restore` needs the same model and device."""
         known = self._known[sequence]
         try:
             number = self._there(known)
@@ -263,7 +264,7 @@ class Rescued:
         return seal(MAGIC, {"text": text, "device": self._inner.device}, rows + state)
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""
+        """Replace a sequence's cached tokens by a saved state. Raises as the evaluator does."""
         known = self._known[sequence]
         header, body = unseal(MAGIC, state, "the saved state")
         told = str(header["text"])
@@ -284,12 +285,12 @@ class Rescued:
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> SequenceEvaluator:
-        """Another model on the same device, which is not rescued."""
+        """Another model on the same device, not protected against its failure."""
         return self._inner.beside(spec, file, fingerprint, limits, progress)
 
 
 class RescuedBatches(Rescued):
-    """`Rescued`, around an evaluator that need not wait for all sequences; who goes on waits for them."""
+    """`Rescued` for an evaluator with batches in flight; a fallback without them finishes each batch in one pass."""
 
     def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
         super().__init__(evaluator, fallback)
@@ -297,34 +298,34 @@ class RescuedBatches(Rescued):
         self._done: dict[int, tuple[Batch, int]] = {}  # batches of the last pass, and where their tokens begin in it
 
     def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
-        """As of `Rescued`; batches are under way whatever evaluates them."""
+        """As in `Rescued`, with this object as `overlapping` whichever evaluator is in use."""
         return replace(super()._with_own(inner), overlapping=self)
 
     @property
     def in_flight(self) -> frozenset[int]:
-        """Sequences whose batch is under way."""
+        """Sequences with a batch in flight."""
         return frozenset(self._under_way)
 
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:
-        """As of the evaluator in use."""
+        """Totals of the evaluator in use."""
         overlapping = self._inner.capabilities.overlapping
         return {} if overlapping is None else overlapping.tallies
 
     def create(self, n_tokens: int | None = None) -> int:
-        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
+        """A new empty sequence that may grow to this many tokens; None: to the whole context."""
         inner = self._inner.capabilities.overlapping
         return super().create() if inner is None else self._join(_Known(inner.create(n_tokens)))
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
-        """Start these batches and make a pass; as `Overlapping.advance`, whatever evaluates."""
+        """Start these batches and run one pass, as `Overlapping.advance`, whichever evaluator is in use."""
         self._under_way |= {int(batch.sequences[0]): batch for batch in batches}
         try:
             return self._landed(batches)
         except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
             return self._landed(())
-        except BaseException:  # nothing of these has begun
+        except BaseException:  # none of these batches has started
             for batch in batches:
                 del self._under_way[int(batch.sequences[0])]
             raise
@@ -342,7 +343,7 @@ class RescuedBatches(Rescued):
         return found
 
     def _joined(self) -> Mapping[int, Floats]:
-        """One pass over as many of the batches under way as a pass takes."""
+        """One pass over as many in-flight batches as its limits allow."""
         limits, taken = self._inner.limits, list[Batch]()
         n_tokens, n_outputs = limits.max_tokens, limits.max_outputs
         for batch in self._under_way.values():
@@ -366,7 +367,7 @@ class RescuedBatches(Rescued):
         return super().evaluate(batch)
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these indices of the sequence's own batch."""
+        """Commit the pending tokens with these indices within the sequence's own batch."""
         if sequence not in self._done:
             super().commit(sequence, path)
             return
@@ -376,17 +377,17 @@ class RescuedBatches(Rescued):
         self._without(known, lambda number: self._inner.commit(number, path + np.int32(first)))
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget everything of a sequence from position n_cached on, and what is under way of it; what is left."""
+        """Drop a sequence's tokens from position n_cached on and its in-flight batch; returns how many are left."""
         self._under_way.pop(sequence, None)
         return super().truncate(sequence, n_cached)
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         self._under_way.pop(sequence, None)
         super().free(sequence)
 
 
 def _closed(evaluator: SequenceEvaluator) -> None:
-    """Close what has failed, whatever it says to that."""
+    """Close a failed evaluator and ignore its errors."""
     with suppress(Exception):
         evaluator.close()

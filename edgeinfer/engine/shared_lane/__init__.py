@@ -1,1 +1,1 @@
-"""A model on several devices as one lane: fragments, their order, and the timeline of a step."""
+"""One lane for a model on several devices: fragments, their order, and the timeline of a step."""

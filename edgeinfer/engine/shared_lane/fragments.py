@@ -1,7 +1,7 @@
-"""From tasks to what devices compile: the host's sections, and a fragment for each task elsewhere, with its lane.
+"""Turns tasks into what devices compile: sections for the host, and a fragment with its lane for each other task.
 
 In: a ModelSpec and its tasks, an open device. Out: a spec whose stages are the host's sections, fragments, lanes. Each
-part has the KV layers of its own attention, numbered from 0; which layers they are is said beside.
+part numbers the KV layers of its own attention from 0; the mapping to the model's layers is returned with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgeinfer.steps import Progress
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """The host's sections as stages of a spec, what others take after each, and the number of each one's task."""
+    """The host's sections as stages of a spec, the buffers others take after each, and each section's task number."""
 
     spec: ModelSpec
     exposed: tuple[frozenset[str], ...]
@@ -57,7 +57,7 @@ def fragment_of(spec: ModelSpec, task: LaneTask) -> Fragment:
 
 
 def _layers(ops: Iterable[Op]) -> list[int]:
-    """Layers whose keys and values these ops keep or read, increasing."""
+    """Layers whose KV cache these ops write or read, increasing."""
     return sorted({op.layer for op in ops if isinstance(op, StoreKV | Attention)})
 
 
@@ -68,9 +68,9 @@ def _renumbered(op: Op, layers: list[int]) -> Op:
 def compiled_fragments(
     device: Device, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress
 ) -> list[FragmentLane]:
-    """A lane for each fragment; a device that shares its memory out among parts gets all of them at once.
+    """A lane for each fragment; a device that divides its memory among parts gets all of them at once.
 
-    Raises DeviceUnavailable for a device that takes no parts, and as devices do; nothing stays open then.
+    Raises DeviceUnavailable for a device that does not run fragments, and what devices raise; leaves nothing open then.
     """
     single, together = device.capabilities.fragments, device.capabilities.parts
     if single is None:

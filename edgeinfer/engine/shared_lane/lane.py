@@ -1,8 +1,7 @@
-"""A model on several devices: one `Lane` made of the host's sections and the fragments of others.
+"""A model on several devices: one `Lane` made of the host's sections and the fragments of other devices.
 
-In: a placement, open devices, steps. Out: logits, and a `StepTimeline` of the last step. What goes from device to
-device goes through the host's buffers; what a fragment takes is copied first, so that the host may write on. Decides
-nothing.
+In: a placement, open devices, steps. Out: logits, and a `StepTimeline` of the last step. Values go between devices
+through the host's buffers. A fragment's inputs are copied first, so that the host can go on writing. Decides nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from edgeinfer.steps import Progress
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """A task on another device: its lane, and rows of its inputs that stay as they are while it runs."""
+    """A task on another device: its lane, and copies of its input rows that stay unchanged while it runs."""
 
     task: LaneTask
     lane: FragmentLane
@@ -59,7 +58,7 @@ class SharedLane:
         limits: Limits,
         progress: Progress,
     ) -> None:
-        """Compile every device's part. Raises DeviceUnavailable for devices that take no parts, and as devices do."""
+        """Compile every device's part. Raises DeviceUnavailable for devices that run no parts, and as devices do."""
         sections = host.capabilities.sections
         if sections is None:
             raise DeviceUnavailable(f"the device {host.name} cannot run a model together with others; cpu can")
@@ -86,7 +85,7 @@ class SharedLane:
 
     @property
     def layout(self) -> str:
-        """What the contents of pages depend on: which device keeps each layer, in which order."""
+        """What page contents depend on: which device keeps each layer, in which order."""
         kept = [(task.device, layers) for task in self._tasks if (layers := sorted(_layers_of(task)))]
         return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
 
@@ -96,7 +95,7 @@ class SharedLane:
         return staged + sum(lane.resident_bytes for lane in self._lanes())
 
     def use(self, most_workers: int) -> None:
-        """Let the host use no more workers from the next step on."""
+        """Let the host use at most this many workers from the next step on."""
         self._host.use(most_workers)
 
     def run(self, step: Step) -> Floats:
@@ -142,7 +141,7 @@ class SharedLane:
         return tuple(self._away[number].lane for number in sorted(self._away))
 
     def _lanes(self) -> list[HostLane | FragmentLane]:
-        """All that hold keys and values, in a fixed order."""
+        """All lanes that hold keys and values, in a fixed order."""
         return [self._host, *self.parts]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -155,7 +154,7 @@ class SharedLane:
         return np.concatenate([lane.read_pages(pages) for lane in self._lanes()], axis=1)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Write page contents."""
         start, none = 0, np.zeros(1, np.int32)
         for lane in self._lanes():
             width = lane.read_pages(none).shape[1]

@@ -1,6 +1,6 @@
-"""The order in which one thread starts, runs and awaits tasks: others are started as early as can be, awaited late.
+"""The order in which one thread starts, runs and awaits tasks: starts other devices early and awaits them late.
 
-In: tasks with what they come after. Out: steps that never change from pass to pass. Knows no times.
+In: tasks and their dependencies. Out: the same sequence of steps for every pass. Knows no times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from edgeinfer.engine.shared_lane.partition import LaneTask
 
 @dataclass(frozen=True, slots=True)
 class TaskTurn:
-    """Start a task of another device, run one of the host's, or await one that was started."""
+    """Start a task on another device, run one on the host, or await one that was started."""
 
     act: Literal["submit", "run", "wait"]
     task: int
 
 
 def turns_of(tasks: Sequence[LaneTask], host: str) -> tuple[TaskTurn, ...]:
-    """Each task of the host once, each other one started and awaited once. Raises ValueError for tasks in a circle."""
+    """Run each host task once; start and await each other task once. Raises ValueError for cyclic dependencies."""
     pending = list(range(len(tasks)))
     running: list[int] = []
     done: set[int] = set()

@@ -1,9 +1,9 @@
-"""From a placement to tasks: runs of ops that one device does without waiting for another.
+"""Partitions a placed model into tasks: runs of ops that one device executes without waiting for another.
 
-In: a ModelSpec and a `Placement` of its stages. Out: tasks with what enters and leaves them and which others come
-before. Every buffer has a place with the host, the device whose memory all others exchange through; a task elsewhere
-takes its inputs from there when it starts and delivers to it when it ends. A task ends where one of its values is
-needed elsewhere, or where it needs one that came about elsewhere meanwhile. Knows neither devices nor times.
+In: a ModelSpec and a `Placement` of its stages. Out: tasks with their inputs, outputs and dependencies. Every buffer
+exists on the host, the device through whose memory all others exchange values. A task elsewhere takes its inputs from
+there when it starts and delivers its results there when it ends. A task ends where one of its values is needed
+elsewhere, or where it needs one that another device has computed since it started. Knows neither devices nor times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.scheduling.placement.placement import Placement, RowRange, StageP
 
 @dataclass(frozen=True, slots=True)
 class BufferTransfer:
-    """A buffer `name` of a task goes into the host's `buffer` from column `first` on, or is added there."""
+    """A task's buffer `name` is written to the host's `buffer` from column `first` on, or added there."""
 
     name: str
     buffer: str
@@ -33,14 +33,14 @@ class BufferTransfer:
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """Ops that one device does in one go.
+    """Ops that one device runs in one go.
 
-    inputs      buffers that are taken from the host's
-    deliveries  what goes back; nothing for the host, which writes its buffers itself
+    inputs      buffers copied from the host
+    deliveries  buffers copied back; empty for the host, which writes its buffers itself
     exposed     for the host: buffers that others take after it
-    after       numbers of the tasks that must have ended before
-    widths      of buffers that are the task's own
-    spare       weights that lie in the machine's memory and are sent in every pass, as the placement says
+    after       numbers of the tasks that must end first
+    widths      of buffers that are private to the task
+    spare       weights in the machine's memory that are sent in every pass, as the placement says
     """
 
     device: str
@@ -54,7 +54,7 @@ class LaneTask:
 
 
 def partition(spec: ModelSpec, placement: Placement, host: str) -> tuple[LaneTask, ...]:
-    """The tasks of a model, in an order in which they could run one by one. Source: the ops' own reads and writes."""
+    """The tasks of a model, in a valid sequential order. Source: the reads and writes of the ops."""
     drafting = _Drafting(host)
     for stage, placed in zip(spec.stages, placement.stages, strict=True):
         for piece in _pieces(stage, placed, host):
@@ -64,7 +64,7 @@ def partition(spec: ModelSpec, placement: Placement, host: str) -> tuple[LaneTas
 
 @dataclass(frozen=True, slots=True)
 class _OpRun:
-    """Ops that stay together on a device; `is_spare`: their weights are sent to it."""
+    """Ops that stay together on a device; `is_spare`: their weights are sent to it in every pass."""
 
     device: str
     ops: tuple[Op, ...]
@@ -73,7 +73,7 @@ class _OpRun:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A device's rows of a product, from row `first` on; `is_spare`: they are sent to it."""
+    """A device's rows of a matmul, from row `first` on; `is_spare`: they are sent to it in every pass."""
 
     device: str
     op: MatMul
@@ -82,7 +82,7 @@ class _Share:
 
 
 def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_OpRun | tuple[_Share, ...]]:
-    """What is placed as one, in order: ops of one device, or a product of several."""
+    """Units of placement in order: ops of one device, or a matmul split over several."""
     products = iter(placed.products)
     ops = iter(stage.ops)
     for op in ops:
@@ -108,9 +108,9 @@ def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_OpRun 
 
 
 def _shares(op: MatMul, parts: Iterable[RowRange], host: str) -> tuple[_Share, ...]:
-    """The rows of each device, the host's first, in whole heads where rows of a head change places.
+    """The rows of each device, the host's first; whole heads where an op permutes the rows within a head.
 
-    Of another device those that it holds and those that are sent to it are two shares.
+    On other devices, rows that are held and rows that are sent are two shares.
     """
     n_rows: dict[tuple[str, bool], int] = {(host, False): 0}
     for part in parts:
@@ -131,7 +131,7 @@ def _shares(op: MatMul, parts: Iterable[RowRange], host: str) -> tuple[_Share, .
 
 
 def rows_of(op: MatMul, first: int, stop: int) -> MatMul:
-    """A product with some of its rows."""
+    """A matmul restricted to some of its rows."""
 
     def cut(weight: Weight) -> Weight:
         return replace(weight, start=weight.start + first, stop=weight.start + stop)
@@ -141,7 +141,7 @@ def rows_of(op: MatMul, first: int, stop: int) -> MatMul:
 
 @dataclass(slots=True)
 class _Draft:
-    """A task that is being built. `before`: tasks that have ended when it starts. `wanted`: what others read of it."""
+    """A task under construction. `before`: tasks that end before it starts. `wanted`: its values that others read."""
 
     device: str
     after: set[int]
@@ -166,7 +166,7 @@ class _Drafting:
         self._readers: dict[str, set[int]] = {}  # tasks that read it
 
     def add(self, stage: str, piece: _OpRun | tuple[_Share, ...]) -> None:
-        """Add ops of one device, or the rows of a product on several."""
+        """Add ops of one device, or the rows of a matmul split over several."""
         if isinstance(piece, _OpRun):
             self._add_run(stage, piece)
         else:
@@ -192,7 +192,7 @@ class _Drafting:
         numbers = set()
         makers = self._made_by(source)
         for share in sorted(shares, key=lambda share: self._open.get(share.device, -1) in makers):
-            # who made the input comes last: its task ends where the others take it, and its rows begin another
+            # the input's maker goes last: its task ends where others take the input; its rows start another
             op, at_home = share.op, share.device == self._host
             name = f"{out} from {share.first} to {share.first + op.weight.n_rows}"
             own = op if at_home else replace(op, out=name, accumulate=False)
@@ -208,7 +208,7 @@ class _Drafting:
         self._makers[out], self._readers[out] = numbers, set()
 
     def _bring_home(self, name: str) -> None:
-        """What a buffer holds is to be with the host when rows are added to it."""
+        """The contents of a buffer must be on the host when rows are added to it."""
         for maker in self._made_by(name):
             if self._drafts[maker].device != self._host:
                 self._want(maker, name)
@@ -223,7 +223,7 @@ class _Drafting:
         for other in foreign:
             self._close(other)
         if own is not None and any(own in made_by and made_by != {own} for made_by in map(self._made_by, needed)):
-            foreign.add(own)  # it has some rows, the others come together with the host
+            foreign.add(own)  # it has some of the rows; the others arrive on the host
         if own is None or not foreign <= self._drafts[own].before:
             own = self._opened(device, foreign)
         draft = self._drafts[own]
@@ -253,13 +253,13 @@ class _Drafting:
             del self._open[device]
 
     def _want(self, maker: int, name: str) -> None:
-        """Another device reads what a task leaves in a buffer; rows of it are delivered anyway."""
+        """Mark what a task leaves in a buffer as read elsewhere; rows of a split matmul are delivered anyway."""
         draft = self._drafts[maker]
         if all(part.buffer != name for part in draft.parts):
             draft.wanted[name] = None
 
     def finished(self, logits: str) -> tuple[LaneTask, ...]:
-        """All tasks; the logits go to the host."""
+        """All tasks; the logits are delivered to the host."""
         for maker in self._makers[logits]:
             self._want(maker, logits)
         return tuple(self._task_of(draft) for draft in self._drafts)

@@ -1,4 +1,4 @@
-"""When each device worked in a step: what the machine screen, predictions and `overlap` are read from.
+"""When each device worked in a step; read by the machine screen, predictions and `overlap`.
 
 In: spans, by time.perf_counter. Out: sums and overlaps in seconds. Measures nothing itself.
 """
@@ -21,9 +21,9 @@ class DeviceSpan:
 
 @dataclass(frozen=True, slots=True)
 class StepTimeline:
-    """The spans of a step, in the order in which they ended for the host; `began` and `ended` are the step's.
+    """The spans of a step, in the order in which the host saw them end; `began` and `ended` are the step's.
 
-    `waited_s`: seconds in which the host did nothing but wait for others.
+    `waited_s`: seconds in which the host only waited for other devices.
     """
 
     spans: tuple[DeviceSpan, ...]
@@ -37,12 +37,12 @@ class StepTimeline:
         return tuple(dict.fromkeys(span.device for span in self.spans))
 
     def busy_s(self, device: str) -> float:
-        """Seconds in which a device worked."""
+        """Seconds a device worked."""
         return sum(ended - began for began, ended in _merged(self.spans, device))
 
     @property
     def overlap(self) -> float:
-        """Of the time that the least busy device worked, the share in which another did too; 0 for one device."""
+        """Share of the least busy device's working time in which another device worked too; 0 for one device."""
         if len(self.devices) < 2:
             return 0.0
         least = min(self.devices, key=self.busy_s)
@@ -52,7 +52,7 @@ class StepTimeline:
 
 
 def _merged(spans: Sequence[DeviceSpan], device: str) -> list[tuple[float, float]]:
-    """The times of a device, increasing, without counting any twice."""
+    """The busy intervals of a device, increasing, with overlaps merged."""
     found: list[tuple[float, float]] = []
     for began, ended in sorted((span.began, span.ended) for span in spans if span.device == device):
         if found and began <= found[-1][1]:

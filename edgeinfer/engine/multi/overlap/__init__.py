@@ -1,1 +1,1 @@
-"""One model on an accelerator and the CPU, whose sequences have their keys and values with one or the other."""
+"""One model on an accelerator and the CPU; each sequence has its KV cache on one of the two."""

@@ -1,7 +1,7 @@
-"""The accelerator's parts of a model: products of all tokens, and attention of those whose keys and values it keeps.
+"""The accelerator's share of a model: matmuls for all tokens, and attention for sequences resident on it.
 
 In: in-flight batches that enter a part together. Out: their rows in the row store, or their logits. Each part is
-submitted and waited for; what else goes on meanwhile is not its business.
+submitted and awaited; what runs elsewhere meanwhile is none of its concern.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Accelerator:
         store: RowStore,
         progress: Progress,
     ) -> None:
-        """Compile the products; there is no room for keys and values before `keep`. Raises as `compiled_fragments`."""
+        """Compile the matmuls. There is no room for a KV cache before `keep`. Raises as `compiled_fragments`."""
         self._device, self._parts, self._file, self._limits, self._store = device, parts, file, limits, store
         self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[DeviceSpan] = []
@@ -51,7 +51,7 @@ class Accelerator:
             raise
 
     def keep(self, n_pages: int, progress: Progress) -> None:
-        """Compile attention, with room for so many pages; none: without any."""
+        """Compile attention with room for this many pages; none if 0."""
         limits = replace(self._limits, n_pages=n_pages)
         try:
             fragments = self._parts.attentions if n_pages else ()
@@ -65,7 +65,7 @@ class Accelerator:
         return self.memory.resident_bytes + sum(lane.resident_bytes for lane in self._products)
 
     def products(self, flights: Sequence[InFlightBatch]) -> None:
-        """In-flight batches of one stage go through its products, and are at the next stage or have their logits.
+        """Run in-flight batches of one stage through its matmuls: they reach the next stage or get their logits.
 
         Raises DeviceFailed.
         """
@@ -78,7 +78,7 @@ class Accelerator:
             flight.stage += 1
 
     def _head(self, flights: Sequence[InFlightBatch]) -> None:
-        """The last part, for those of which any logits are wanted."""
+        """Run the last part for the batches that need any logits."""
         wanted = [flight for flight in flights if flight.n_outputs]
         for micro_batch in self._entering.of(wanted):
             logits = self._through(micro_batch)[self._parts.logits]
@@ -111,12 +111,12 @@ class Accelerator:
         return outputs
 
     def take_spans(self) -> list[DeviceSpan]:
-        """When it worked since this was last asked."""
+        """When the accelerator worked since the last call."""
         spans, self._spans = self._spans, []
         return spans
 
     def forget(self) -> None:
-        """Hold on to no in-flight batches."""
+        """Release all references to in-flight batches."""
         self._entering.forget()
         self._attending.forget()
 
@@ -128,7 +128,7 @@ class Accelerator:
 
 
 class ResidentMemory:
-    """The keys and values that the accelerator keeps, in one lane for each layer, as one `KVMemory`."""
+    """The accelerator's KV cache, one lane for each layer, as one `KVMemory`."""
 
     def __init__(self) -> None:
         self.lanes: list[FragmentLane] = []
@@ -149,7 +149,7 @@ class ResidentMemory:
         return np.concatenate([lane.read_pages(pages) for lane in self.lanes], axis=1)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages, as `read_pages` gave them."""
+        """Write page contents that `read_pages` returned."""
         start, none = 0, np.zeros(1, np.int32)
         for lane in self.lanes:
             width = lane.read_pages(none).shape[1]
@@ -163,5 +163,5 @@ class ResidentMemory:
 
 
 def _without_cache(limits: Limits) -> Limits:
-    """Limits of parts that attend to nothing: as many slots as a pass has tokens."""
+    """Limits for parts without attention: as many slots as a pass has tokens."""
     return replace(limits, n_pages=pages_for(limits.max_tokens))

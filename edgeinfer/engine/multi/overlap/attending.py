@@ -1,8 +1,8 @@
-"""The host's attention, on a thread of its own: the caller need not wait for it.
+"""Attention on the host, in its own thread, so that the caller need not wait for it.
 
-In: a layer, the step of the in-flight batches it is for, rows of queries, keys and values. Out: rows of results, when
-they are there. One job after the other, in the order in which they were sent, so that what a job stores is never older
-than what lies there. Sleeps when there is nothing to do. Knows no schedule.
+In: a layer, the step of the in-flight batches, rows of queries, keys and values. Out: rows of results when they are
+ready. Jobs run one at a time in the order they were submitted, so a job never overwrites newer keys and values with
+older ones. Sleeps when idle. Knows no schedule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AttentionJob:
 
 
 class HostAttention:
-    """Owns the host's lane, with the keys and values in the machine's memory; it is their `KVMemory` too."""
+    """Owns the host's lane with the KV cache in the machine's memory, and is its `KVMemory` too."""
 
     def __init__(self, lane: HostLane, exchanges: Sequence[Exchange]) -> None:
         self._lane, self._exchanges = lane, exchanges
@@ -55,11 +55,11 @@ class HostAttention:
         return self._lane.resident_bytes
 
     def use(self, most_workers: int) -> None:
-        """Use no more workers from the next job on."""
+        """Use at most this many workers from the next job on."""
         self._lane.use(most_workers)
 
     def send(self, job: AttentionJob) -> None:
-        """Have a job done as soon as those before it are. Raises EngineClosed."""
+        """Queue a job behind those before it. Raises EngineClosed."""
         with self._changed:
             if self._stopped:
                 raise EngineClosed("the model is closed; load it again")
@@ -70,7 +70,7 @@ class HostAttention:
             self._changed.notify_all()
 
     def take_done(self) -> list[AttentionJob]:
-        """Jobs that were done since this was last asked. Raises what a job raised."""
+        """Jobs finished since the last call. Raises what a job raised."""
         with self._changed:
             done = list(self._done)
             self._done.clear()
@@ -80,18 +80,18 @@ class HostAttention:
         return done
 
     def wait(self) -> None:
-        """Until a job is done that was not taken. Raises DeviceFailed after `patience_s`, or where there is none."""
+        """Wait for a finished job. Raises DeviceFailed after `patience_s`, or if no job is pending."""
         self._await(lambda: bool(self._done) or not (self._queue or self._is_busy))
         with self._changed:
             if not self._done:
                 raise DeviceFailed("attention on the cpu was waited for, and none is under way")
 
     def settle(self) -> None:
-        """Until all jobs are done. Raises DeviceFailed after `patience_s`."""
+        """Wait for all jobs. Raises DeviceFailed after `patience_s`."""
         self._await(lambda: not (self._queue or self._is_busy))
 
     def drop(self) -> None:
-        """Forget all jobs but the one that is being done, and wait for that."""
+        """Drop all jobs except the running one, and wait for it."""
         with self._changed:
             self._queue.clear()
         self.settle()
@@ -99,7 +99,7 @@ class HostAttention:
             self._done.clear()
 
     def take_spans(self) -> list[DeviceSpan]:
-        """When it worked since this was last asked."""
+        """When the host worked since the last call."""
         with self._changed:
             spans, self._spans = self._spans, []
         return spans
@@ -115,12 +115,12 @@ class HostAttention:
         return self._lane.read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages, after all jobs."""
+        """Write page contents, after all jobs."""
         self.settle()
         self._lane.write_pages(pages, contents)
 
     def close(self) -> None:
-        """Let the job that is being done end, drop the others and the memory. Safe to call twice."""
+        """Let the running job end, drop the others and free the memory. Safe to call twice."""
         with self._changed:
             self._stopped = True
             self._queue.clear()
@@ -148,14 +148,14 @@ class HostAttention:
             began = time.perf_counter()
             try:
                 job.made = self._attended(job)
-            except BaseException as failure:  # whoever takes the job raises it
+            except BaseException as failure:  # raised where the job is collected
                 job.failure = failure
             with self._changed:
                 self._spans.append(DeviceSpan(HOST, f"attention {job.layer}", began, time.perf_counter()))
                 self._done.append(job)
 
     def _attended(self, job: AttentionJob) -> Floats:
-        """The results of a job, in memory of their own."""
+        """The results of a job, copied into their own memory."""
         self._lane.begin(job.step)
         for name, values in job.inputs.items():
             self._lane.write(name, 0, values)

@@ -1,7 +1,7 @@
-"""Which schedule the next pass follows: the one that was asked for, or the one predicted to make most tokens.
+"""Chooses the schedule of the next pass: the requested one, or the one predicted to make the most tokens.
 
-In: how many tokens are under way on either side and what they see, and what passes made. Out: a `Prediction`, corrected
-by that, asked for again every RECHECK passes and whenever as many no longer are under way. Runs nothing.
+In: how many sequences are in flight on either side and their cached tokens, and what passes made. Out: a `Prediction`,
+corrected by measurements, recomputed every RECHECK passes and whenever the number of sequences changes. Runs nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from edgeinfer.scheduling.batch.schedules import (
 from edgeinfer.scheduling.batch.workload import RECHECK
 
 MOST_SPLITS = 64
-"""Ways to cut the offloaded in two that are looked at, about."""
+"""About how many ways to split the offloaded sequences in two are tried."""
 
 
 class Choosing:
-    """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
+    """Chooses before each pass. `costs`: None without predictions; a schedule must then be requested by name."""
 
     def __init__(self, costs: BatchCosts | None, schedule: str = AUTO) -> None:
         self.costs = costs
@@ -35,7 +35,7 @@ class Choosing:
         self._correction = Correction()
 
     def use(self, schedule: str) -> None:
-        """Follow this schedule from now on. Raises BadSetting for one there is not, or that cannot be predicted."""
+        """Follow this schedule from now on. Raises BadSetting for an unknown one or one that cannot be predicted."""
         names: tuple[str, ...] = (AUTO, *SCHEDULES)
         if schedule not in names:
             raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
@@ -45,18 +45,18 @@ class Choosing:
         self._last: Prediction | None = None
 
     def next(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-        """The next pass; of no more than there are. Seconds are 0 where nobody predicts."""
+        """The next pass, over no more sequences than there are. Seconds are 0 without predictions."""
         if self._last is None or self._age >= RECHECK or self._groups != (resident.n, offloaded.n):
             self._last, self._age, self._groups = self.predicted(resident, offloaded), 0, (resident.n, offloaded.n)
         self._age += 1
         return self._last
 
     def learn(self, choice: Prediction, n_tokens: float, seconds: float) -> None:
-        """What a pass made: tokens, of which a part of the way through the model counts as that part."""
+        """Note what a pass made, in tokens; a token part of the way through the model counts as that fraction."""
         self._correction.note(choice.schedule, choice.tok_s, n_tokens / seconds)
 
     def predicted(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-        """A pass over these by the schedule that was asked for, or the best."""
+        """A pass over these sequences by the requested schedule, or by the best one."""
         if self.schedule == AUTO and self.costs is not None:
             found = self._best(self.costs, resident, offloaded)
             if found.n_offloaded or resident.n:
@@ -74,14 +74,14 @@ class Choosing:
                 return Prediction("overlap", 0.0, resident.n, offloaded.n)
 
     def _best(self, costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-        """The simplest of those that can run where there is only one side, else the best by what is known."""
+        """The simplest schedule that can run if only one side has sequences, else the best one known."""
         if not offloaded.n:
             return accelerator_only(costs, resident)
         names = SCHEDULES if resident.n else SCHEDULES[1:]
         return self._correction.best([choose(costs, resident, offloaded, (name,)) for name in names])
 
     def _asymmetric(self, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-        """All offloaded ones take part, in the two halves that take least together."""
+        """All offloaded sequences take part, split into the two halves with the lowest total time."""
         costs = self.costs
         if costs is None:
             behind = (resident.n + offloaded.n) // 2

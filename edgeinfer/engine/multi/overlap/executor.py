@@ -1,8 +1,8 @@
-"""The overlap executor: a model whose products run on an accelerator, and whose sequences live there or in memory.
+"""The overlap executor: a model whose matmuls run on an accelerator, with sequences resident there or in host memory.
 
-In: batches of tokens. Out: logits. `evaluate` takes a batch from start to end, as any evaluator does; `advance` starts
-batches and makes one pass over all that are under way, so that attention on the CPU need not be waited for. Knows
-nothing of text, sampling or sessions; one call at a time (callers hold a lock).
+In: batches of tokens. Out: logits. `evaluate` runs a batch from start to end, as any evaluator does; `advance` starts
+batches and makes one pass over everything in flight, so that attention on the CPU need not be awaited. Knows nothing of
+text, sampling or sessions; one call at a time (callers hold a lock).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from edgeinfer.steps import Progress, no_progress
 
 
 class OverlapExecutor:
-    """Runs one model on an accelerator and the CPU; owns both, use it with `with` or `close()`.
+    """Runs one model on an accelerator and the CPU and owns both. Use it with `with` or call `close()`.
 
-    A sequence gets its KV partition when it is created and keeps it until it is freed: keys and values are not moved
-    between KV partitions, whose forms differ from device to device. Truncating, branching, restoring or freeing a
-    sequence breaks off what is under way of it; a device that fails breaks off everything.
+    A sequence gets its KV partition when it is created and keeps it until it is freed: keys and values are never moved
+    between KV partitions, whose forms differ between devices. Truncating, branching, restoring or freeing a sequence
+    cancels its in-flight batch; a device failure cancels all of them.
     """
 
     batch_invariant = False
@@ -73,9 +73,9 @@ class OverlapExecutor:
         )
         self._tracker = SequenceTracker(self._kv_partitions, pair.store)
         self.timeline = StepTimeline((), 0.0, 0.0)
-        """When each device worked: spans that ended in the last pass, of which the CPU may have begun some before."""
+        """When each device worked: spans that ended in the last pass, some of which the CPU may have begun earlier."""
         self.tallies: dict[Schedule, Tally] = {}
-        """Passes of `advance` so far."""
+        """Number of `advance` passes so far."""
         self.capabilities = EvaluatorCapabilities(overlapping=self)
 
     def __enter__(self) -> OverlapExecutor:
@@ -85,7 +85,7 @@ class OverlapExecutor:
         self.close()
 
     def close(self) -> None:
-        """Give back memory, threads and devices; what is under way is dropped. May be called twice."""
+        """Free memory, threads and devices; in-flight batches are dropped. Safe to call twice."""
         pair, self._pair = self._pair, None
         if pair is not None:
             pair.close()
@@ -93,7 +93,7 @@ class OverlapExecutor:
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
-        """Another model, on the CPU alone, in turns with this one's attention; close it too. Raises DoesNotFit."""
+        """Another model, on the CPU alone, taking turns with this one's attention. Close it too. Raises DoesNotFit."""
         device = self._open().host_device
         lane = compiled(device, spec, file, limits, progress)
         return Executor(
@@ -119,24 +119,24 @@ class OverlapExecutor:
 
     @property
     def n_joins(self) -> int:
-        """How often a batch came back from the CPU and joined a pass that had not waited for it."""
+        """How often a batch returned from the CPU and joined a pass that had not waited for it."""
         return self._open().passes.n_joins
 
     @property
     def in_flight(self) -> frozenset[int]:
-        """Sequences whose batch is under way."""
+        """Sequences with a batch in flight."""
         return self._tracker.sequences
 
     def is_resident(self, sequence: int) -> bool:
-        """Whether a sequence's keys and values are on the accelerator."""
+        """Whether a sequence's KV cache is on the accelerator."""
         return self._kv_partitions.place_of(sequence).kv_partition is self._kv_partitions.resident
 
     def use(self, schedule: str) -> None:
-        """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
+        """Follow another schedule from the next pass on. Raises BadSetting for an unknown one."""
         self._choosing.use(schedule)
 
     def create(self, n_tokens: int | None = None) -> int:
-        """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""
+        """A new empty sequence, resident if the accelerator has room for `n_tokens` (None: the whole context)."""
         return self._kv_partitions.create(n_tokens)
 
     def branch(self, sequence: int) -> int:
@@ -145,25 +145,25 @@ class OverlapExecutor:
         return self._kv_partitions.branch(sequence)
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         self._tracker.break_off(sequence)
         self._kv_partitions.free(sequence)
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
+        """Drop a sequence's tokens from position n_cached on; returns how many are left."""
         self._tracker.break_off(sequence)
         place = self._kv_partitions.place_of(sequence)
         return place.kv_partition.cache.truncate(place.number, n_cached)
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         place = self._kv_partitions.place_of(sequence)
         return place.kv_partition.cache.n_cached(place.number)
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Attention of both KV partitions runs at the same time; batches of other sequences stay under way where they are.
+        Attention of both KV partitions runs at the same time; in-flight batches of other sequences stay where they are.
         Raises ContextOverflow or DoesNotFit before anything is computed, DeviceFailed.
         """
         pair, pieces = self._begin(), cut(batch)
@@ -179,10 +179,11 @@ class OverlapExecutor:
         return joined
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
-        """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
+        """Start these batches, one for each sequence with none in flight, then run a pass over all in-flight batches.
 
-        Logits by sequence of those whose batch is done: float32[O, V], valid until the next call; commit them before it
-        (`commit`'s path has indices within the sequence's own batch). Raises as `evaluate`.
+        Returns logits by sequence for the batches that are done: float32[O, V], valid until the next call. Commit them
+        before that call (the path given to `commit` holds indices within the sequence's own batch). Raises as
+        `evaluate`.
         """
         pair = self._begin()
         self._start([whole(batch) for batch in batches])
@@ -199,28 +200,29 @@ class OverlapExecutor:
         return {flight.sequence: flight.logits for flight in landed if flight.logits is not None}
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Commit the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         self._tracker.commit(sequence, path)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
+        """Count tokens as cached, with zeros for keys and values; for measurements. Raises as `KVCache.refill`."""
         self._open()
         self._tracker.break_off(sequence)
         place = self._kv_partitions.place_of(sequence)
         place.kv_partition.fill(place.number, n_tokens, None)
 
     def save(self, sequence: int) -> bytes:
-        """The cached keys and values of a sequence, for `restore` by the same model on the same devices."""
+        """The cached keys and values of a sequence; `restore` needs the same model and devices."""
         self._open()
         place = self._kv_partitions.place_of(sequence)
         header = {**self._identity(place.kv_partition), "n_tokens": place.kv_partition.cache.n_cached(place.number)}
         return seal(MAGIC, header, place.kv_partition.read(place.number))
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence by a saved state, in the KV partition that the state comes from.
+        """Replace a sequence's cached tokens by a saved state, in the KV partition that the state was saved from.
 
-        Raises EdgeInferError when the state is damaged or of another model, device or kv, and leaves the sequence as it
-        was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty, or as it was in its KV partition.
+        Raises EdgeInferError if the state is damaged or from another model, device or kv; the sequence is unchanged.
+        Raises ContextOverflow or DoesNotFit if it has no room; the sequence is then empty, or unchanged in its KV
+        partition.
         """
         self._open()
         header, body = unseal(MAGIC, state, "the saved state")
@@ -235,7 +237,7 @@ class OverlapExecutor:
         kv_partition.fill(self._kv_partitions.place_of(sequence).number, int(str(header["n_tokens"])), body)
 
     def _identity(self, kv_partition: KVPartition) -> dict[str, str | int]:
-        """What a saved state must agree in with this executor and one of its KV partitions."""
+        """What a saved state must agree on with this executor and one of its KV partitions."""
         return {
             "model": self._fingerprint,
             "device": self.device,
@@ -251,7 +253,7 @@ class OverlapExecutor:
         return self._pair
 
     def _begin(self) -> Pair:
-        """Before each pass: what was not committed is forgotten, and the CPU uses what it may."""
+        """Before each pass: drop uncommitted tokens and apply the power limiter to the CPU."""
         pair = self._open()
         self._tracker.discard_pending()
         self.power_limiter.look()
@@ -268,7 +270,7 @@ class OverlapExecutor:
 
     @contextmanager
     def _watched(self, pair: Pair) -> Iterator[None]:
-        """A pass, with its timeline; whatever ends it early breaks off all that is under way."""
+        """A pass with its timeline; an exception cancels everything in flight."""
         began = time.perf_counter()
         try:
             yield
@@ -290,17 +292,17 @@ class OverlapExecutor:
 
 
 def _travelled(flights: Sequence[InFlightBatch]) -> int:
-    """Stages that tokens of in-flight batches have passed."""
+    """Stages that the tokens of in-flight batches have passed."""
     return sum(flight.stage * flight.n_tokens for flight in flights)
 
 
 def _group(flights: Sequence[InFlightBatch]) -> SequenceGroup:
-    """Tokens of in-flight batches, each of which costs as a sequence that is decoded."""
+    """Tokens of in-flight batches; each costs as much as a decoding sequence."""
     return SequenceGroup(sum(flight.n_tokens for flight in flights), sum(flight.n_seen for flight in flights))
 
 
 def _run(pair: Pair, choice: Prediction, resident: Sequence[InFlightBatch], offloaded: Sequence[InFlightBatch]) -> None:
-    """A pass by a schedule."""
+    """Run one pass by a schedule."""
     match choice.schedule:
         case "accelerator-only":
             pair.passes.lockstep([resident])
@@ -313,7 +315,7 @@ def _run(pair: Pair, choice: Prediction, resident: Sequence[InFlightBatch], offl
 
 
 def _first(flights: Sequence[InFlightBatch], n_tokens: int) -> list[InFlightBatch]:
-    """The oldest in-flight batches with so many tokens in all."""
+    """The oldest in-flight batches that together have this many tokens."""
     found: list[InFlightBatch] = []
     for flight in flights:
         if sum(each.n_tokens for each in found) >= n_tokens:

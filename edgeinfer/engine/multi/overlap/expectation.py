@@ -1,6 +1,6 @@
-"""What many sequences are predicted to reach on a CPU and an accelerator together, and on one of them alone.
+"""Predicted throughput of many sequences on a CPU and an accelerator together, and on each of them alone.
 
-In: profiles, a model's work, how many sequences have room where. Out: tokens a second by schedule, and words for a
+In: profiles, a model's work, how many sequences fit where. Out: tokens per second by schedule, and sentences for the
 user. Opens nothing.
 """
 
@@ -21,9 +21,9 @@ from edgeinfer.scheduling.placement.step_time import step_time
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Tokens a second of `n_resident` and `n_offloaded` sequences with `depth` cached tokens each.
+    """Tokens per second of `n_resident` and `n_offloaded` sequences with `depth` cached tokens each.
 
-    `schedules`: of both devices together; `alone`: of all sequences on one device that has all it can use.
+    `schedules`: of both devices together; `alone`: of all sequences on one device at full use.
     """
 
     n_resident: int
@@ -34,7 +34,7 @@ class Expectation:
 
     @property
     def best(self) -> Schedule:
-        """The schedule that is predicted to make most."""
+        """The schedule with the highest predicted throughput."""
         return max(self.schedules, key=lambda name: self.schedules[name])
 
     @property
@@ -43,11 +43,11 @@ class Expectation:
 
     @property
     def prefers_one(self) -> bool:
-        """Whether one device alone is predicted to make more than both by the best schedule."""
+        """Whether one device alone is predicted to beat both with the best schedule."""
         return self.alone[self.best_alone] > self.schedules[self.best]
 
     def refusal(self, accelerator: str) -> str:
-        """What a user is told where one device does it alone."""
+        """The message for the user when one device runs alone."""
         return (
             f"cpu and {accelerator} are predicted to make {self.schedules[self.best]:.0f} tok/s of "
             f"{self.n_resident + self.n_offloaded} sequences by schedule {self.best}, and {self.best_alone} alone "
@@ -55,7 +55,7 @@ class Expectation:
         )
 
     def notice(self, accelerator: str, schedule: str) -> str:
-        """What a user is told at the start."""
+        """The message for the user at the start."""
         found = ", ".join(f"{name} {tok_s:.0f}" for name, tok_s in self.schedules.items())
         one = self.best_alone
         told = (
@@ -75,7 +75,7 @@ def expected(
     sequences: tuple[int, int],
     n_context: int,
 ) -> Expectation:
-    """Predict for `sequences`: how many resident, how many offloaded. `alone`: as each device has the machine."""
+    """Predict for `sequences` (resident, offloaded). `alone`: the machine as each device has it to itself."""
     depth = min(DEPTH, n_context - 1)
     resident, offloaded = (SequenceGroup(n, n * depth) for n in sequences)
     predictions = (

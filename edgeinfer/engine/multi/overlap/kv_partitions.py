@@ -1,8 +1,8 @@
-"""Where sequences have their keys and values: on the accelerator while there is room, else in the machine's memory.
+"""Assigns sequences to KV partitions: the accelerator while there is room, else the machine's memory.
 
-In: sequences that come, branch and go. Out: the KV partition of each, its place there, and batches placed in it. A
-sequence stays where it is until it is freed; only a restored state may bring it elsewhere, since it has then nothing to
-move. Knows neither devices nor passes.
+In: sequences that are created, branched and freed. Out: the KV partition of each, its number there, and batches placed
+in it. A sequence stays in its partition until it is freed; only restoring a saved state may change it, because the
+sequence then has nothing to move. Knows neither devices nor passes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from edgeinfer.graph.step import Batch, Int32s, Step
 
 
 class KVPartition:
-    """Pages of one memory and the sequences in it."""
+    """The pages of one memory and the sequences in it."""
 
     def __init__(self, name: str, memory: KVMemory, n_pages: int, n_context: int) -> None:
         self.name, self.n_pages = name, n_pages
         self.cache, self._memory = KVCache(n_pages, n_context), memory
 
     def place(self, sequence: int, batch: Batch) -> Step:
-        """A batch of one sequence in its pages, beside others that are pending. Raises ContextOverflow, DoesNotFit."""
+        """Place a one-sequence batch in its pages, beside other pending ones. Raises ContextOverflow, DoesNotFit."""
         alone = replace(batch, sequences=np.full(len(batch.tokens), sequence, np.int32))
         placement = self.cache.place(alone, beside=True)
         self._apply(placement.copies)
         return placement.step
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep pending tokens of a sequence."""
+        """Commit pending tokens of a sequence."""
         self._apply(self.cache.commit(sequence, path))
 
     def discard(self, sequence: int) -> None:
-        """Drop what is pending of a sequence."""
+        """Drop the pending tokens of a sequence."""
         self.cache.truncate(sequence, self.cache.n_cached(sequence))
 
     def page_bytes(self) -> int:
@@ -46,12 +46,12 @@ class KVPartition:
         return self._memory.read_pages(np.zeros(1, np.int32)).shape[1] if self.n_pages else 0
 
     def read(self, sequence: int) -> bytes:
-        """What is cached of a sequence."""
+        """The cached contents of a sequence."""
         pages = self.cache.pages(sequence)
         return self._memory.read_pages(pages).tobytes() if len(pages) else b""
 
     def fill(self, sequence: int, n_tokens: int, body: bytes | None) -> None:
-        """Put so many cached tokens in place of a sequence's own: those of `read`, or zeros.
+        """Replace a sequence's contents by this many cached tokens: from `read`, or zeros.
 
         Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
         """
@@ -68,7 +68,7 @@ class KVPartition:
 
 @dataclass(frozen=True, slots=True)
 class SequencePlace:
-    """A sequence's KV partition, its number there, and the pages that are set aside for it."""
+    """A sequence's KV partition, its number there, and the pages reserved for it."""
 
     kv_partition: KVPartition
     number: int
@@ -76,9 +76,9 @@ class SequencePlace:
 
 
 class KVPartitions:
-    """Gives sequences their KV partitions. Pages of the accelerator are set aside for all that a sequence may grow to.
+    """Assigns KV partitions. Reserves accelerator pages for the full length that a sequence may grow to.
 
-    `n_spare` of its pages are for nobody: for branches that part from each other, and siblings in trees of drafts.
+    `n_spare` accelerator pages are never reserved: they are for branches that diverge, and for siblings in draft trees.
     """
 
     def __init__(self, resident: KVPartition, offloaded: KVPartition, n_context: int, n_spare: int) -> None:
@@ -98,18 +98,18 @@ class KVPartitions:
         return self._named(SequencePlace(kv_partition, kv_partition.cache.create(), n_wanted))
 
     def branch(self, sequence: int) -> int:
-        """A twin of a sequence, in the same KV partition, since it shares pages there."""
+        """A branch of a sequence, in the same KV partition because the two share pages."""
         found = self.place_of(sequence)
         return self._named(replace(found, number=found.kv_partition.cache.branch(found.number)))
 
     def free(self, sequence: int) -> None:
-        """Forget a sequence and give back its pages."""
+        """Drop a sequence and free its pages."""
         found = self.place_of(sequence)
         found.kv_partition.cache.free(found.number)
         del self._places[sequence]
 
     def settle(self, sequence: int, kv_partition: KVPartition) -> None:
-        """Give an existing sequence, with nothing cached that counts, this KV partition. Raises DoesNotFit."""
+        """Assign this KV partition to an existing sequence whose contents are no longer needed. Raises DoesNotFit."""
         found = self.place_of(sequence)
         if found.kv_partition is kv_partition:
             return
@@ -122,7 +122,7 @@ class KVPartitions:
         self._places[sequence] = replace(found, kv_partition=kv_partition, number=kv_partition.cache.create())
 
     def place_of(self, sequence: int) -> SequencePlace:
-        """Where a sequence is. Raises ValueError where there is none."""
+        """The place of a sequence. Raises ValueError for an unknown one."""
         if sequence not in self._places:
             raise ValueError(f"there is no sequence {sequence}")
         return self._places[sequence]

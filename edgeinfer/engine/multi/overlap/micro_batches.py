@@ -1,8 +1,8 @@
-"""Batches under way through a model, each of one sequence, and several of them as one step.
+"""In-flight batches of one sequence each, and micro-batches that run several of them as one step.
 
-In: batches that were placed in KV memory. Out: `InFlightBatch`s, and the `Step`s that lanes run for some of them
-together. An in-flight batch at stage l is about to enter the products after the attention of layer l - 1; at stage 0 it
-starts. Runs nothing.
+In: batches placed in the KV cache. Out: `InFlightBatch`es, and the `Step`s that lanes run for several of them together.
+An in-flight batch at stage l is about to enter the matmuls after the attention of layer l - 1; at stage 0 it starts.
+Runs nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgeinfer.graph.step import Batch, Floats, Int32s, Step
 
 @dataclass(slots=True, eq=False)
 class InFlightBatch:
-    """A batch of one sequence on its way.
+    """A batch of one sequence in flight.
 
-    `step`: it alone in the KV memory of its KV partition; `members`: places of its tokens in the batch that was given;
-    `rows`: theirs in the row store; `stage`: as above; `awaited`: whether the host's attention of the layer before is
-    not there yet; `logits`: float32[O, V], once through; `ended`: whether it has them or was broken off, so that its
-    rows are somebody else's.
+    `step`: this batch alone in the KV cache of its KV partition; `members`: indices of its tokens in the caller's
+    batch; `rows`: their rows in the row store; `stage`: as above; `awaited`: whether the host's attention of the
+    previous layer is still pending; `logits`: float32[O, V], once finished; `ended`: whether it is finished or
+    cancelled, so that its rows may belong to another batch.
     """
 
     sequence: int
@@ -48,12 +48,12 @@ class InFlightBatch:
 
     @property
     def n_seen(self) -> int:
-        """Cached tokens that its tokens see, counted for each of them."""
+        """Cached tokens that its tokens attend to, summed over the tokens."""
         return int(self.step.batch.positions.sum())
 
 
 class MicroBatch:
-    """In-flight batches that go through a part together: their rows, and their steps, made once they are asked for."""
+    """In-flight batches that go through a part together: their rows, and their steps, built on first use."""
 
     def __init__(self, flights: Sequence[InFlightBatch]) -> None:
         self.flights = tuple(flights)
@@ -62,13 +62,13 @@ class MicroBatch:
         self._plain: Step | None = None
 
     def attending(self) -> Step:
-        """The step of all of them in the memory of their KV partition, sequence by sequence."""
+        """The step of all of them in the KV cache of their KV partition, sequence by sequence."""
         if self._attending is None:
             self._attending = self.flights[0].step if len(self.flights) == 1 else self._joined()
         return self._attending
 
     def plain(self, n_context: int) -> Step:
-        """A step of the same rows for parts that attend to nothing: each token stands by itself."""
+        """A step of the same rows for parts without attention: each token stands alone."""
         if self._plain is None:
             found = self.attending()
             n_tokens = len(found.batch.tokens)
@@ -79,7 +79,7 @@ class MicroBatch:
         return self._plain
 
     def outputs(self) -> Iterator[tuple[InFlightBatch, int, int]]:
-        """Each in-flight batch with its rows of the outputs, from and to."""
+        """Each in-flight batch with the start and stop of its output rows."""
         start = 0
         for flight in self.flights:
             yield flight, start, start + flight.n_outputs
@@ -108,7 +108,7 @@ class MicroBatch:
 
 
 class MicroBatches:
-    """Cuts in-flight batches into micro-batches within a lane's limits; the last ones are kept for the next layer."""
+    """Groups in-flight batches into micro-batches within a lane's limits; the next layer reuses the last ones."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -122,7 +122,7 @@ class MicroBatches:
         return self._last[1]
 
     def forget(self) -> None:
-        """Hold on to no in-flight batches."""
+        """Release all references to in-flight batches."""
         self._last = (), []
 
     def _cut(self, flights: Sequence[InFlightBatch]) -> Iterator[list[InFlightBatch]]:

@@ -1,7 +1,7 @@
-"""A model opened for many sequences on the CPU and one accelerator, by name.
+"""Opens a model for many sequences on the CPU and one accelerator, by device name.
 
 In: device names, a model, limits. Out: an `OverlapExecutor` that chooses its schedule by rates measured on this
-machine. The front door to this package.
+machine. The entry point to this package.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edgeinfer.scheduling.placement.budgets import Budgets, budgets_of
 from edgeinfer.steps import Progress, no_progress
 
 APEX = "apex"
-"""Whichever schedule of batches is predicted to be fastest."""
+"""Use whichever batch schedule is predicted to be fastest."""
 
 
 def open_overlap(
@@ -48,11 +48,11 @@ def open_overlap(
     resident_pages: int | None = None,
     power_limiter: PowerLimiter | None = None,
 ) -> OverlapExecutor:
-    """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
+    """Open "cpu,openvino" or the like. `limits`: its KV pages are shared by all sequences.
 
-    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
-    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
-    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
+    `resident_pages`: how many of them are on the accelerator, besides a few spare ones; None: as many as its memory
+    holds. The rest, with room for at least one whole context, is in the machine's memory. Device rates are measured on
+    first use and cached. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
     _refuse_whole(spec, device)
@@ -71,10 +71,10 @@ def open_batch(
     vram_bytes: int | None,
     power_limiter: PowerLimiter | None,
 ) -> OverlapExecutor | Executor:
-    """`open_overlap`, but for AUTO one of the devices alone where that is predicted to make more tokens.
+    """As `open_overlap`, but with AUTO it opens a single device if that is predicted to make more tokens.
 
-    `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
-    `vram_bytes`: of the accelerator's memory; None: all that is free.
+    `schedule`: a batch schedule by name, "apex" for the fastest predicted one in each pass, or AUTO. `vram_bytes`: of
+    the accelerator's memory; None: all that is free.
     """
     _refuse_whole(spec, device)
     name = accelerator_of(device)
@@ -101,8 +101,8 @@ def _open(
     progress: Progress,
     power_limiter: PowerLimiter | None,
 ) -> OverlapExecutor:
-    """Open both devices, with as many pages each as there is room for."""
-    limits = replace(limits, windows=None)  # each KV partition of sequences keeps everything
+    """Open both devices, each with as many pages as it has room for."""
+    limits = replace(limits, windows=None)  # each KV partition keeps the whole context of its sequences
     choosing = Choosing(situation.costs, AUTO if schedule == APEX else schedule)
 
     def pages(products_bytes: int) -> tuple[int, int]:
@@ -119,7 +119,7 @@ def _open(
 
 
 def accelerator_of(device: str) -> str:
-    """The accelerator among two devices, of which the other is the cpu. Raises BadSetting, UnknownKey."""
+    """The accelerator of two devices, one of which is the CPU. Raises BadSetting, UnknownKey."""
     names = device.split(",")
     others = [name for name in names if name != CPU]
     if len(names) != 2 or len(others) != 1:
@@ -131,10 +131,10 @@ def accelerator_of(device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """The machine as the cpu and the device `name` share it, and what it has room for.
+    """The machine as the CPU and the device `name` share it, and what it has room for.
 
-    `free_bytes`: of the accelerator's memory; `weight_bytes` and `page_bytes`: what the weights and a page of keys and
-    values take there.
+    `free_bytes`: of the accelerator's memory; `weight_bytes` and `page_bytes`: what the weights and one KV page take
+    there.
     """
 
     name: str
@@ -149,17 +149,17 @@ class _Situation:
     page_bytes: int
 
     def room(self, products_bytes: int, limits: Limits) -> int:
-        """Pages that the accelerator holds beside products of so many bytes, as many as are wanted at most."""
+        """Pages the accelerator holds beside matmuls of this many bytes, at most the number requested."""
         n_pages = int((self.free_bytes - products_bytes) // max(1, self.page_bytes)) - SPARE_PAGES
         return max(0, min(limits.n_pages, n_pages))
 
     def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
-        """What sequences of whole contexts are predicted to reach."""
+        """Predicted throughput for sequences of the whole context."""
         each = pages_for(limits.n_context)
         n_resident, n_all = n_resident_pages // each, max(1, (limits.n_pages - SPARE_PAGES) // each)
         sequences = min(n_resident, n_all), max(0, n_all - n_resident)
         able = dict(self.alone)
-        if sequences[1]:  # it has no room for all of them
+        if sequences[1]:  # not enough room for all of them
             able.pop(self.name, None)
         return expected(self.costs, able, self.work, limits.kv, sequences, limits.n_context)
 
@@ -182,7 +182,7 @@ def _situation(
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
     available, vram = available_bytes(), own_memory([name], options)
-    if on_host(name):  # what it holds is the machine's memory too
+    if on_host(name):  # its allocations also use the machine's memory
         available = available // 2
         vram = {name: available}
     if vram_bytes is not None:
@@ -197,7 +197,7 @@ def _situation(
 
 
 def _taken(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> tuple[int, int]:
-    """What the weights and a KV page take on an accelerator. Raises DoesNotFit where it does not hold the weights."""
+    """Bytes of the weights and of one KV page on an accelerator. Raises DoesNotFit if it cannot hold the weights."""
     kind = kind_of(name)
     assert isinstance(kind, DeviceKind)
     taken = kind.footprint(spec, file.tensors, limits)
@@ -210,7 +210,7 @@ def _taken(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_byte
 
 
 def _check_memory(free_bytes: float, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
-    """Raises DoesNotFit where the machine's memory is too small for the pages of offloaded sequences."""
+    """Raises DoesNotFit if the machine's memory is too small for the pages of offloaded sequences."""
     kind = kind_of(CPU)
     assert isinstance(kind, DeviceKind)
     wanted = kind.footprint(spec, file.tensors, limits).kv_bytes_per_token * n_pages * PAGE
@@ -231,7 +231,7 @@ def _opened(
     options: DeviceOptions,
     progress: Progress,
 ) -> Pair:
-    """Both devices on their cores, and what is compiled for them. `pages`: as of `paired`."""
+    """Open both devices on their cores and compile for them. `pages`: as in `paired`."""
     from edgeinfer.engine.probing.combination import options_for
 
     opened: list[Device] = []
@@ -248,7 +248,7 @@ def _opened(
 
 
 def _refuse_whole(spec: ModelSpec, device: str) -> None:
-    """Raise UnsupportedModel for a model that devices cannot share, on behalf of one that does not run it."""
+    """Raises UnsupportedModel for a model that devices cannot share, on behalf of a device that does not run it."""
     if spec.why_whole is not None:
         also = "" if spec.inputs.row_width else ", and llamacpp"
         raise UnsupportedModel(f"{spec.name} {spec.why_whole}, which {device} does not run; --device cpu does{also}")

@@ -1,4 +1,4 @@
-"""A model on two open devices: the accelerator's lanes, the host's lane and its thread, and the rows between them.
+"""A model on two open devices: the accelerator's lanes, the host's lane with its thread, and the rows they exchange.
 
 In: devices, a model, limits. Out: `OverlapPasses` over in-flight batches, and the memories of both KV partitions. Knows
 no sequences.
@@ -23,7 +23,7 @@ from edgeinfer.steps import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Owns both devices and all that was compiled for them. `resident` and `offloaded` differ in their pages alone."""
+    """Owns both devices and everything compiled for them. `resident` and `offloaded` differ only in their pages."""
 
     host_device: Device
     device: Device
@@ -44,7 +44,7 @@ class Pair:
         return self.accelerator.resident_bytes + self.host.resident_bytes + self.store.nbytes
 
     def close(self) -> None:
-        """End the thread, drop all lanes and close both devices."""
+        """End the thread, close all lanes and both devices."""
         self.host.close()
         self.accelerator.close()
         self.device.close()
@@ -60,11 +60,11 @@ def paired(
     pages: Callable[[int], tuple[int, int]],
     progress: Progress = no_progress,
 ) -> Pair:
-    """Compile a model for both; the devices stay the caller's if that fails.
+    """Compile a model for both. If that fails, the caller still owns the devices.
 
-    `pages`: how many are resident and how many offloaded, given the bytes that all products take on the accelerator.
-    Raises DeviceUnavailable for devices that take no parts, UnsupportedModel, MemoryError, and as devices and `pages`
-    do.
+    `pages`: the numbers of resident and offloaded pages, given the bytes that all matmuls take on the accelerator.
+    Raises DeviceUnavailable for devices that do not run parts of a model, UnsupportedModel, MemoryError, and what
+    devices and `pages` raise.
     """
     sections = host.capabilities.sections
     if sections is None:

@@ -1,7 +1,7 @@
-"""A model cut at its attention: products for the accelerator, attention for it and for the machine's memory.
+"""A model split at its attention: matmuls for the accelerator, attention for both the accelerator and the host.
 
-In: a ModelSpec. Out: `ModelParts`: a fragment of products before, between and after the layers' attention, and each
-layer's attention twice: as a fragment of the accelerator, and as a section of the host. Knows neither devices nor
+In: a ModelSpec. Out: `ModelParts`: fragments of matmuls before, between and after the attention of the layers, and the
+attention of each layer twice: as a fragment of the accelerator, and as a section of the host. Knows neither devices nor
 sequences.
 """
 
@@ -25,7 +25,7 @@ HOST, ACCELERATOR = "cpu", "accelerator"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What goes through the host's memory between parts: names of rows that a layer's attention reads and makes."""
+    """What passes through host memory between parts: names of the rows that a layer's attention reads and writes."""
 
     reads: tuple[str, ...]
     makes: str
@@ -35,11 +35,11 @@ class Exchange:
 class ModelParts:
     """The parts of a model with L layers of attention.
 
-    products    L + 1 fragments; the first takes tokens, the last gives logits, whose name is `logits`
+    products    L + 1 fragments; the first takes tokens, the last gives logits, named `logits`
     attentions  L fragments
-    host        L sections, with buffers for rows of attention alone
-    exchanges   what the attention of each layer reads and makes
-    widths      of all rows that go from part to part
+    host        L sections, with buffers only for the rows of attention
+    exchanges   what the attention of each layer reads and writes
+    widths      of all rows that pass from part to part
     """
 
     products: tuple[Fragment, ...]
@@ -55,7 +55,7 @@ class ModelParts:
 
 
 def parts_of(spec: ModelSpec) -> ModelParts:
-    """Cut a model. Raises UnsupportedModel where attention is not what parts its products."""
+    """Split a model. Raises UnsupportedModel if its matmuls cannot be separated at attention."""
     tasks = partition(spec, _attention_apart(spec), HOST)
     products, attentions = tasks[::2], tasks[1::2]
     if not attentions or any(task.device != (HOST if number % 2 else ACCELERATOR) for number, task in enumerate(tasks)):
@@ -75,7 +75,7 @@ def parts_of(spec: ModelSpec) -> ModelParts:
 
 
 def _attention_apart(spec: ModelSpec) -> Placement:
-    """All on the accelerator but attention."""
+    """Everything on the accelerator except attention."""
     stages = []
     for stage in spec.stages:
         products = [(RowRange(ACCELERATOR, 0, op.weight.n_rows),) for op in stage.ops if isinstance(op, MatMul)]
@@ -85,7 +85,7 @@ def _attention_apart(spec: ModelSpec) -> Placement:
 
 
 def _exchange(spec: ModelSpec, task: LaneTask) -> Exchange:
-    """What one layer's attention reads and makes."""
+    """What one layer's attention reads and writes."""
     ops = [op for stage in task.stages for op in stage.ops]
     stores = [op for op in ops if isinstance(op, StoreKV)]
     attends = [op for op in ops if isinstance(op, Attention)]
@@ -101,7 +101,7 @@ def _abroad(task: LaneTask, exchange: Exchange) -> LaneTask:
 
 
 def _of_attention(part: HostPart, exchanges: Sequence[Exchange]) -> HostPart:
-    """The host's part without buffers that attention does not touch; no logits come about there."""
+    """The host's part, without buffers that attention does not use; it produces no logits."""
     names = {name for found in exchanges for name in (*found.reads, found.makes)}
     buffers = tuple(buffer for buffer in part.spec.buffers if buffer.name in names)
     return replace(part, spec=replace(part.spec, buffers=buffers, logits=exchanges[-1].makes))

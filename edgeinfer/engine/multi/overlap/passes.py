@@ -1,7 +1,7 @@
-"""Passes over in-flight batches, as schedules order them: all in step, in two halves, or with those that are ready.
+"""Passes over in-flight batches as schedules order them: all in step, in two halves, or whichever are ready.
 
-In: in-flight batches. Out: the same further on, or with their logits. The accelerator is driven by the calling thread,
-the host's attention runs on its own. Chooses nothing.
+In: in-flight batches. Out: the same batches further along, or with their logits. The calling thread drives the
+accelerator; the host's attention runs in its own thread. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.engine.multi.overlap.rows import RowStore
 
 
 class OverlapPasses:
-    """Runs passes on an accelerator and the host. `limits`: what the host takes at once."""
+    """Runs passes on an accelerator and the host. `limits`: the most the host takes at once."""
 
     def __init__(
         self, parts: ModelParts, accelerator: Accelerator, host: HostAttention, store: RowStore, limits: Limits
@@ -27,17 +27,17 @@ class OverlapPasses:
         self._parts, self._accelerator, self._host, self._store = parts, accelerator, host, store
         self._leaving = MicroBatches(limits)
         self.n_joins = 0
-        """In-flight batches that came back from the host and joined a pass, in passes that do not wait for them."""
+        """In-flight batches that returned from the host and joined a pass that had not waited for them."""
 
     @property
     def n_stages(self) -> int:
-        """Parts with products that an in-flight batch goes through."""
+        """Number of matmul parts an in-flight batch goes through."""
         return self._parts.n_layers + 1
 
     def lockstep(self, groups: Sequence[Sequence[InFlightBatch]]) -> None:
-        """Each group to its end, layer by layer in turns; who is further on joins its group where it stands.
+        """Run each group to its end, layer by layer in turns; a batch that is ahead joins its group at its own stage.
 
-        While the accelerator has one group's products, the host attends for another. Raises DeviceFailed.
+        While the accelerator runs one group's matmuls, the host runs attention for another. Raises DeviceFailed.
         """
         for stage in range(self.n_stages):
             for group in groups:
@@ -46,9 +46,9 @@ class OverlapPasses:
                 self._enter(entering)
 
     def overlapping(self, flights: Sequence[InFlightBatch]) -> None:
-        """Once through all layers with the in-flight batches that are ready when a layer comes; none is waited for.
+        """Go once through all layers with the in-flight batches that are ready at each layer; waits for no others.
 
-        Only if none at all is there it waits for the first. Raises DeviceFailed.
+        Waits for the first one only if none at all is ready. Raises DeviceFailed.
         """
         self._collect()
         while flights and all(flight.awaited for flight in flights):
@@ -61,13 +61,13 @@ class OverlapPasses:
             self._enter(entering)
 
     def forget(self) -> None:
-        """Drop all jobs of the host, and hold on to no in-flight batches."""
+        """Drop all of the host's jobs and release references to in-flight batches."""
         self._leaving.forget()
         self._accelerator.forget()
         self._host.drop()
 
     def _enter(self, flights: Sequence[InFlightBatch]) -> None:
-        """In-flight batches of one stage through its products, and on to the attention that follows."""
+        """Run in-flight batches of one stage through its matmuls and on to the attention that follows."""
         if not flights:
             return
         layer = flights[0].stage
@@ -95,7 +95,7 @@ class OverlapPasses:
             self._collect()
 
     def _collect(self) -> None:
-        """Take over what the host has done, but for in-flight batches that were broken off meanwhile."""
+        """Collect finished host jobs, except those of batches that were cancelled meanwhile."""
         for job in self._host.take_done():
             assert job.made is not None
             rows, made = job.micro_batch.rows, job.made

@@ -1,7 +1,7 @@
-"""Rows of tokens under way: what goes from part to part of a model waits here, in the machine's memory.
+"""The row store: values that pass between parts of a model wait here, in host memory.
 
-In: rows of named values, and numbers of tokens. Out: the same, gathered in the order that is asked for. One thread at a
-time. Knows nothing of sequences.
+In: rows of named values, and row numbers of tokens. Out: the same rows, gathered in the requested order. One thread at
+a time. Knows nothing of sequences.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from edgeinfer.graph.step import Floats
 Int64s = NDArray[np.int64]
 
 FIRST_ROWS = 64
-"""Rows there are at first; twice as many whenever they do not suffice."""
+"""Initial number of rows; doubled whenever it is too small."""
 
 
 class RowStore:
-    """A row of each value for every token under way. `widths` of the values, by name."""
+    """One row of each value for every token in flight. `widths` of the values, by name."""
 
     def __init__(self, widths: Mapping[str, int]) -> None:
         self._values: dict[str, Floats] = {
@@ -35,25 +35,25 @@ class RowStore:
 
     @property
     def n_taken(self) -> int:
-        """Rows that tokens have."""
+        """Rows in use."""
         return self._n_rows - len(self._free)
 
     def take(self, n_rows: int) -> Int64s:
-        """Numbers of rows for so many tokens: int64[n_rows]."""
+        """Allocate rows for this many tokens: int64[n_rows]."""
         while len(self._free) < n_rows:
             self._grow()
         return np.array([self._free.pop() for _ in range(n_rows)], np.int64)
 
     def give_back(self, rows: Int64s) -> None:
-        """These rows are nobody's any more."""
+        """Free these rows."""
         self._free.extend(rows.tolist())
 
     def gather(self, names: Iterable[str], rows: Int64s) -> dict[str, Floats]:
-        """Copies of rows: float32[len(rows), width] of each name."""
+        """Copies of rows: float32[len(rows), width] for each name."""
         return {name: self._values[name][rows] for name in names}
 
     def scatter(self, values: Mapping[str, Floats], rows: Int64s) -> None:
-        """Put rows back; values that are not kept here are left out."""
+        """Write rows; values that are not stored here are ignored."""
         for name, found in values.items():
             if name in self._values:
                 self._values[name][rows] = found

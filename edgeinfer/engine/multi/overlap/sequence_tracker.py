@@ -1,7 +1,7 @@
-"""Batches of sequences on their way: started in the sequence's KV partition, done, committed, or broken off.
+"""Tracks batches in flight: started in the sequence's KV partition, finished, committed, or cancelled.
 
-In: batches, paths. Out: in-flight batches, and logits where they are done. A batch of several sequences is cut into one
-for each. Knows neither devices nor schedules.
+In: batches, paths. Out: in-flight batches, and logits where they are finished. A batch of several sequences is split
+into one per sequence. Knows neither devices nor schedules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeinfer.graph.step import Batch, Int32s
 
 @dataclass(frozen=True, slots=True)
 class BatchPiece:
-    """A batch of one sequence; `members`: places of its tokens in the batch that it was cut from."""
+    """A batch of one sequence; `members`: indices of its tokens in the batch it was split from."""
 
     sequence: int
     batch: Batch
@@ -28,7 +28,7 @@ class BatchPiece:
 
 
 class SequenceTracker:
-    """What is under way and what is done but not committed, of sequences in their KV partitions."""
+    """Batches in flight or finished but not committed, of sequences in their KV partitions."""
 
     def __init__(self, kv_partitions: KVPartitions, store: RowStore) -> None:
         self._kv_partitions, self._store = kv_partitions, store
@@ -37,15 +37,15 @@ class SequenceTracker:
 
     @property
     def sequences(self) -> frozenset[int]:
-        """Sequences whose batch is under way."""
+        """Sequences with a batch in flight."""
         return frozenset(self._under_way)
 
     def flights(self, *, resident: bool) -> list[InFlightBatch]:
-        """What is under way in one of the KV partitions, the oldest first."""
+        """Batches in flight in one of the KV partitions, oldest first."""
         return [flight for flight in self._under_way.values() if flight.is_resident is resident]
 
     def start(self, pieces: Sequence[BatchPiece]) -> list[InFlightBatch]:
-        """Place batches in their sequences' memory. Raises ContextOverflow or DoesNotFit before anything is begun."""
+        """Place batches in their sequences' memory. Raises ContextOverflow or DoesNotFit before anything starts."""
         names = [piece.sequence for piece in pieces]
         if len(set(names)) < len(names) or self._under_way.keys() & set(names):
             raise ValueError("a sequence has one batch under way at a time")
@@ -65,7 +65,7 @@ class SequenceTracker:
         return started
 
     def land(self, flights: Iterable[InFlightBatch]) -> list[InFlightBatch]:
-        """Those of these in-flight batches that have their logits; they are pending from now on."""
+        """Of these in-flight batches, those that have their logits; they become pending."""
         landed = [flight for flight in flights if flight.logits is not None]
         for flight in landed:
             self._end(flight)
@@ -73,7 +73,7 @@ class SequenceTracker:
         return landed
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep pending tokens, by their places in the batch that was given. Raises ValueError as `KVCache.commit`."""
+        """Commit pending tokens by their indices in the caller's batch. Raises ValueError as `KVCache.commit`."""
         flight = self._pending.get(sequence)
         if flight is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
@@ -85,12 +85,12 @@ class SequenceTracker:
         del self._pending[sequence]
 
     def discard_pending(self) -> None:
-        """Forget what is done and was not committed."""
+        """Drop finished batches that were not committed."""
         for sequence in tuple(self._pending):
             self.break_off(sequence)
 
     def break_off(self, sequence: int) -> None:
-        """Forget what is under way or pending of a sequence."""
+        """Drop a sequence's in-flight and pending batches."""
         flight = self._under_way.pop(sequence, None)
         if flight is not None:
             self._end(flight)
@@ -99,7 +99,7 @@ class SequenceTracker:
             place.kv_partition.discard(place.number)
 
     def break_off_all(self) -> None:
-        """Forget everything under way or pending."""
+        """Drop all in-flight and pending batches."""
         for sequence in (*self._under_way, *self._pending):
             self.break_off(sequence)
 
@@ -109,7 +109,7 @@ class SequenceTracker:
 
 
 def whole(batch: Batch) -> BatchPiece:
-    """A batch of one sequence as it is. Raises ValueError for several."""
+    """A batch of one sequence, unchanged. Raises ValueError for several sequences."""
     if not len(batch.tokens) or (batch.sequences != batch.sequences[0]).any():
         raise ValueError("a batch that is started is of one sequence, and has at least one token")
     IDS_ONLY.check(batch, 0)
@@ -117,7 +117,7 @@ def whole(batch: Batch) -> BatchPiece:
 
 
 def cut(batch: Batch) -> list[BatchPiece]:
-    """A batch cut by sequences."""
+    """Split a batch by sequence."""
     if not len(batch.tokens):
         raise ValueError("a batch needs at least one token")
     IDS_ONLY.check(batch, 0)
@@ -127,7 +127,7 @@ def cut(batch: Batch) -> list[BatchPiece]:
 
 def _piece(batch: Batch, sequence: int) -> BatchPiece:
     members = np.flatnonzero(batch.sequences == sequence)
-    places = np.full(len(batch.tokens) + 1, -1, np.int32)  # the last one: of parent -1
+    places = np.full(len(batch.tokens) + 1, -1, np.int32)  # index -1, parent of a root
     places[members] = np.arange(len(members))
     parents, outputs = places[batch.parents[members]], places[batch.outputs]
     if ((batch.parents[members] >= 0) & (parents < 0)).any():
