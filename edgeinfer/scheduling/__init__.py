@@ -1,1 +1,1 @@
-"""WHERE and WHEN: numbers in, plan out. No arrays, no compiler, no devices."""
+"""Decides WHERE and WHEN work runs: numbers in, a plan out. No arrays, no compiler, no devices."""

@@ -1,8 +1,8 @@
-"""What the pieces of a pass over many sequences take, where the accelerator holds all weights and the cache of some.
+"""Costs of the pieces of a pass over many sequences; the accelerator holds all weights and some sequences' KV caches.
 
-In: a machine, the work of a model. Out: seconds of the products and other ops of a layer, of attention on either side,
-of messages and of prompts, and how many cached tokens fit where. Sequences that are attended to together count by their
-number and the sum of their cached tokens: attention's time is a straight line in both. Chooses nothing.
+In: a machine, the work of a model. Out: seconds of the matmuls and other ops of a layer, of attention on either side,
+of messages and of prompts, and how many cached tokens fit where. Sequences that are attended to together are counted by
+their number and their total of cached tokens: attention time is linear in both. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from edgeinfer.scheduling.cost.work import ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import Profile
 
 DEVICE_RESERVE_BYTES = 10**9
-"""Of an accelerator's memory: what its driver and the buffers of a pass take."""
+"""Share of an accelerator's memory for its driver and the buffers of a pass."""
 HOST_SHARE = 0.8
-"""Of the machine's memory that caches of offloaded sequences may take."""
+"""Share of the machine's memory that KV caches of offloaded sequences may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """Sequences that are decoded together: how many, and how many tokens they have cached in all."""
+    """Sequences that are decoded together: their number, and their total of cached tokens."""
 
     n: int
     n_cached: float
@@ -40,14 +40,14 @@ class SequenceGroup:
         return self.n_cached / self.n if self.n else 0.0
 
     def part(self, n: int) -> SequenceGroup:
-        """So many of them, as long as all are on average."""
+        """A part of this group: `n` sequences of its average length."""
         return SequenceGroup(n, self.mean_cached * n)
 
 
 class BatchCosts:
     """Costs on the CPU and one accelerator (the first, or the one called `name`). Raises ValueError without one.
 
-    `device_tokens` cached tokens find room beside the weights (0 if those do not fit), `host_tokens` in the machine's
+    `device_tokens` cached tokens fit beside the weights (0 if the weights do not fit), `host_tokens` in the machine's
     memory.
     """
 
@@ -72,11 +72,11 @@ class BatchCosts:
         self.tail_s = cache(self._tail_s)
 
     def _products_s(self, n: int) -> float:
-        """Products and other ops of one layer for n sequences, on the accelerator."""
+        """Matmuls and other ops of one layer for n sequences, on the accelerator."""
         return self._without_attention_s(self._layer, n) if n else 0.0
 
     def _tail_s(self, n: int) -> float:
-        """What a pass of n sequences takes outside of all layers."""
+        """Seconds of a pass of n sequences outside of all layers."""
         fixed = self.device.pass_s + n * self.device.token_s
         return fixed + sum(self._without_attention_s(shape, n) for shape in self._tail) if n else 0.0
 
@@ -98,7 +98,7 @@ class BatchCosts:
         return cost.attention(self._heads, Pass(1, round(group.mean_cached), n_sequences=group.n), self._kv)
 
     def message_bytes(self, n: int) -> tuple[float, float]:
-        """Queries, keys and values of one layer that leave the accelerator, and results that come back."""
+        """Bytes of queries, keys and values of one layer that leave the accelerator, and of results that come back."""
         return n * self._heads.n_taken * ACTIVATION_BYTES, n * self._heads.n_given * ACTIVATION_BYTES
 
     def messages_s(self, n: int) -> tuple[float, float]:
@@ -109,14 +109,14 @@ class BatchCosts:
         return from_device_s(self.device.link, leaving), to_device_s(self.device.link, back)
 
     def offloaded_s(self, group: SequenceGroup) -> float:
-        """From leaving the accelerator to being back on it, for attention of one layer."""
+        """Seconds from leaving the accelerator to returning to it, for attention of one layer."""
         return sum(self.messages_s(group.n)) + self.cpu_attention_s(group)
 
     def prompt_s(self, n_tokens: int) -> float:
-        """Reading a prompt on the accelerator, all of it in one pass."""
+        """Seconds of reading a prompt on the accelerator in a single pass."""
         return self._accelerator.model(self.work, Pass(n_tokens), self._kv).total
 
     def move_s(self, n_tokens: float) -> float:
-        """Moving the cache of so many tokens over the link."""
+        """Seconds of moving the KV cache of this many tokens over the link."""
         link = self.device.link
         return n_tokens * self.kv_bytes_per_token / link.to_device_bytes_s if link is not None else 0.0

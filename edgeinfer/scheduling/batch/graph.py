@@ -1,7 +1,7 @@
 """Decoding passes of a schedule as tasks on a virtual clock: accelerator, CPU, and the link each way.
 
-In: costs, sequences, a schedule. Out: the seconds of a pass in the long run and the tokens it makes, with every message
-and wait in its place. `schedules` predicts the same in closed form; this is how it is checked.
+In: costs, sequences, a schedule. Out: the steady-state seconds of a pass and the tokens it makes, with every message
+and wait modelled. Used to check `schedules`, which predicts the same in closed form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.scheduling.simulate.lowering import inward, outward
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """A pass in the long run, and the share of it in which accelerator and CPU work."""
+    """A pass in steady state, and the share of it in which the accelerator and the CPU work."""
 
     seconds: float
     tokens: float
@@ -57,7 +57,7 @@ class _Passes:
         return self.clock.submit(task)
 
     def steady(self, ends: list[float], tokens: Sequence[float]) -> Steady:
-        """From the middle of the run on."""
+        """Averages over the second half of the run."""
         half = len(ends) // 2
         seconds, n_passes = ends[-1] - ends[half - 1], len(ends) - half
         timeline = self.clock.timeline
@@ -81,7 +81,7 @@ def run_accelerator_only(costs: BatchCosts, resident: SequenceGroup, n_passes: i
 def run_asymmetric(
     costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, behind: int, n_passes: int = 4
 ) -> Steady:
-    """Passes in two halves; each half's products of a layer wait for its own attention of the layer before."""
+    """Passes in two halves; each half's matmuls of a layer wait for its own attention of the previous layer."""
     passes = _Passes(costs)
     other, rest = offloaded.part(behind), offloaded.part(offloaded.n - behind)
     first: tuple[int, ...] = ()
@@ -101,9 +101,9 @@ def run_asymmetric(
 
 
 def run_overlap(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, n_passes: int = 8) -> Steady:
-    """Passes of all: whoever's result is there when its layer comes joins, and is sent away again at the next layer.
+    """Passes of all sequences: those whose result is ready at their layer join, and are sent off again at the next one.
 
-    Who has been through all layers has a token, and is sent away at the first layer of the next pass.
+    A sequence that has been through all layers has a token, and is sent off at the first layer of the next pass.
     """
     passes = _Passes(costs)
     group = offloaded.part(meeting(costs, offloaded.n))

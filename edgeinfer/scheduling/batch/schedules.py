@@ -1,18 +1,19 @@
-"""Schedules of one decoding pass, and the one that is predicted to make most tokens.
+"""Schedules of one decoding pass, and the one that is predicted to make the most tokens.
 
-In: costs, the sequences whose cache is on the accelerator (resident) and those whose cache is in the machine's memory
-(offloaded). Out: a `Prediction`: seconds of a pass and tokens it makes, in closed form.
+In: costs, the sequences whose KV cache is on the accelerator (resident) and those whose KV cache is in the machine's
+memory (offloaded). Out: a `Prediction`: seconds of a pass and tokens it makes, in closed form.
 
 - accelerator-only: resident sequences advance, offloaded ones wait.
-- asymmetric: the pass is split in two, so every weight is read twice. While the accelerator does the products of one
+- asymmetric: the pass is split in two, so every weight is read twice. While the accelerator runs the matmuls of one
   half (and attention of the resident ones, all in the first half), the CPU attends for the offloaded ones of the other
   (NEO, Jiang et al., arXiv 2411.01142). A layer takes the longer of both in each half.
-- overlap: one pass of all. The accelerator sends the offloaded sequences' queries away and goes on without them; they
-  rejoin at the same layer of a later pass, when the CPU's result is there (APEX, Fan et al., arXiv 2506.03296). So they
-  advance one layer a pass, spread over all layers, and weights are read once. The CPU may use the whole pass. A token
-  takes one pass more than there are layers, for its first queries are made where the pass before made the last token.
+- overlap: one pass of all. The accelerator sends off the offloaded sequences' queries and goes on without them; they
+  rejoin at the same layer of a later pass, when the CPU's result is ready (APEX, Fan et al., arXiv 2506.03296). They
+  advance one layer per pass, spread over all layers, and weights are read once. The CPU may use the whole pass. A token
+  takes one pass more than there are layers, because its first queries are made where the previous pass made the last
+  token.
 
-Offloaded sequences that would only make a pass longer are left out of it; whoever runs it lets them take turns.
+Offloaded sequences that would only lengthen a pass are left out of it; the caller lets them take turns.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SCHEDULES: tuple[Schedule, ...] = ("accelerator-only", "asymmetric", "overlap")
 NAMES: Mapping[str, tuple[Schedule, ...]] = MappingProxyType(
     {"apex": SCHEDULES, **{name: (name,) for name in SCHEDULES}}
 )
-"""What each name chooses among; APEX among all of them."""
+"""The schedules each name chooses among; APEX chooses among all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A pass. `n_offloaded` take part, `behind` of them attended to behind the other half's products.
+    """A pass. `n_offloaded` take part; the CPU attends to `behind` of them during the other half's matmuls.
 
     Each resident sequence gains a token; all offloaded ones together gain `offloaded_tokens`.
     """
@@ -62,7 +63,7 @@ def accelerator_only(costs: BatchCosts, resident: SequenceGroup) -> Prediction:
 
 
 def asymmetric_s(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, behind: int) -> float:
-    """Seconds of a pass in two halves: the resident and the rest of the offloaded, and `behind` offloaded ones."""
+    """Seconds of a pass in two halves: resident and other offloaded sequences, and `behind` offloaded ones."""
     other, rest = offloaded.part(behind), offloaded.part(offloaded.n - behind)
     first_s = costs.products_s(resident.n + rest.n) + costs.attention_s(resident)
     second_s = costs.products_s(behind)
@@ -72,7 +73,7 @@ def asymmetric_s(costs: BatchCosts, resident: SequenceGroup, offloaded: Sequence
 
 
 def asymmetric(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-    """Two halves, with as many of the offloaded as make most tokens a second."""
+    """Two halves, with the number of offloaded sequences that makes the most tokens per second."""
     best = accelerator_only(costs, resident)
     best = Prediction("asymmetric", best.seconds, resident.n)
     for n in _sizes(offloaded.n):
@@ -95,7 +96,7 @@ def _sizes(n: int) -> list[int]:
 
 
 def _splits(costs: BatchCosts, resident: SequenceGroup, group: SequenceGroup) -> set[int]:
-    """How many to attend to behind the first half: as many as it hides, all but what the second hides, all, none."""
+    """Candidates for `behind`: as many as the first half hides, all but what the second half hides, all, none."""
     first_s = costs.products_s(resident.n + group.n) + costs.attention_s(resident)
     fitting = _hidden(costs, group, first_s)
     others = group.n - _hidden(costs, group, costs.products_s(group.n))
@@ -103,14 +104,14 @@ def _splits(costs: BatchCosts, resident: SequenceGroup, group: SequenceGroup) ->
 
 
 def _hidden(costs: BatchCosts, group: SequenceGroup, seconds: float) -> int:
-    """How many of a group the CPU attends to in so many seconds, messages included."""
+    """How many of a group the CPU attends to within this many seconds, messages included."""
     one, all_ = costs.offloaded_s(group.part(1)), costs.offloaded_s(group)
     each = (all_ - one) / (group.n - 1) if group.n > 1 else all_
     return max(0, min(group.n, 1 + int((seconds - one) / each))) if each > 0 and seconds > one else 0
 
 
 def overlap(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup) -> Prediction:
-    """One pass of all; the offloaded move on a layer a pass, or as often as the CPU can attend to all of them."""
+    """One pass of all; the offloaded advance a layer per pass, or as often as the CPU can attend to all of them."""
     joined = meeting(costs, offloaded.n)
     layer_s = costs.products_s(resident.n + joined) + costs.attention_s(resident)
     seconds = costs.n_layers * layer_s + costs.tail_s(resident.n + joined)
@@ -122,14 +123,14 @@ def overlap(costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup
 
 
 def meeting(costs: BatchCosts, n_offloaded: int) -> int:
-    """Offloaded sequences that rejoin at the same layer, where they are spread evenly over all layers."""
+    """Offloaded sequences that rejoin at the same layer if they are spread evenly over all layers."""
     return -(-n_offloaded // (costs.n_layers + 1))
 
 
 def choose(
     costs: BatchCosts, resident: SequenceGroup, offloaded: SequenceGroup, among: tuple[Schedule, ...] = SCHEDULES
 ) -> Prediction:
-    """The schedule that makes most tokens a second; of equals the simplest."""
+    """The schedule with the most tokens per second; among equals the simplest."""
     found: list[Prediction] = []
     for schedule in among:
         match schedule:

@@ -1,11 +1,11 @@
-"""A whole workload of sequences, pass by pass on a virtual clock: prompts, growing caches, memory that runs out.
+"""A whole workload of sequences, pass by pass on a virtual clock: prompts, growing KV caches, memory that runs out.
 
-In: costs, how many sequences with which prompt and output, the schedules to choose among. Out: tokens per second and
-how often each schedule ran. All sequences are there at the start. Whoever finds room for prompt and cache on the
-accelerator is resident; where a hybrid schedule may be chosen, others wait in the machine's memory with their cache and
-advance as the schedule lets them, most behind first. If residents outgrow their room, the youngest gives way: to the
-machine's memory, or, with the accelerator only, back to the queue, to read its text again. Sequences move back where
-room is left that no waiting prompt takes. Prompts are read one by one between passes.
+In: costs, the number of sequences with their prompt and output lengths, the schedules to choose among. Out: tokens per
+second and how often each schedule ran. All sequences are present at the start. A sequence whose prompt and KV cache fit
+on the accelerator is resident. Where a hybrid schedule may be chosen, the others wait in the machine's memory with
+their KV cache and advance as the schedule lets them, those furthest behind first. If residents outgrow their room, the
+youngest moves to the machine's memory or, with the accelerator only, back to the queue, to read its text again.
+Sequences move back where room is left that no waiting prompt takes. Prompts are read one by one between passes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import SCHEDULES, Prediction, Schedule, choose
 
 RECHECK = 16
-"""Passes that a choice holds while no sequence comes or goes."""
+"""Passes for which a choice holds while no sequence comes or goes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Equal sequences, all there at the start.
+    """Equal sequences, all present at the start.
 
-    `reserved`: share of the output to come that a sequence must find room for besides, to become resident. With 1
-    residents never give way; with less more of them share the accelerator, and some may have to.
+    `reserved`: share of the remaining output for which a sequence must also find room to become resident. With 1,
+    residents are never displaced; with less, more of them share the accelerator, and some may be.
     """
 
     n_sequences: int
@@ -38,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """A finished workload: passes of each schedule, residents that had to give way, and means over its time."""
+    """A finished workload: passes of each schedule, number of displaced residents, and means over its time."""
 
     seconds: float
     n_tokens: int
@@ -54,7 +54,7 @@ class WorkloadOutcome:
 
 @dataclass(slots=True)
 class _SimulatedSequence:
-    """`made` tokens of the output; `credit` of the next one, for offloaded sequences."""
+    """`made` tokens of the output; `credit`: fraction of the next one, for offloaded sequences."""
 
     n_prompt: int
     made: int = 0
@@ -66,7 +66,7 @@ class _SimulatedSequence:
 
 
 def run_workload(costs: BatchCosts, load: Workload, among: tuple[Schedule, ...] = SCHEDULES) -> WorkloadOutcome:
-    """Run a workload to its end. Raises DoesNotFit if not even one sequence has room."""
+    """Run a workload to its end. Raises DoesNotFit if there is not even room for one sequence."""
     return _WorkloadRun(costs, load, among).outcome()
 
 
@@ -98,7 +98,7 @@ class _WorkloadRun:
         return WorkloadOutcome(self._seconds, n_tokens, dict(self._passes), self._n_evicted, *means)
 
     def _make_room(self) -> None:
-        """The youngest residents give way until the pass has room for a token of each."""
+        """Displace the youngest residents until the pass has room for a token of each."""
         used = sum(each.n_cached + 1 for each in self._resident)
         while used > self._costs.device_tokens:
             youngest = min(self._resident, key=lambda each: each.made)
@@ -117,7 +117,7 @@ class _WorkloadRun:
         return used + n_tokens + self._load.n_output <= self._costs.host_tokens
 
     def _admit(self) -> None:
-        """Waiting sequences come in where there is room; then offloaded ones may move to the accelerator."""
+        """Admit waiting sequences where there is room; then offloaded ones may move to the accelerator."""
         room: float = self._costs.device_tokens - sum(map(self._needed, self._resident))
         while self._waiting:
             first = self._waiting[0]
@@ -133,7 +133,7 @@ class _WorkloadRun:
         self._return(room)
 
     def _return(self, room: float) -> None:
-        """Offloaded sequences that are nearest to their end move to the accelerator if they fit with all to come."""
+        """Move the offloaded sequences that are nearest to their end to the accelerator if their full length fits."""
         for each in sorted(self._offloaded, key=lambda each: -each.made):
             if room < self._needed(each):
                 return
@@ -144,7 +144,7 @@ class _WorkloadRun:
             self._choice = None
 
     def _needed(self, sequence: _SimulatedSequence) -> float:
-        """Cached tokens that a resident sequence takes up, with what is set aside for it."""
+        """Cached tokens that a resident sequence occupies, with its reservation."""
         to_come = self._load.n_output - sequence.made
         return sequence.n_cached + max(1.0, to_come * self._load.reserved)
 

@@ -1,1 +1,1 @@
-"""What work costs: what a stage has to do, and the seconds and bytes that it takes."""
+"""The cost of work: what a stage has to do, and the seconds and bytes that it takes."""

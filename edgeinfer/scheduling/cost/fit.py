@@ -1,6 +1,6 @@
-"""From times of ops to rates: the few numbers of a device that costs are computed from.
+"""Fits a device's rates, the few numbers that costs are computed from, to times of ops.
 
-In: what products, attention and other ops took in passes of several sizes. Out: `ProductRates`, `AttentionRates`, rates
+In: times of matmuls, attention and other ops in passes of several sizes. Out: `ProductRates`, `AttentionRates`, rates
 of elements. Least squares of relative errors; measures nothing.
 """
 
@@ -18,7 +18,7 @@ LEAST_S = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
-    """Seconds of all products with matrices of so many columns in a pass, `n_weights` of them together."""
+    """Seconds of all matmuls with matrices of this many columns in a pass, with `n_weights` in total."""
 
     columns: int
     n_weights: int
@@ -27,7 +27,7 @@ class ProductTime:
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """What a pass of `n_tokens` after `n_cached` took in `n_layers` layers: seconds of all of them together."""
+    """Time of a pass of `n_tokens` after `n_cached` in `n_layers` layers: seconds of all of them together."""
 
     n_tokens: int
     n_cached: int
@@ -38,9 +38,9 @@ class PassTimes:
 
 
 def usual(rounds: Sequence[Sequence[PassTimes]]) -> PassTimes:
-    """Of equal passes in several rounds, what each kind of op took: the median of the rounds' means.
+    """Time of each kind of op from equal passes in several rounds: the median of the rounds' means.
 
-    Within a round slow runs count as they do in use; rounds that others disturbed do not, as long as they are few.
+    Within a round slow runs count as they do in use; disturbed rounds do not, as long as they are few.
     """
     first = rounds[0][0]
     products = tuple(
@@ -59,7 +59,7 @@ def usual(rounds: Sequence[Sequence[PassTimes]]) -> PassTimes:
 def product_rates(
     bytes_per_weight: float, passes: Sequence[PassTimes], cached: Sequence[PassTimes], footprint: float
 ) -> ProductRates:
-    """Rates of a format from passes over many layers, and over one that caches hold."""
+    """Rates of a format from passes over many layers, and over one layer that caches hold."""
     columns = sorted({each.columns for times in passes for each in times.products})
     narrow, wide = columns[0], columns[-1]
     return ProductRates(
@@ -74,7 +74,7 @@ def product_rates(
 
 
 def _rate(passes: Sequence[PassTimes], columns: int | None) -> Curve:
-    """Multiply-adds per second of matrices of so many columns (None: of all), by tokens."""
+    """Multiply-adds per second of matrices with this many columns (None: of all), by tokens."""
     rates = {}
     for times in sorted(passes, key=lambda times: times.n_tokens):
         found = [each for each in times.products if columns in (None, each.columns)]
@@ -84,9 +84,10 @@ def _rate(passes: Sequence[PassTimes], columns: int | None) -> Curve:
 
 
 def attention_rates(heads: AttentionHeads, passes: Sequence[PassTimes]) -> AttentionRates:
-    """Rates of attention from passes of each size at several depths: what does not grow with depth is apart.
+    """Rates of attention from passes of each size at several depths; what does not grow with depth is kept separate.
 
-    Of the smallest passes it is the call's own time, of larger ones what is left of it their rows'.
+    For the smallest passes that is the time of the call itself, for larger ones the remainder is the time of their
+    rows.
     """
     by_size: dict[int, list[tuple[float, float]]] = {}
     for times in passes:
@@ -102,7 +103,7 @@ def attention_rates(heads: AttentionHeads, passes: Sequence[PassTimes]) -> Atten
 
 
 def median_attention(found: Sequence[AttentionRates]) -> AttentionRates:
-    """The medians of several, which were measured at the same numbers of tokens."""
+    """The medians of several curves measured at the same numbers of tokens."""
     at = found[0].rate.at
     rows = [rates.row_s for rates in found if rates.row_s is not None]
     return AttentionRates(
@@ -114,7 +115,7 @@ def median_attention(found: Sequence[AttentionRates]) -> AttentionRates:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Seconds per multiply-add and for none, through the shallowest and the deepest pass; neither below 0."""
+    """Seconds per multiply-add and for none, from the shallowest and the deepest pass; neither is below 0."""
     (low, low_s), (high, high_s) = min(points), max(points)
     slope = (high_s - low_s) / (high - low) if high > low else 0.0
     if slope <= 0 or low_s - slope * low < 0:
@@ -123,9 +124,9 @@ def _slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def element_rates(n_elements: int, n_ops: int, passes: Sequence[PassTimes]) -> tuple[float, Curve]:
-    """Seconds of an op that has nothing to do, and elements per second by tokens, of what is left.
+    """Seconds of an op with nothing to do, and elements per second by tokens for the remaining time.
 
-    The smallest and the largest pass tell them apart: a pass of one token is mostly calls.
+    The smallest and the largest pass separate them: a pass of one token is mostly calls.
     """
     per_layer = {times.n_tokens: times.others_s / times.n_layers for times in sorted(passes, key=lambda t: t.n_tokens)}
     sizes = tuple(per_layer)

@@ -1,7 +1,8 @@
-"""What a model needs against what there is: numbers in, a verdict out.
+"""Whether a model fits in memory: numbers in, a verdict out.
 
 In: bytes of weights, KV cache and buffers as a device would hold them, and the memory available. Out: whether it fits,
-and if not by how many bytes and what would: a smaller context, states of fewer sequences. Measures nothing.
+and if not, how many bytes are missing and what would fit: a smaller context, states of fewer sequences. Measures
+nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ PROGRAM_BYTES = 210_000_000
 """Python, libraries and compiled kernels besides any model, as far as they are resident: 190 to 235 MB on machines that
 were measured, of which more than half are pages of library files, LLVM's above all."""
 FIXED_BUFFER_BYTES = 128 << 20
-"""Most that buffers of one pass take whatever the context is (512 tokens of a large model)."""
+"""Maximum size of the buffers of one pass that does not depend on the context (512 tokens of a large model)."""
 LEAST_CONTEXT = 256
-"""Tokens that are worth running a model with."""
+"""Smallest context worth running a model with, in tokens."""
 RESERVE_SHARE = 0.05
-"""Share of the available memory that is left to others."""
+"""Share of the available memory that is left to other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """Bytes a model takes while it runs with `n_context` tokens of context.
 
-    `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: of
-    `kv_bytes` those of states, which do not grow with the context; `window_bytes`: those of layers that keep only a
-    window, which hardly do. `n_states`: slots for states, of `bytes_per_state` each; they are not all of `state_bytes`.
+    `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: the
+    part of `kv_bytes` for states, which do not grow with the context; `window_bytes`: the part for layers that keep
+    only a window, which hardly grows. `n_states`: slots for states, of `bytes_per_state` each; they are not all of
+    `state_bytes`.
     """
 
     weight_bytes: int
@@ -43,7 +45,7 @@ class MemoryNeed:
     n_states: int = 0
 
     def with_states(self, n_states: int) -> MemoryNeed:
-        """What the model takes with so many slots for states."""
+        """The need with this many slots for states."""
         saved = (self.n_states - n_states) * self.bytes_per_state
         return replace(self, kv_bytes=self.kv_bytes - saved, state_bytes=self.state_bytes - saved, n_states=n_states)
 
@@ -59,12 +61,12 @@ class MemoryNeed:
 
     @property
     def total_bytes(self) -> int:
-        """What is called memory: the sum of the parts."""
+        """Memory: the sum of the parts."""
         return sum(n_bytes for _, n_bytes in self.parts)
 
     @property
     def parts_text(self) -> str:
-        """The parts for people."""
+        """The parts as text for people."""
         return ", ".join(self._part_text(name, n_bytes) for name, n_bytes in self.parts)
 
     def _part_text(self, name: str, n_bytes: int) -> str:
@@ -74,7 +76,7 @@ class MemoryNeed:
 
 
 def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
-    """Bytes that are lacking, 0 if the model fits with the reserve."""
+    """Missing bytes; 0 if the model fits with the reserve."""
     return max(0, need.total_bytes - int(available_bytes * (1.0 - RESERVE_SHARE)))
 
 
@@ -91,13 +93,13 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
 
 
 def fitting_states(need: MemoryNeed, available_bytes: int) -> int:
-    """Slots for states that would fit beside all else; 0 for a model without states."""
+    """Slots for states that would fit beside everything else; 0 for a model without states."""
     excess = missing_bytes(need, available_bytes)
     return max(0, need.n_states - -(-excess // max(1, need.bytes_per_state)))
 
 
 def fitting_sequences(need: MemoryNeed, available_bytes: int) -> int:
-    """Sequences of a pass whose states would fit beside all else; 0 for a model without states."""
+    """Sequences of a pass whose states would fit beside everything else; 0 for a model without states."""
     return fitting_states(need, available_bytes) // SLOTS_IN_PASS
 
 
@@ -133,7 +135,7 @@ def would_fit(need: MemoryNeed, available_bytes: int) -> str:
 
 
 def fewer_sequences(need: MemoryNeed, available_bytes: int, n_asked: int) -> str:
-    """How many of the sequences asked for would leave room for all weights: the end of a sentence, "" for none."""
+    """How many of the requested sequences would leave room for all weights: the end of a sentence, "" for none."""
     n_sequences = fitting_sequences(need, available_bytes)
     if not 0 < n_sequences < n_asked:
         return ""
@@ -145,7 +147,7 @@ def _states_of(n_sequences: int) -> str:
 
 
 def enough(n_bytes: int) -> str:
-    """Bytes to ask for, never fewer than so many: "1.23 GB", "45 MB", and "450 kB" below ten megabytes."""
+    """Bytes to request, rounded up: "1.23 GB", "45 MB", and "450 kB" below ten megabytes."""
     if n_bytes >= 1e9:
         return f"{-(-n_bytes // 10**7) / 100:.2f} GB"
     return f"{-(-n_bytes // 10**6)} MB" if n_bytes >= 1e7 else f"{-(-n_bytes // 10**3)} kB"

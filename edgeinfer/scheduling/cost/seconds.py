@@ -1,8 +1,8 @@
 """Seconds of ops, stages and passes on a device, from measured rates.
 
-In: a device's rates, what a stage has to do, and the tokens of a pass. Out: seconds, split by what they are spent on.
-A cost is never below its bounds: bytes over the best read rate, multiply-adds over the best rate of the kernel.
-Weights that a cache holds in part are taken in between the two measured cases, by how fast so many bytes are read.
+In: a device's rates, what a stage has to do, and the tokens of a pass. Out: seconds, split by what they are spent on. A
+cost is never below its bounds: bytes over the best read rate, multiply-adds over the best rate of the kernel. Weights
+that are partly cached are interpolated between the two measured cases, by how fast that many bytes are read.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from edgeinfer.scheduling.machine.profile import DeviceRates, Link, ProductRates
 
 KV_ELEMENT_BYTES = {"f16": 2.0, "int8": 34 / 32}
 ACTIVATION_BYTES = 4
-"""Of a number that goes from one device to another."""
+"""Bytes of a number that passes from one device to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """`n_tokens` of one sequence after `n_cached` cached ones, with logits of `n_outputs` of them.
 
-    `n_sequences` of them at once: as many tokens of each, all equally deep.
+    `n_sequences`: sequences in the pass, each with as many tokens and equally deep.
     """
 
     n_tokens: int
@@ -38,9 +38,9 @@ class Pass:
 
 
 class DeviceCost:
-    """Costs on one device that reads `footprint` bytes of weights and cache in every pass.
+    """Costs on one device that reads `footprint` bytes of weights and KV cache in every pass.
 
-    `speed` and `read`: what of the device takes part, as shares of its arithmetic and of its read rate (some cores).
+    `speed` and `read`: the part of the device in use (some cores), as shares of its arithmetic and of its read rate.
     """
 
     def __init__(self, rates: DeviceRates, footprint: float, speed: float = 1.0, read: float = 1.0) -> None:
@@ -50,7 +50,7 @@ class DeviceCost:
         self._footprint = footprint
 
     def product(self, product: MatMulWork, n_rows: float, n_tokens: int) -> Spent:
-        """Rows of a matrix times `n_tokens` activations; of experts, those that the tokens are expected to have."""
+        """Rows of a matrix times `n_tokens` activations; for experts, the rows that the tokens are expected to use."""
         if n_rows <= 0 or n_tokens <= 0:
             return Spent()
         rates = self.rates.product(product.form, product.bytes_per_weight)
@@ -64,7 +64,7 @@ class DeviceCost:
         return Spent(memory=seconds - arithmetic, arithmetic=arithmetic)
 
     def _weight_s(self, rates: ProductRates, n_tokens: float, columns: int) -> float:
-        """Seconds a weight takes, from memory or from caches as the footprint has it."""
+        """Seconds per weight, from memory or from caches depending on the footprint."""
         measured = rates.weight_s(n_tokens, columns)
         if rates.cached is None:
             return measured / self._speed
@@ -72,9 +72,9 @@ class DeviceCost:
         return cached / self._speed + (measured - cached) * self._missing(rates.footprint) / self._read
 
     def _missing(self, measured_footprint: float) -> float:
-        """Share of the weights that come from memory, where all did when the rates were measured: 1 for more bytes.
+        """Share of the weights that come from memory, at most 1; all did when the rates were measured.
 
-        Caches keep hardly anything of several times as much that is read in turns, so no larger model is slower.
+        Caches retain hardly anything of a footprint several times their size, so no larger model is slower.
         """
         read = self.rates.read
         fastest = max(read.values)
@@ -96,7 +96,7 @@ class DeviceCost:
         return max(computed, read) + rates.call_s
 
     def others(self, shape: StageShape, n_tokens: int) -> float:
-        """Everything of a stage that is neither product nor attention."""
+        """Everything in a stage except matmuls and attention."""
         elements = shape.n_elements * self.rates.element_rate.seconds(max(1, n_tokens)) / self._speed
         return shape.n_ops * self.rates.op_s + elements
 
@@ -120,7 +120,7 @@ class DeviceCost:
 
 
 def chunks(n_tokens: int, most: int, n_cached: int = 0) -> list[Pass]:
-    """The passes in which a prompt is read: `most` tokens each, logits of the last token of the last."""
+    """The passes of a prompt: `most` tokens each, with logits of the last token of the last one."""
     starts = range(0, n_tokens, most)
     return [
         Pass(min(most, n_tokens - start), n_cached + start, n_outputs=int(start + most >= n_tokens)) for start in starts
@@ -128,10 +128,10 @@ def chunks(n_tokens: int, most: int, n_cached: int = 0) -> list[Pass]:
 
 
 def to_device_s(link: Link, n_bytes: float) -> float:
-    """Seconds until so many bytes have reached an accelerator."""
+    """Seconds until this many bytes have reached an accelerator."""
     return link.latency_s + n_bytes / link.to_device_bytes_s if n_bytes > 0 else 0.0
 
 
 def from_device_s(link: Link, n_bytes: float) -> float:
-    """Seconds until so many bytes have come back."""
+    """Seconds until this many bytes have come back."""
     return link.latency_s + n_bytes / link.from_device_bytes_s if n_bytes > 0 else 0.0

@@ -1,6 +1,6 @@
-"""What the seconds of a pass are spent on, and so what bounds it.
+"""What the seconds of a pass are spent on, and hence what limits it.
 
-In: seconds by what they go to. Out: their sum, and the name of the largest. Knows no device.
+In: seconds by cause. Out: their sum, and the name of the largest. Knows no device.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of products' weights and of their arithmetic, of attention, of calls, of links and of the disk."""
+    """Seconds of the weights and the arithmetic of matmuls, of attention, of calls, of links and of the disk."""
 
     memory: float = 0.0
     arithmetic: float = 0.0
@@ -35,7 +35,7 @@ class Spent:
 
     @property
     def largest(self) -> str:
-        """What most of the time goes to."""
+        """The largest share of the time."""
         parts = {
             "memory bandwidth": self.memory,
             "arithmetic": self.arithmetic,

@@ -1,4 +1,4 @@
-"""What each stage of a model has to do, as numbers: products, attention, and everything else counted in elements.
+"""The work of each stage of a model, as numbers: matmuls, attention, and everything else counted in elements.
 
 In: a ModelSpec and the tensor table of a header. Out: a `StageWork` per stage; equal layers share one shape. Reads no
 weights and knows no device.
@@ -19,7 +19,7 @@ from edgeinfer.models.gguf import TensorInfo
 class MatMulWork:
     """A matrix of `n_rows` times `columns` weights in a quant format. `kind`: its tensor's name without the layer.
 
-    Of `experts` it is the matrices of all, one after the other, and a token has `active` of them.
+    For `experts` it contains the matrices of all experts, one after another, and each token uses `active` of them.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class MatMulWork:
     active: int = 1
 
     def share_read(self, n_tokens: int) -> float:
-        """The share of the rows that a pass of so many tokens is expected to read."""
+        """The share of the rows that a pass of this many tokens is expected to read."""
         return share_read(self.experts, self.active, n_tokens)
 
     @property
@@ -50,10 +50,10 @@ class MatMulWork:
 
 @dataclass(frozen=True, slots=True)
 class StageShape:
-    """The work of a stage but for its name. `n_elements`: numbers that other ops write for a token.
+    """The work of a stage except its name. `n_elements`: numbers that other ops write per token.
 
-    `for_outputs`: its products are computed for the tokens whose logits are wanted alone. `shares_kv`: it attends to
-    keys and values that an earlier stage keeps.
+    `for_outputs`: its matmuls run only for the tokens whose logits are needed. `shares_kv`: it attends to keys and
+    values that an earlier stage keeps.
     """
 
     products: tuple[MatMulWork, ...]
@@ -64,7 +64,7 @@ class StageShape:
     shares_kv: bool = False
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
-        """Bytes that a cached token takes in this stage."""
+        """Bytes of a cached token in this stage."""
         if self.attention is None or self.shares_kv:
             return 0.0
         return self.attention.kv_bytes_per_token(element_bytes)
@@ -76,7 +76,7 @@ class StageShape:
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """A stage and its shape. `tensors`: the tensor of each product, in order."""
+    """A stage and its shape. `tensors`: the tensor of each matmul, in order."""
 
     name: str
     shape: StageShape
@@ -85,7 +85,7 @@ class StageWork:
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """A whole model. `width` numbers go from stage to stage for each token; `n_layers` have attention."""
+    """A whole model. `width` numbers pass from stage to stage for each token; `n_layers` have attention."""
 
     name: str
     stages: tuple[StageWork, ...]
@@ -93,17 +93,17 @@ class ModelWork:
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of all matrices that products read."""
+        """Bytes of all matrices that matmuls read."""
         return sum(stage.shape.weight_bytes for stage in self.stages)
 
     @property
     def n_weights(self) -> int:
-        """Weights of all matrices that products read."""
+        """Weights of all matrices that matmuls read."""
         return sum(product.n_weights for stage in self.stages for product in stage.shape.products)
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Quant formats of the matrices, those of most bytes first."""
+        """Quant formats of the matrices, those with the most bytes first."""
         n_bytes: dict[str, float] = {}
         for stage in self.stages:
             for product in stage.shape.products:
@@ -111,12 +111,12 @@ class ModelWork:
         return tuple(sorted(n_bytes, key=lambda form: -n_bytes[form]))
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
-        """Bytes that a cached token takes in all layers."""
+        """Bytes of a cached token in all layers."""
         return sum(stage.shape.kv_bytes_per_token(element_bytes) for stage in self.stages)
 
 
 def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:
-    """The work of a model. An embedding counts as elements: only the rows of the tokens are read."""
+    """The work of a model. An embedding counts as elements, because only the rows of the tokens are read."""
     shapes: dict[StageShape, StageShape] = {}
     stages = []
     for stage in spec.stages:
@@ -149,9 +149,9 @@ def _product(products: MatMulCost, tensors: Mapping[str, TensorInfo]) -> MatMulW
 
 
 def _elements(stage: Stage) -> int:
-    """Numbers that ops write for a token beside products and attention; a product of plain rows reads its source.
+    """Numbers that ops write per token besides matmuls and attention; a matmul of plain rows reads its source.
 
-    What a norm writes is rounded for the products that follow as it is written.
+    The output of a norm is rounded for the matmuls that follow as it is written.
     """
     ready: set[str] = set()
     count = 0

@@ -1,1 +1,1 @@
-"""Machines as numbers: topology, measured profiles, and profiles of machines that nobody measured."""
+"""Machines as numbers: topology, measured profiles, and assumed profiles of machines that were never measured."""

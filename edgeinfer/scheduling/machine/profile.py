@@ -1,7 +1,7 @@
-"""A machine as measured rates: what its cores, memory, disk and accelerators do in a second.
+"""A machine as measured rates: what its cores, memory, disk and accelerators do per second.
 
 In: numbers from a probe of this machine, or from a file about another one. Out: frozen records that costs are computed
-from. Knows neither how the numbers came about nor what a model is; `profile_file` writes and reads them.
+from. Knows neither where the numbers come from nor what a model is; `profile_file` writes and reads them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 QUIET_SHARE = 0.9
-"""A machine that was less idle than this while it was measured may do better than was measured."""
+"""A machine that was less idle than this while it was measured may perform better than measured."""
 CPU = "cpu"
 """Name of the device that every machine has; its memory is the machine's."""
 ANY = "*"
-"""Format of the product rates that stand for every format without rates of its own."""
+"""Format of the matmul rates used for every format without rates of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A positive quantity `values` at increasing places `at`: straight lines between, level before and beyond."""
+    """A positive quantity `values` at increasing places `at`: linear in between, constant before and beyond."""
 
     at: tuple[float, ...]
     values: tuple[float, ...]
@@ -41,9 +41,9 @@ class Curve:
         return _straight(self.at, self.values, place)
 
     def seconds(self, n_tokens: float) -> float:
-        """Seconds for one unit of work a token, of a curve of units per second: times lie on straight lines, not rates.
+        """Seconds per unit of work and token, from a curve of units per second: times are interpolated, not rates.
 
-        Before and beyond the measured numbers of tokens the rate stays what it is.
+        Outside of the measured numbers of tokens the rate is constant.
         """
         low, high = self.at[0], self.at[-1]
         if n_tokens <= low or n_tokens >= high:
@@ -64,11 +64,11 @@ def _straight(places: tuple[float, ...], values: tuple[float, ...], place: float
 
 @dataclass(frozen=True, slots=True)
 class ProductRates:
-    """Products with weights of one format: multiply-adds per second by tokens of a pass.
+    """Matmuls with weights of one format: multiply-adds per second by tokens of a pass.
 
-    `rate` with weights from memory, `cached` with weights that the caches hold (None: nobody measured it); `footprint`
-    bytes of weights were read in turns when `rate` was measured. `rate` is that of matrices of `columns`, `wide`, if
-    there is one, that of matrices of `wide_columns`: between them times per weight lie on a straight line.
+    `rate` with weights from memory, `cached` with weights that the caches hold (None: not measured); `footprint` bytes
+    of weights were read in turns when `rate` was measured. `rate` is for matrices of `columns` and `wide`, if present,
+    for matrices of `wide_columns`; between them the time per weight is linear.
     """
 
     bytes_per_weight: float
@@ -80,7 +80,7 @@ class ProductRates:
     wide_columns: int = 0
 
     def weight_s(self, n_tokens: float, columns: int) -> float:
-        """Seconds that a weight from memory takes in a pass of so many tokens."""
+        """Seconds per weight from memory in a pass of this many tokens."""
         narrow = self.rate.seconds(n_tokens)
         if self.wide is None or columns <= self.columns:
             return narrow
@@ -89,12 +89,12 @@ class ProductRates:
 
     @property
     def weights_read_s(self) -> float:
-        """Weights per second that come from memory in passes of the fewest tokens."""
+        """Weights per second from memory in passes of the fewest tokens."""
         return max(curve.values[0] / curve.at[0] for curve in (self.rate, self.wide) if curve is not None)
 
     @property
     def best(self) -> float:
-        """The highest of all rates: what arithmetic alone allows, as far as was seen."""
+        """The highest of all rates: what arithmetic alone allows, as far as was measured."""
         curves = [curve for curve in (self.rate, self.cached, self.wide) if curve is not None]
         return max(max(curve.values) for curve in curves)
 
@@ -103,9 +103,9 @@ class ProductRates:
 class AttentionRates:
     """Attention with heads of one width: multiply-adds per second by tokens of a pass.
 
-    Besides, a call takes `call_s`, and each row (a token's query head) `row_s` seconds, by tokens of a pass.
-    `cached_only`: all this is of passes with something cached before them, and of what they see of it; what tokens of
-    a pass take among themselves is counted with everything that is no product.
+    In addition a call takes `call_s`, and each row (a token's query head) `row_s` seconds, by tokens of a pass.
+    `cached_only`: all this is for passes with cached tokens before them, and counts only attention to those; attention
+    among the tokens of a pass is counted with everything that is not a matmul.
     """
 
     head_width: int
@@ -128,7 +128,7 @@ class CoreRates:
 
 @dataclass(frozen=True, slots=True)
 class NodeRates:
-    """A NUMA node: bytes per second that its own cores read of its memory, and of each node's, in order."""
+    """A NUMA node: bytes per second that its own cores read from its memory, and from each node's, in order."""
 
     number: int
     memory_bytes: int
@@ -138,10 +138,10 @@ class NodeRates:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way between the machine's memory and an accelerator's: bytes per second each way, seconds of a message.
+    """The link between the machine's memory and an accelerator's: bytes per second each way, seconds per message.
 
-    `host_s`: of these seconds, those in which the CPU is busy with it and computes nothing; it then moves the bytes
-    too. 0 where messages go by themselves.
+    `host_s`: the part of those seconds in which the CPU is busy with the message and computes nothing; it then moves
+    the bytes too. 0 where messages need no CPU.
     """
 
     to_device_bytes_s: float
@@ -152,13 +152,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Passes of a prompt that a device with all of a model reads as one: of so many tokens and multiply-adds."""
+    """Passes of a prompt that a device with the whole model can join into one: limits in tokens and multiply-adds."""
 
     most_tokens: int
     most_madds: float
 
     def tokens(self, n_weights: int, most: int) -> int:
-        """Tokens of a pass in which prompts are read that come `most` at a time."""
+        """Tokens of a joined prefill pass, from passes of `most` tokens."""
         joined = min(self.most_tokens, int(self.most_madds / max(1, n_weights)))
         return most * max(1, joined // most)
 
@@ -167,11 +167,11 @@ class Joining:
 class DeviceRates:
     """One device. All its cores take part in its rates.
 
-    `read`: bytes per second by how many bytes are read in turns, again and again. `element_rate`: elements per second
-    of everything that is neither product nor attention, by tokens of a pass. `op_s`: what an op takes besides (a call
-    and a barrier, or a launch); `pass_s`, `token_s`: what a pass and each of its tokens take outside of all ops.
-    `joining`: what it reads prompts in, None for the passes they come in. `link` is None for the CPU, whose `cores` and
-    `nodes` are listed.
+    `read`: bytes per second by footprint, the bytes that are read in turns. `element_rate`: elements per second of
+    everything that is neither matmul nor attention, by tokens of a pass. `op_s`: overhead of an op (a call and a
+    barrier, or a launch); `pass_s`, `token_s`: time of a pass and of each of its tokens outside of all ops. `joining`:
+    limits for joining the passes of a prompt, None if it does not join them. `link` is None for the CPU, whose `cores`
+    and `nodes` are listed.
     """
 
     name: str
@@ -190,7 +190,7 @@ class DeviceRates:
     nodes: tuple[NodeRates, ...] = ()
 
     def product(self, form: str, bytes_per_weight: float) -> ProductRates:
-        """Rates of a format: its own, those of any, or of the measured one whose weights are nearest in size."""
+        """Rates of a format: its own, those for any format, or those of the measured one nearest in size per weight."""
         found = self.products.get(form) or self.products.get(ANY)
         if found is not None:
             return found
@@ -212,11 +212,11 @@ class Disk:
         return max(max(curve.values) for curve in self.by_depth.values())
 
     def knows(self, least_bytes: int, most_bytes: int) -> bool:
-        """Whether requests of at most and of at least such sizes were measured."""
+        """Whether requests of at most and of at least these sizes were measured."""
         return all(curve.at[0] <= least_bytes and curve.at[-1] >= most_bytes for curve in self.by_depth.values())
 
     def bytes_s(self, request_bytes: int, n_flying: int) -> float:
-        """Bytes per second of requests of a size, so many in flight, or the next lower number that was measured."""
+        """Bytes per second of requests of a size with this many in flight, or the next lower number measured."""
         depth = max((each for each in self.by_depth if each <= n_flying), default=min(self.by_depth))
         return self.by_depth[depth](request_bytes)
 
@@ -225,9 +225,9 @@ class Disk:
 class Profile:
     """A machine. `devices` begins with the CPU.
 
-    `fingerprint` is that of the machine it was measured on ("" for an imagined one), `measured` when that was,
-    `idle_share` how much of it nothing else used meanwhile; `short`: only the quick part was measured. `assumptions`
-    say in words what of an imagined machine nobody measured.
+    `fingerprint`: of the machine it was measured on ("" for an assumed one); `measured`: when; `idle_share`: the share
+    of it that nothing else used meanwhile; `short`: only the quick part was measured. `assumptions`: what was not
+    measured of an assumed machine, in words.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Profiles as TOML files that a person can read and edit: a measured machine, or an imagined one in twenty lines.
+"""Profiles as TOML files that a person can read and edit: a measured machine, or an assumed one in twenty lines.
 
-In: the path or the text of a file, or a `Profile`. Out: a `Profile`, to the bit what was written, or the text;
+In: the path or the text of a file, or a `Profile`. Out: a `Profile`, bit-exact after a round trip, or the text.
 BadSetting names the file, the key and what would work. Numbers have their unit in the key (`read_gb_s`); a rate that
 depends on something is a list of pairs `[[place, rate], …]`, a plain number is the rate everywhere. Measures nothing
-and believes every possible number.
+and accepts every possible number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from edgeinfer.scheduling.machine.toml_records import (
 )
 
 VERSION = 1
-"""Of the file's layout."""
+"""Version of the file's layout."""
 LARGEST_FILE_BYTES = 4 << 20
 PREAMBLE = """\
 # A machine as edgeinfer sees it: rates, measured or imagined.
@@ -106,7 +106,7 @@ def _product(**rates: Any) -> ProductRates:
 
 
 def _cores(count: int, **core: Any) -> tuple[CoreRates, ...]:
-    """Cores that are alike, numbered on from the first."""
+    """Equal cores, numbered consecutively."""
     first = CoreRates(**core)
     return tuple(replace(first, number=first.number + place) for place in range(count))
 
@@ -270,7 +270,7 @@ def read_profile(path: str | Path) -> Profile:
 
 
 def parse_profile(text: str, where: str) -> Profile:
-    """The profile in a text that stands in `where`. Raises BadSetting."""
+    """The profile in a text; `where` names its source in errors. Raises BadSetting."""
     try:
         values: object = tomllib.loads(text, parse_float=decimal_or_infinite)
     except (ValueError, RecursionError) as reason:
@@ -280,7 +280,7 @@ def parse_profile(text: str, where: str) -> Profile:
 
 
 def profile_text(profile: Profile) -> str:
-    """The text of a profile's file; what has its default is left out."""
+    """The text of a profile's file; default values are left out."""
     by_depth = profile.disk.by_depth if profile.disk is not None else {}
     disk = tuple({"depth": depth, "rate": rate} for depth, rate in sorted(by_depth.items()))
     values = {field.name: getattr(profile, field.name) for field in fields(profile)}

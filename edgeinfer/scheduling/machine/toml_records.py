@@ -1,8 +1,8 @@
-"""Records as TOML tables: one list of keys reads a table, with checks and units, and writes it, with comments.
+"""Records as TOML tables: one list of keys defines how to read a table, with checks and units, and how to write it.
 
-In: a value as `tomllib` gives it with decimals as they were written, or a record. Out: the record, or lines of TOML;
-BadSetting says where, what, and what would work. A number goes through decimal places only, so that what was written is
-read back to the bit. Knows no key by name.
+In: a value from `tomllib` with decimals as they were written, or a record. Out: the record, or lines of TOML with
+comments. BadSetting says where, what, and what would work. Numbers are converted by shifting decimal places only, so
+that a round trip is bit-exact. Knows no key by name.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Literal
 from edgeinfer.errors import BadSetting
 
 MOST_ENTRIES = 4096
-"""Of one list: more are a mistake or an attack."""
+"""Longest list: a longer one is a mistake or an attack."""
 MOST_LETTERS = 2000
 PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 REQUIRED = object()
-"""The default of a key that a table must have."""
+"""The default of a required key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a key holds. `read` raises ValueError where the rule, which says what would work, is broken."""
+    """The type of a key. `read` raises ValueError if the rule is broken; the rule says what would work."""
 
     rule: str
     read: Callable[[object], Any]
@@ -36,7 +36,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number: `unit` for people, ten to the power of `exponent` plain units each, and its range."""
+    """A number: `unit` for people, worth ten to the power of `exponent` plain units, and its range."""
 
     unit: str
     exponent: int
@@ -63,15 +63,15 @@ class Quantity:
         return plain
 
     def text(self, plain: float) -> str:
-        """A value in plain units as the shortest decimal number of this quantity that reads back the same."""
+        """A value in plain units as the shortest decimal number of this quantity that reads back as the same value."""
         return f"{Decimal(repr(plain)).scaleb(-self.exponent).normalize():f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a table and the field of the record that it is. `tables`: the key holds one table, a list, or a mapping.
+    """A key of a table and the record field it maps to. `tables`: the key holds one table, a list, or a mapping.
 
-    A field that has the `default` is not written.
+    A field equal to its `default` is not written.
     """
 
     name: str
@@ -119,7 +119,7 @@ class RecordKeys:
             raise BadSetting(f"{where}: {reason}") from None
 
     def lines(self, record: object, heading: str = "") -> Iterator[str]:
-        """A record, or a mapping of its fields, as lines of TOML. `heading`: of the table, a dot at its end."""
+        """A record, or a mapping of its fields, as lines of TOML. `heading`: of the table, ending with a dot."""
         tables: list[tuple[Key, RecordKeys, Any]] = []
         for key in self.keys:
             value: Any = (
@@ -138,7 +138,7 @@ class RecordKeys:
 
 
 def _field(key: Key, table: Mapping[str, object], where: str) -> Any:
-    """The field of a record that a key of its table is. Raises BadSetting."""
+    """The field of a record that holds a table's key. Raises BadSetting."""
     if key.name not in table:
         if key.default is REQUIRED:
             raise BadSetting(f"{where}: {key.name} is missing: {key.rule}")
@@ -153,7 +153,7 @@ def _field(key: Key, table: Mapping[str, object], where: str) -> Any:
 
 
 def _records(key: Key, kind: RecordKeys, value: object, where: str) -> object:
-    """Several records. Raises ValueError for what is no list or mapping of tables."""
+    """Several records. Raises ValueError for anything but a list or mapping of tables."""
     inner = f"{where}: {key.name}"
     if key.tables == "list" and isinstance(value, list) and 0 < len(value) <= MOST_ENTRIES:
         return tuple(kind.read(part, f"{inner} {number}") for number, part in enumerate(value, start=1))
@@ -163,7 +163,7 @@ def _records(key: Key, kind: RecordKeys, value: object, where: str) -> object:
 
 
 def _parts(key: Key, name: str, value: Any) -> Iterator[tuple[str, object]]:
-    """Headings of the tables that a key holds, and what is below each."""
+    """Headings of the tables that a key holds, and the contents of each."""
     if key.tables == "list":
         yield from ((f"[[{name}]]", part) for part in value)
     elif key.tables == "by name":
@@ -197,7 +197,7 @@ def _switch(value: object) -> bool:
 
 
 def quoted(text: str) -> str:
-    """A string of TOML: one of JSON, but that DEL is escaped."""
+    """A TOML string: a JSON string, except that DEL is escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -221,7 +221,7 @@ def listed(rule: str, read: Callable[[object], Any], text: Callable[[Any], str],
 
 
 def decimal_or_infinite(text: str) -> Decimal:
-    """A number of a TOML file as it is written; infinite if its exponent is beyond all bounds."""
+    """A number of a TOML file as it is written; infinite if its exponent is out of range."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -229,7 +229,7 @@ def decimal_or_infinite(text: str) -> Decimal:
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut where it is long."""
+    """A value for a message, truncated if long."""
     if isinstance(value, dict | list):
         return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"
     if isinstance(value, int) and abs(value) >= 10**80:

@@ -1,7 +1,7 @@
-"""Which neurons of a model with zeros in its activations fire, and what must be read of them.
+"""Predicts which neurons of a model with sparse activations fire, and what must be read of them.
 
-In: what earlier runs saw, or what is usual; how many neurons there are and have room; what reads take. Out: reads and
-bytes that a pass is expected to make. Knows nothing of files.
+In: counts of earlier runs or typical values; how many neurons there are and how many fit in memory; costs of reads.
+Out: expected reads and bytes of a pass. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ USUAL_SHARE = 0.1
 flash, arXiv 2312.11514, section 3)."""
 
 LONGEST = 700.0
-"""Times the mean length: no run is so long, and numbers have no room for what follows from more."""
+"""Longest run, as a multiple of the mean length; longer ones are ignored, which also prevents overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Firing:
     """How the neurons of a model fire.
 
     share     of neurons that fire for a token
-    found     (share of neurons in memory, share of those that fire that are among them), both increasing: of the
-              neurons that fired last; () where nobody saw it
-    n_tokens  that this was seen of; 0 where it is assumed
+    found     (share of neurons in memory, share of firing neurons among them), both increasing, with the neurons that
+              fired last in memory; () if not counted
+    n_tokens  number of tokens counted; 0 if assumed
     """
 
     share: float = USUAL_SHARE
@@ -36,14 +36,15 @@ class Firing:
 
     @property
     def says(self) -> str:
-        """Where this comes from, in words."""
+        """The source of these numbers, in words."""
         seen = f"seen of {self.n_tokens} tokens" if self.n_tokens else "assumed: no run has shown it yet"
         return f"{100 * self.share:.3g} % of neurons fire for a token ({seen})"
 
     def found_share(self, held: float) -> float:
-        """Share of the neurons a token wants that are in memory, where a share `held` of all is: those that fired last.
+        """Share of a token's firing neurons that are in memory, if memory holds the share `held` that fired last.
 
-        Less than one token wants are of no use: they push each other out. Where nobody saw it, neurons fire by chance.
+        Room for fewer neurons than one token needs is of no use: they evict each other. Without counts, firing is taken
+        to be random.
         """
         if held >= 1:
             return 1.0
@@ -54,13 +55,13 @@ class Firing:
         return 0.0
 
     def union(self, n_tokens: float) -> float:
-        """Share of neurons that fire for some of so many tokens, if they did so by chance: at most so many do."""
+        """Share of neurons that fire for at least one of this many tokens, if firing were random: an upper bound."""
         return float(1 - (1 - min(self.share, 1.0)) ** n_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class NeuronReads:
-    """Reads of neurons that a pass makes: how many, their bytes, the disk's seconds, and those around them."""
+    """Reads of neurons in a pass: their number, their bytes, the disk's seconds, and the seconds around them."""
 
     n_reads: float
     n_bytes: float
@@ -69,12 +70,12 @@ class NeuronReads:
 
 @dataclass(frozen=True, slots=True)
 class FiringNeurons:
-    """Neurons of a model of which `held` have room in memory.
+    """Neurons of a model, `held` of which fit in memory.
 
     count         in all layers
     record_bytes  of one
-    n_layers      in which they are asked for one after the other
-    times         that reads take
+    n_layers      that are requested one after another
+    times         of reads
     """
 
     count: int
@@ -85,9 +86,9 @@ class FiringNeurons:
     times: ReadTimes
 
     def reads(self, n_tokens: int = 1) -> NeuronReads:
-        """What a pass reads: missing ones lie at random, and near ones are read together with what lies between.
+        """The reads of a pass: missing neurons lie at random, and near ones are read with the gap between them.
 
-        Gaps between records that are read at random places have an exponential distribution of sizes.
+        Gaps between records at random places are exponentially distributed.
         """
         share = self.firing.union(n_tokens)
         held = self.held / self.count
@@ -101,15 +102,15 @@ class FiringNeurons:
         n_bytes = n_records * (self.record_bytes + between)
         near = between / (1 - apart) if apart < 1 else 0.0
         length = (READ_BYTES + near) / (n_bytes / n_runs)
-        cuts = n_runs / expm1(min(length, LONGEST))  # runs of any length are as likely to go on
-        n_bytes += PAGE_BYTES * (n_runs + cuts) - min(2 * near, READ_BYTES) * cuts  # nothing is read around a cut
-        waiting = self.times.first_s * min(self.n_layers, n_records)  # each layer is asked for by itself
+        cuts = n_runs / expm1(min(length, LONGEST))  # memoryless: a run of any length is as likely to go on
+        n_bytes += PAGE_BYTES * (n_runs + cuts) - min(2 * near, READ_BYTES) * cuts  # no gap is read at a cut
+        waiting = self.times.first_s * min(self.n_layers, n_records)  # each layer is requested separately
         return NeuronReads(n_runs + cuts, n_bytes, waiting + self.times.seconds(n_runs + cuts, n_bytes))
 
     def _gaps(self, missing: float) -> tuple[float, float]:
-        """Share of records that begin another read, and bytes before each that are read along, on average.
+        """Share of records that start another read, and the mean number of extra bytes read before each of the others.
 
-        As records lie on pages, a gap counts half a page to one and a half less than it has.
+        Because records lie on pages, a gap counts half a page to one and a half pages less than its length.
         """
         pages = self.times.gap_bytes // PAGE_BYTES
         apart, between, likely = 1.0, 0.0, missing

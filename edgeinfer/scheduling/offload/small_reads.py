@@ -1,7 +1,7 @@
-"""What small reads take of a disk's time when many are under way, and when it is better to read more at once.
+"""The cost of small reads when many are in flight, and when it is better to read more at once.
 
-In: the disk's rates. Out: seconds of a read and of a byte, how many reads should be under way, gaps that are worth
-reading along. Knows nothing of what is read.
+In: the disk's rates. Out: seconds per read and per byte, how many reads should be in flight, gaps that are worth
+reading. Knows nothing of what is read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from edgeinfer.scheduling.machine.profile import Disk
 
 SMALL_BYTES, LARGE_BYTES = 4096, 256 << 10
-"""A read of a neuron or two, and one that takes as long as its bytes do."""
+"""Size of a read of a neuron or two, and of one that takes as long as its bytes do."""
 PAGE_BYTES, READ_BYTES = 4096, 256 << 10
-"""What reads are multiples of, and the most that one of neurons has."""
+"""Alignment of reads, and the largest read of neurons."""
 SMALL_READERS = 16
-"""Small reads under way at a time, at least: their threads sleep in the system, and cost next to nothing."""
+"""Fewest small reads in flight at a time: their threads sleep in the system, and cost next to nothing."""
 USUAL_READ_S, USUAL_BYTE_S, USUAL_FIRST_S = 18e-6, 0.5e-9, 1e-4
-"""Of an NVMe disk of which nobody measured anything: 50,000 reads of 4 KiB a second, 10,000 one by one, 2 GB/s."""
+"""Assumed for an unmeasured NVMe disk: 50,000 reads of 4 KiB per second, 10,000 one by one, 2 GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """Seconds of the disk's time that each read takes, and each byte of it, and until the first of many comes back."""
+    """Disk time per read and per byte, and the latency until the first of many reads returns."""
 
     read_s: float
     byte_s: float
@@ -30,19 +30,19 @@ class ReadTimes:
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes that are read along rather than with one read more: half of what takes as long, for bytes count too.
+        """Largest gap that is read rather than skipped: half of what takes as long as a read, because bytes count too.
 
-        None that reads are cut after.
+        At most the size at which reads are cut.
         """
         return int(min(self.read_s / self.byte_s / 2, READ_BYTES))
 
     def seconds(self, n_reads: float, n_bytes: float) -> float:
-        """Seconds of so many reads and bytes."""
+        """Seconds of this many reads and bytes."""
         return n_reads * self.read_s + n_bytes * self.byte_s
 
 
 def read_times(disk: Disk | None, n_flying: int) -> ReadTimes:
-    """Those of a disk with so many reads under way; what nobody measured of it is as usual."""
+    """Costs on a disk with this many reads in flight; anything unmeasured has the assumed value."""
     if disk is None:
         return ReadTimes(USUAL_READ_S, USUAL_BYTE_S, USUAL_FIRST_S)
     if not disk.knows(SMALL_BYTES, LARGE_BYTES):

@@ -1,8 +1,8 @@
-"""What a model whose weights do not all stay in memory reads in every pass, and what passes take with it.
+"""What a model whose weights do not all stay in memory reads in every pass, and how long its passes take.
 
 In: pieces of a model and their `WeightPlacement`, the disk's rates, the seconds of a pass that has all its weights.
-Out: a `StreamedModel`, and passes that wait for the disk. Reading goes on while a pass computes and between passes, so
-a pass takes as long as the slower of the two. Knows nothing of files.
+Out: a `StreamedModel`, and passes that wait for the disk. Reads continue while a pass computes and between passes, so a
+pass takes as long as the slower of the two. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from edgeinfer.scheduling.placement.step_time import PassTime
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What a pass reads.
+    """Reads of a pass.
 
-    requests  how many of each size in bytes every pass makes
-    n_flying  under way at once
-    experts   of which a pass wants some, as if all were used alike; `n_held` of them are in memory
-    neurons   of which a pass wants those that fire, which are read when nothing else can be done
+    requests  number of requests of each size in bytes in every pass
+    n_flying  requests in flight at once
+    experts   of which a pass uses some, as if all were used equally; `n_held` of them are in memory
+    neurons   of which a pass uses those that fire; they are read while nothing else can be done
     """
 
     requests: Mapping[int, float]
@@ -41,17 +41,17 @@ class Streamed:
         return sum(size * count for size, count in self._all(1).items()) + self.neuron_reads().n_bytes
 
     def neuron_reads(self, n_tokens: int = 1) -> NeuronReads:
-        """What a pass reads of single neurons, all of it while it waits."""
+        """Reads of single neurons in a pass, all while it waits."""
         if self.neurons is None:
             return NeuronReads(0.0, 0.0, 0.0)
         return self.neurons.reads(n_tokens)
 
     def seconds(self, disk: Disk | None, n_tokens: int = 1) -> float:
-        """Seconds that the disk takes for a pass over so many tokens."""
+        """Seconds of the disk for a pass over this many tokens."""
         return self.ahead_s(disk, n_tokens) + self.neuron_reads(n_tokens).seconds
 
     def ahead_s(self, disk: Disk | None, n_tokens: int = 1) -> float:
-        """Seconds that the disk, a usual one where nobody measured it, takes for what is read while others compute."""
+        """Seconds of the disk (a typical one if unmeasured) for reads that overlap with computing."""
         if disk is None:
             return sum(size * count for size, count in self._all(n_tokens).items()) * USUAL_BYTE_S
         return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self._all(n_tokens).items())
@@ -73,7 +73,7 @@ class StreamedModel:
     pinned_bytes  that stay
     window_bytes  that the others pass through
     cache_bytes   for experts, which come and go
-    why           this layout, where the model could be read by neurons and whole
+    why           this layout was chosen, if the model could be read by neurons and whole
     """
 
     placement: WeightPlacement
@@ -86,12 +86,12 @@ class StreamedModel:
 
     @property
     def by_neurons(self) -> bool:
-        """Whether single neurons are read of layers with zeros in their activations."""
+        """Whether single neurons are read from layers with sparse activations."""
         return self.streamed.neurons is not None
 
     @property
     def holds_all(self) -> bool:
-        """Whether everything stays, so that no pass reads anything, whatever it needs."""
+        """Whether everything stays, so that no pass ever reads anything."""
         read, experts, neurons = self.streamed.requests, self.streamed.experts, self.streamed.neurons
         lacks_experts = experts is not None and self.streamed.n_held < experts.count
         return not (read or lacks_experts or (neurons is not None and neurons.held < neurons.count))
@@ -143,9 +143,9 @@ def streamed_model(
 
 
 def beside_reading(time: PassTime, disk_s: float, waiting_s: float = 0.0) -> PassTime:
-    """A pass whose weights arrive meanwhile: bound by the disk where that takes longer than computing.
+    """A pass whose weights arrive meanwhile: limited by the disk if that takes longer than computing.
 
-    For `waiting_s` more it waits for what it cannot know before.
+    It waits `waiting_s` more for data that it cannot request in advance.
     """
     found = time if disk_s <= time.seconds else replace(time, spent=Spent(disk=disk_s), seconds=disk_s)
     if not waiting_s:

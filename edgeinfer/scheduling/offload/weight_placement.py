@@ -1,8 +1,8 @@
-"""Which pieces of a model stay in memory where it does not hold all of them, and how the others are read.
+"""Which pieces of a model stay in memory if it does not hold all of them, and how the others are read.
 
 In: the pieces in the order of a pass, how often a pass needs each, the memory for weights, the disk's rates. Out: a
-`WeightPlacement`, or why there is none. What saves most reading per byte stays; of equals those that are read lie
-evenly between those that stay, so that disk and cores work all the time. Knows nothing of files.
+`WeightPlacement`, or why there is none. Pieces that save the most reading per byte stay; among equals the streamed ones
+are spread evenly between those that stay, so that the disk and the cores are always busy. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, ReadTimes, r
 from edgeinfer.size_text import size_text
 
 USUAL_READERS = 4
-"""Reads under way at a time where nobody has measured the disk, and at least."""
+"""Fewest reads in flight at a time, also used if the disk was not measured."""
 LARGE_BYTES, MOST_LARGE_READERS = 256 << 10, 6
-"""More reads of so many bytes gain nothing, whatever a noisy curve says, and take memory."""
+"""Larger reads gain nothing, even if a noisy curve says so, and take memory."""
 ENOUGH = 0.95
-"""Share of the disk's best rate that fewer reads at a time must reach to be preferred."""
+"""Share of the disk's best rate at which fewer reads in flight are preferred."""
 SPARE_PIECES = 2
-"""Pieces in the window besides those that are being read: one is computed with, one waits."""
+"""Pieces in the window besides those that are being read: one in use, one waiting."""
 WINDOW_SHARE = 0.5
-"""Most of the memory for weights that the window takes."""
+"""Largest share of the memory for weights that the window takes."""
 LEAST_NEURONS = 0.02
-"""Share of all neurons that there is room for at least."""
+"""Smallest share of all neurons to make room for."""
 SPLITS = 24
-"""Ways to share memory out between single neurons and the rest that are compared."""
+"""How many ways to divide memory between single neurons and the rest are compared."""
 SPARING = 1.2
-"""Fewer bytes are worth so much more of the predicted time: others use the disk too, and predictions are no better."""
+"""Predicted time traded for fewer bytes: other programs use the disk too, and predictions are no more accurate."""
 USUAL = Firing()
 LONGEST_TOKEN_S = 60.0
-"""Nobody waits longer for a token."""
+"""Longest acceptable time for a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightPiece:
-    """A piece of a model: its bytes, and how many times a pass over one token needs it (below 1: some passes do)."""
+    """A piece of a model: its bytes, and how often a pass over one token needs it (below 1: only some passes do)."""
 
     nbytes: int
     uses: float = 1.0
@@ -48,13 +48,13 @@ class WeightPiece:
 
 @dataclass(frozen=True, slots=True)
 class ExpertLoads:
-    """Experts of a mixture: how many there are in all layers, bytes of the largest, and how many a token uses."""
+    """Experts of a mixture: their number in all layers, bytes of the largest, and how many a token uses."""
 
     count: int
     nbytes: int
     used: int
     active: int
-    """Of one layer."""
+    """Experts used in one layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class NeuronLoads:
     """Single neurons.
 
     nbytes       of all of them
-    least_bytes  of those that there must be room for
+    least_bytes  minimum room for them
     run_bytes    of the largest piece that is read at first; one must fit into the memory for reading
-    read_bytes   memory that each read takes later
+    read_bytes   memory that each later read takes
     count        neurons of all layers
     n_layers     layers of neurons
     """
@@ -82,7 +82,7 @@ class NeuronLoads:
         return max(self.run_bytes, SMALL_READERS * self.read_bytes)
 
     def in_memory(self, neuron_bytes: int, firing: Firing, times: ReadTimes) -> FiringNeurons:
-        """All of them, of which so many bytes of memory, that for reading included, hold some."""
+        """All of them, with this much memory, including that for reading, to hold some."""
         size = self.nbytes / self.count
         held = max(0.0, (neuron_bytes - self.reading_bytes) / size)
         return FiringNeurons(self.count, size, self.n_layers, min(held, self.count), firing, times)
@@ -94,9 +94,9 @@ class WeightPlacement:
 
     pinned          numbers of the pieces that stay
     window_bytes    memory that the others pass through
-    n_readers       reads under way at a time
-    streamed_bytes  read in a pass over one token; of experts as if all were used alike, of neurons as they fire
-    n_experts       experts that there is room for
+    n_readers       reads in flight at a time
+    streamed_bytes  read in a pass over one token; of experts as if all were used equally, of neurons as they fire
+    n_experts       experts that fit in memory
     neuron_bytes    memory for single neurons, and for reading them
     """
 
@@ -111,7 +111,7 @@ class WeightPlacement:
 def place_weights(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> WeightPlacement:
     """What stays in `budget_bytes` of memory, the window included; `what` names the model in messages.
 
-    Raises DoesNotFit for a budget that has no room for a window, and where a token would take too long.
+    Raises DoesNotFit for a budget without room for a window, and if a token would take too long.
     """
     total = sum(load.nbytes for load in loads)
     largest = max(load.nbytes for load in loads)
@@ -136,7 +136,7 @@ def place_weights(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | 
 def place_mixture(
     loads: Sequence[WeightPiece], experts: ExpertLoads, budget_bytes: int, disk: Disk | None, what: str
 ) -> WeightPlacement:
-    """The same for a model with experts beside the pieces that every pass needs: those come first.
+    """The same for a model with experts beside the pieces that every pass needs: those pieces come first.
 
     Raises as `place_weights`.
     """
@@ -171,7 +171,7 @@ def place_neurons(
 ) -> WeightPlacement:
     """The same for a model with layers of single neurons beside the pieces that every pass needs.
 
-    Memory is shared out between the two so that a token takes little time, and few bytes. Raises as `place_weights`.
+    Divides memory between the two so that a token takes little time and reads few bytes. Raises as `place_weights`.
     """
     least = least_for_neurons(neurons)
     dense = sum(load.nbytes for load in loads)
@@ -211,7 +211,7 @@ def _with_neurons(
     times: ReadTimes,
     firing: Firing,
 ) -> WeightPlacement:
-    """What stays of the pieces that every pass needs, and neurons in the memory that is left."""
+    """What stays of the pieces that every pass needs, with neurons in the remaining memory."""
     held = dense.window_bytes + sum(loads[number].nbytes for number in dense.pinned)
     n_bytes = min(neurons.nbytes + neurons.reading_bytes, budget - held)
     read = neurons.in_memory(n_bytes, firing, times).reads().n_bytes
@@ -219,12 +219,12 @@ def _with_neurons(
 
 
 def least_for_neurons(neurons: NeuronLoads) -> int:
-    """Memory without which single neurons are not worth reading, that for reading them included."""
+    """Smallest memory at which reading single neurons is worthwhile, that for reading them included."""
     return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + neurons.reading_bytes
 
 
 def room_for_staying(loads: Sequence[WeightPiece], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:
-    """Memory in which pieces that must stay surely do, `staying` bytes of them, however large the window is."""
+    """Memory in which `staying` bytes of mandatory pieces surely fit, however large the window is."""
     largest = max(load.nbytes for load in loads)
     window = (readers(disk, largest) + SPARE_PIECES) * largest
     of_experts = 0 if experts is None else (experts.active + readers(disk, experts.nbytes)) * experts.nbytes
@@ -248,7 +248,7 @@ def pinned_loads(loads: Sequence[WeightPiece], room: int) -> frozenset[int]:
 
 
 def _spread(pieces: Sequence[tuple[int, int]], room: int) -> list[int]:
-    """Pieces (number, bytes) that fit into `room`, as evenly over all of them as their sizes allow."""
+    """Pieces (number, bytes) that fit into `room`, spread as evenly over all of them as their sizes allow."""
     total = sum(n_bytes for _, n_bytes in pieces)
     chosen, held, passed = [], 0, 0
     for number, n_bytes in pieces:
@@ -260,7 +260,7 @@ def _spread(pieces: Sequence[tuple[int, int]], room: int) -> list[int]:
 
 
 def readers(disk: Disk | None, request_bytes: int) -> int:
-    """The fewest reads at a time that get nearly the disk's best rate for requests of that size."""
+    """The fewest reads in flight that nearly reach the disk's best rate for requests of that size."""
     if disk is None:
         return USUAL_READERS
     rates = {depth: curve(request_bytes) for depth, curve in disk.by_depth.items()}
@@ -276,7 +276,7 @@ def fastest(disk: Disk | None) -> float | None:
 
 
 def _check_hope(found: WeightPlacement, total: int, disk: Disk | None, what: str) -> None:
-    """Raises DoesNotFit where reading alone takes longer for a token than anybody waits."""
+    """Raises DoesNotFit if reading alone makes a token take longer than is acceptable."""
     rate = fastest(disk)
     if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:
         return

@@ -1,7 +1,7 @@
-"""Machines: profiles by name or path; the folder's files are machines nobody measured, each says what it assumes.
+"""Profiles of machines by name or path. The files in this folder are unmeasured machines that list their assumptions.
 
-In: a name ("t4-xeon8") or the path of a file. Out: a `Profile`. A name that no file has is answered with those there
-are. To add a machine, put a file here.
+In: a name ("t4-xeon8") or the path of a file. Out: a `Profile`. An error for an unknown name lists the available ones.
+To add a machine, put a file here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 def machine_profile(name_or_path: str | Path) -> Profile:
-    """The profile of a machine. A path is one with a folder or ".toml" in it. Raises BadSetting."""
+    """The profile of a machine. An argument with a folder or ".toml" in it is a path. Raises BadSetting."""
     name, names = str(name_or_path), machine_names()
     if name in names:
         return read_profile(FOLDER / f"{name}{SUFFIX}")

@@ -1,7 +1,7 @@
-"""The machine as far as placing work needs it: its cores and their kinds, caches, NUMA nodes, and the memory to be had.
+"""The machine as needed for placing work: its cores and their kinds, caches, NUMA nodes, and available memory.
 
-In: the operating system's view. Out: a `Topology`, cut down to what this process may use: its affinity and the cpuset,
-CPU quota and memory limit of its container count. Nothing is measured, and speeds are not known here.
+In: the operating system's view. Out: a `Topology`, restricted to what this process may use: its affinity and the
+cpuset, CPU quota and memory limit of its container. Measures nothing; speeds are not known here.
 """
 
 from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology

@@ -1,7 +1,7 @@
-"""The limits of the control groups a process is in: CPU time, CPUs, memory; versions 1 and 2, alone or side by side.
+"""Limits of a process's control groups: CPU time, CPUs, memory; versions 1 and 2, alone or side by side.
 
-In: the root of a machine. Out: the quota, the cpuset, and each memory limit on the way from the process's own group to
-the top. Limits hold on the whole way, so each group of it is read. Limits above a container's mount cannot be seen.
+In: the root of a machine. Out: the quota, the cpuset, and each memory limit from the process's own group up to the top.
+Limits apply along the whole path, so each group on it is read. Limits above a container's mount cannot be seen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_LIMIT_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """A group's limit, and what it holds that cannot be dropped."""
+    """A group's limit, and the bytes it holds that cannot be dropped."""
 
     limit_bytes: int
     used_bytes: int
@@ -26,7 +26,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A mounted hierarchy: where, which group is at its top, and what it controls (nothing named: version 2)."""
+    """A mounted hierarchy: where, which group is at its top, and its controllers (none named: version 2)."""
 
     point: Path
     top: PurePosixPath
@@ -34,12 +34,12 @@ class _Mount:
 
 
 def read_quota(root: Path) -> float | None:
-    """CPUs' worth of time: the smallest quota over period, None if no group has one."""
+    """CPUs' worth of time: the smallest quota over period; None if no group has one."""
     return min((quota for folder in _folders(root, "cpu") if (quota := _quota_of(folder))), default=None)
 
 
 def read_cpuset(root: Path) -> tuple[int, ...]:
-    """The CPUs of the nearest group that names any, () if none does."""
+    """The CPUs of the nearest group that lists any; () if none does."""
     for folder in _folders(root, "cpuset"):
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
             if cpus := list_of(folder / name):
@@ -48,7 +48,7 @@ def read_cpuset(root: Path) -> tuple[int, ...]:
 
 
 def read_memory_limits(root: Path) -> tuple[MemoryLimit, ...]:
-    """Limits of memory on the way up, the process's own group first."""
+    """Memory limits, from the process's own group up."""
     return tuple(limit for folder in _folders(root, "memory") if (limit := _memory_limit_of(folder)) is not None)
 
 
@@ -62,7 +62,7 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def _memory_limit_of(folder: Path) -> MemoryLimit | None:
-    """Pages of files that were not used lately are given back on demand, so they do not count as used."""
+    """Pages of files that were not used lately do not count as used, because they are given back on demand."""
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     limits = [limit for name in names if (limit := number_of(folder / name)) is not None]
     limits = [limit for limit in limits if 0 <= limit < NO_LIMIT_BYTES]
@@ -77,9 +77,9 @@ def _memory_limit_of(folder: Path) -> MemoryLimit | None:
 
 
 def _folders(root: Path, controller: str) -> list[Path]:
-    """The process's group in each hierarchy that has the controller, and the groups above it, up to the mount.
+    """The process's group in each hierarchy that has the controller, and its parent groups, up to the mount.
 
-    A container may see a mount that does not reach the path it is told: the mount's top counts as its group then.
+    In a container the mount may not contain the reported path: the mount's top is then taken as the process's group.
     """
     paths = _group_paths(root)
     folders: list[Path] = []
@@ -106,7 +106,7 @@ def _group_paths(root: Path) -> dict[str, PurePosixPath]:
 
 
 def _mounts(root: Path) -> list[_Mount]:
-    """The mounted hierarchies; where the system tells of none, the places they usually have."""
+    """The mounted hierarchies; if the system lists none, their usual places."""
     mounts: list[_Mount] = []
     for line in text_of(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")

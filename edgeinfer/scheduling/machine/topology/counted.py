@@ -1,6 +1,6 @@
-"""A machine of which only numbers are known: cores, threads, memory.
+"""A machine of which only counts are known: cores, threads, memory.
 
-In: what psutil counts. Out: a `Topology` of equal cores in one node. For systems that tell no more than that.
+In: counts from psutil. Out: a `Topology` of equal cores in one node. For systems that report no more.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from edgeinfer.scheduling.machine.topology.memory import MachineMemory
 
 
 def count_machine() -> Topology:
-    """This machine by its counts."""
+    """This machine from its counts."""
     n_threads = psutil.cpu_count() or 1
     return topology_of(psutil.cpu_count(logical=False) or n_threads, n_threads, system_memory())
 
 
 def system_memory() -> MachineMemory:
-    """The memory of this machine, and what can be taken of it without swapping."""
+    """The memory of this machine, and how much of it is available without swapping."""
     memory = psutil.virtual_memory()
     return MachineMemory(int(memory.total), int(memory.available))
 
 
 def topology_of(n_cores: int, n_threads: int, memory: MachineMemory) -> Topology:
-    """Equal cores whose hardware threads are numbered one after another."""
+    """Equal cores whose hardware threads are numbered consecutively."""
     per_core = max(1, n_threads // max(1, n_cores))
     cores = tuple(
         Core(

@@ -1,6 +1,6 @@
 """The small text files of sysfs and procfs: numbers, lists of CPUs, sizes; what a process may use.
 
-In: paths or texts. Out: values; what is missing, unreadable or malformed is "", None or ().
+In: paths or texts. Out: values; missing, unreadable or malformed ones are "", None or ().
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_DIGITS = 4
-"""Of a CPU's or node's number: kernels are built for 8192 at most."""
+"""Bound on the number of a CPU or node: kernels are built for 8192 at most."""
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 _SIZE = re.compile(r"(\d{1,12})([KMG]?)")
 _NUMBER = re.compile(r"-?\d{1,20}")
 
 
 def text_of(path: Path) -> str:
-    """The file's text without surrounding space, "" if it cannot be read: masked, taken offline meanwhile, absent."""
+    """The file's text without surrounding space; "" if it cannot be read: masked, taken offline meanwhile, absent."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except (OSError, ValueError):
@@ -25,12 +25,12 @@ def text_of(path: Path) -> str:
 
 
 def parse_number(text: str) -> int | None:
-    """A decimal integer, None if the text is anything else."""
+    """A decimal integer; None if the text is anything else."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def number_of(path: Path) -> int | None:
-    """The integer a file holds."""
+    """The integer in a file."""
     return parse_number(text_of(path))
 
 
@@ -45,12 +45,12 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 
 def list_of(path: Path) -> tuple[int, ...]:
-    """The list of CPUs or nodes that a file holds."""
+    """The list of CPUs or nodes in a file."""
     return parse_list(text_of(path))
 
 
 def size_of(path: Path) -> int:
-    """Bytes that a cache's file states, as "32768K"; 0 if it does not."""
+    """Bytes of a cache's size as its file states it, "32768K"; 0 if it does not."""
     match = _SIZE.fullmatch(text_of(path))
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else 0
 
@@ -75,7 +75,7 @@ def allowed_nodes(root: Path) -> tuple[int, ...]:
 
 
 def listed_cores(root: Path) -> dict[int, tuple[str, str] | None]:
-    """The online CPUs of `/proc/cpuinfo`, each with its package and core where they are told, as they are on x86."""
+    """The online CPUs of `/proc/cpuinfo`, each with its package and core if they are listed, as on x86."""
     cores: dict[int, tuple[str, str] | None] = {}
     for fields in _paragraphs(root):
         if (cpu := parse_number(fields.get("processor", ""))) is not None and cpu >= 0:

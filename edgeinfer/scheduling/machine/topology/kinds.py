@@ -1,7 +1,7 @@
-"""Telling performance, efficiency and low-power cores apart by what the system says of them.
+"""Distinguishes performance, efficiency and low-power cores by what the system reports.
 
-In: what each core is called, and numbers that grow with its speed. Out: a kind per core, in the same order. Measures
-nothing: a kind decides only who takes part at first, measured speeds who gets how much.
+In: each core's name, and numbers that grow with its speed. Out: a kind per core, in the same order. Measures nothing: a
+kind only decides which cores take part at first; measured speeds decide their shares.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLOCK_GAP = 0.85
 
 
 def kinds_by_capacity(capacities: Sequence[float | None]) -> tuple[CoreKind, ...]:
-    """Kinds of ARM cores by their computing capacity, as the kernel's scheduler sees it; None: not told."""
+    """Kinds of ARM cores by their computing capacity, as the kernel's scheduler sees it; None: not reported."""
     largest = max((capacity for capacity in capacities if capacity), default=0.0)
     return tuple(
         "efficiency" if capacity and capacity < LITTLE_CAPACITY * largest else "performance" for capacity in capacities
@@ -31,7 +31,7 @@ def kinds_by_capacity(capacities: Sequence[float | None]) -> tuple[CoreKind, ...
 
 
 def kinds_by_clock(clocks: Sequence[float | None]) -> tuple[CoreKind, ...]:
-    """Kinds of cores by their highest clocks, or by any ranking in proportion to them; None: not told."""
+    """Kinds of cores by their highest clocks, or by any ranking in proportion to them; None: not reported."""
     distinct = sorted({clock for clock in clocks if clock and clock > 0}, reverse=True)
     border = 0.0
     for faster, slower in pairwise(distinct):
@@ -42,10 +42,10 @@ def kinds_by_clock(clocks: Sequence[float | None]) -> tuple[CoreKind, ...]:
 
 
 def with_islands(kinds: Sequence[CoreKind], have_l3: Sequence[bool]) -> tuple[CoreKind, ...]:
-    """Efficiency cores without a third-level cache become low-power where other efficiency cores have one.
+    """Efficiency cores without a third-level cache count as low-power where other efficiency cores have one.
 
     That is how the low-power islands of Meteor, Arrow and Panther Lake look when nothing names them. In Lunar Lake no
-    efficiency core has one: those are half of its cores, fast ones, and stay what they are.
+    efficiency core has one: those are half of its cores and fast, and stay efficiency cores.
     """
     split = any(kind == "efficiency" and l3 for kind, l3 in zip(kinds, have_l3, strict=True))
     return tuple(

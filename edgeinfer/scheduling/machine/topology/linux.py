@@ -1,8 +1,8 @@
 """Cores, shared caches and NUMA nodes of a Linux machine, from sysfs and procfs, live or recorded.
 
 In: the root of a machine and the CPUs allowed. Out: a `Topology`; every core belongs to exactly one node. A container
-may see any part of these files or none: a CPU of which nothing is told is a core of its own, a cache of which nothing
-is told is not shared.
+may see any part of these files or none: a CPU without information is a core of its own, and a cache without information
+is not shared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Threads = tuple[int, ...]
 
 
 def read_linux(root: Path, affinity: Iterable[int] | None = None) -> Topology:
-    """The machine below `root`, cut down to the CPUs of `affinity`, or to those recorded as allowed."""
+    """The machine below `root`, restricted to the CPUs of `affinity`, or to those recorded as allowed."""
     folder = root / CPUS
     online = list_of(folder / "online") or numbered(folder, "cpu") or tuple(listed_cores(root))
     usable = frozenset(_usable(root, online, affinity))
@@ -56,9 +56,10 @@ def read_linux(root: Path, affinity: Iterable[int] | None = None) -> Topology:
 
 
 def _usable(root: Path, online: Sequence[int], affinity: Iterable[int] | None) -> Iterable[int]:
-    """The CPUs of the affinity; of a recorded machine those allowed that are online, since files name others too.
+    """The CPUs of the affinity; for a recorded machine, the allowed ones that are online, since files name others too.
 
-    An affinity is not cut: some containers show renumbered CPUs in their files, the system call never does.
+    An affinity is not restricted further: some containers show renumbered CPUs in their files, the system call never
+    does.
     """
     if affinity is not None and (asked := sorted(affinity)):
         return asked
@@ -67,7 +68,7 @@ def _usable(root: Path, online: Sequence[int], affinity: Iterable[int] | None) -
 
 
 def _threads_of_cores(root: Path, cpus: Sequence[int]) -> list[Threads]:
-    """`cpus` by physical core: as sysfs lists siblings, else as `/proc/cpuinfo` numbers cores, else one each."""
+    """`cpus` by physical core: by sysfs' siblings, else by the core numbers of `/proc/cpuinfo`, else one each."""
     listed: Mapping[int, tuple[str, str] | None] | None = None
     cores: dict[Hashable, list[int]] = {}
     for cpu in cpus:
@@ -84,7 +85,7 @@ def _threads_of_cores(root: Path, cpus: Sequence[int]) -> list[Threads]:
 
 
 def _kinds(root: Path, cores: Sequence[Threads], level3: Level) -> tuple[CoreKind, ...]:
-    """What each core is: as Intel's performance counters are named, else by the first numbers that set cores apart."""
+    """The kind of each core: by the names of Intel's performance counters, else by the first numbers that differ."""
     performance, efficiency, low_power = (
         set(list_of(root / f"sys/devices/{name}/cpus")) for name in ("cpu_core", "cpu_atom", "cpu_lowpower")
     )
@@ -118,7 +119,7 @@ def _cores(
     levels: tuple[Level, Level],
     numa: Sequence[Node],
 ) -> tuple[Core, ...]:
-    """Cores by number. `cores`: their usable threads, each with all it has, of which the first is looked at."""
+    """Cores by number. `cores`: the usable threads of each, with all its threads, the first of which is inspected."""
     node_of = {number: node.number for node in numa for number in node.cores}
     ordered = sorted(cores)
     firsts = [cores[cpus][0] for cpus in ordered]
@@ -145,7 +146,7 @@ def _max_hz(folder: Path) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The caches of one level: the sharers of each CPU's cache, none for a CPU without one, and the largest's size."""
+    """The caches of one level: the CPUs sharing each CPU's cache (none for a CPU without one) and the largest size."""
 
     sharers: Mapping[int, tuple[int, ...]]
     n_bytes: int
@@ -154,7 +155,7 @@ class Level:
 def read_caches(folder: Path, cpus: Iterable[int]) -> tuple[Level, Level]:
     """The caches of level 2 and of level 3 of some CPUs, from `folder`/cpuN/cache.
 
-    CPUs that another one named as sharers of both its caches are not read: files are what takes time on large machines.
+    CPUs already listed as sharing both caches of another one are not read: reading files takes long on large machines.
     """
     sharers: dict[int, dict[int, tuple[int, ...]]] = {2: {}, 3: {}}
     sizes = {2: 0, 3: 0}

@@ -1,4 +1,4 @@
-"""What a machine is: cores, NUMA nodes, memory; and which cores to compute on while nothing was measured.
+"""The description of a machine: cores, NUMA nodes, memory; and which cores to use before anything is measured.
 
 Data and arithmetic. Knows no operating system: `linux`, `macos` and `windows` fill it.
 """
@@ -20,9 +20,9 @@ _RANKS = MappingProxyType({"performance": 0, "efficiency": 1, "low-power": 2})
 class Core:
     """A physical core.
 
-    `cpus`: its hardware threads this process may use, increasing; a worker is pinned to the first.
-    `l2`, `l3`: cores of equal number share that cache; `l3` is -1 where there is none or the system tells of none.
-    `max_hz`: the highest clock the system states.
+    `cpus`: its hardware threads this process may use, increasing; a worker is pinned to the first. `l2`, `l3`: cores
+    with equal numbers share that cache; `l3` is -1 if there is none or it is not reported. `max_hz`: the highest clock
+    the system reports.
     """
 
     cpus: tuple[int, ...]
@@ -40,10 +40,10 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node: the cores of it that this process may use, and its memory. Either may be absent.
+    """A NUMA node: its cores that this process may use, and its memory. Either may be absent.
 
-    `total_bytes`: 0 where it has none, where this process may not take any, or where the system does not tell.
-    `distances`: to each node in order, 10 is itself, 20 twice as far; () where unknown.
+    `total_bytes`: 0 if it has none, if this process may not use any, or if it is not reported. `distances`: to each
+    node in order, 10 is itself, 20 twice as far; () if unknown.
     """
 
     number: int
@@ -73,10 +73,10 @@ class Topology:
     available_bytes: int
 
     def workers(self) -> tuple[int, ...]:
-        """The CPUs to compute on when nothing was measured, one per core, increasing.
+        """The CPUs to compute on before anything is measured, one per core, increasing.
 
-        Every performance and efficiency core, low-power ones only if there is nothing else. A quota cuts that to as
-        many as it can keep busy: the fastest, and of equally fast ones those of one node.
+        Every performance and efficiency core; low-power ones only if there are no others. A quota limits them to as
+        many as it can keep busy: the fastest, and among equally fast ones those of one node.
         """
         cores = [core for core in self.cores if core.kind != "low-power"] or list(self.cores)
         cores.sort(key=lambda core: (_RANKS[core.kind], -(core.max_hz or 0.0), core.node, core.number))
@@ -85,6 +85,6 @@ class Topology:
 
 
 def group_numbers(keys: Iterable[Hashable | None]) -> tuple[int, ...]:
-    """Equal keys get equal numbers, counted from 0 as they appear; None gets -1."""
+    """Equal keys get equal numbers, counted from 0 in order of appearance; None gets -1."""
     numbers: dict[Hashable, int] = {}
     return tuple(-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys)

@@ -1,7 +1,7 @@
 """Cores of a Mac, from the values of `sysctl`.
 
-In: values by name, as `sysctl hw` prints them. Out: a `Topology`. macOS lets nobody choose a core and numbers none:
-numbers here count them, fastest level first.
+In: values by name, as `sysctl hw` prints them. Out: a `Topology`. macOS has no core numbers and no pinning to cores;
+the numbers here simply count them, fastest level first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_macos() -> Topology:
 
 
 def topology_of(values: Values, memory: MachineMemory) -> Topology:
-    """The machine that `values` describe: levels of cores, or one where the system knows no levels."""
+    """The machine that `values` describe: levels of cores, or a single level where the system reports none."""
     levels = [f"hw.perflevel{level}" for level in range(min(MOST_LEVELS, _number(values, "hw.nperflevels")))]
     levels = [level for level in levels if _number(values, f"{level}.physicalcpu")] or ["hw"]
     cores: list[Core] = []
@@ -48,7 +48,7 @@ def topology_of(values: Values, memory: MachineMemory) -> Topology:
 def _cores_of_level(values: Values, level: str, faster: list[Core]) -> list[Core]:
     """The cores of one level, numbered after the `faster` ones.
 
-    A level below the first is of efficiency cores unless it is named otherwise: some chips have two fast ones.
+    A level below the first has efficiency cores unless its name says otherwise: some chips have two fast levels.
     """
     n_cores = max(1, _number(values, f"{level}.physicalcpu"))
     n_threads = max(1, _number(values, f"{level}.logicalcpu") // n_cores)
@@ -73,7 +73,7 @@ def _cores_of_level(values: Values, level: str, faster: list[Core]) -> list[Core
 
 
 def read_values() -> dict[str, int | str]:
-    """What `sysctlbyname` answers to every name that is looked at; a name it does not know is left out."""
+    """The `sysctlbyname` values of every name that is needed; unknown names are left out."""
     values: dict[str, int | str] = {}
     levels = ["hw", *(f"hw.perflevel{level}" for level in range(MOST_LEVELS))]
     names = ["hw.nperflevels", "hw.cpufrequency_max", *(f"{level}.{name}" for level in levels for name in LEVEL_NAMES)]

@@ -1,7 +1,7 @@
-"""Memory: what there is, what can be taken without swapping, and what of it this process may take.
+"""Memory: the total, what is available without swapping, and how much of it this process may take.
 
-In: the root of a machine. Out: bytes, in all and per NUMA node. The system's own estimate counts, cut by the nodes the
-process may use and by its container's limits. Swap and huge pages set aside are not counted.
+In: the root of a machine. Out: bytes, in total and per NUMA node. Uses the system's own estimate, reduced by the nodes
+the process may use and by its container's limits. Swap and reserved huge pages are not counted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _DROPPABLE = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
 
 @dataclass(frozen=True, slots=True)
 class MachineMemory:
-    """Bytes in all, and those that can be taken without swapping; 0 if unknown."""
+    """Total bytes, and those available without swapping; 0 if unknown."""
 
     total_bytes: int
     available_bytes: int
 
     def within(self, total_bytes: int, available_bytes: int) -> MachineMemory:
-        """No more than a limit and what is left of it; that alone if nothing else is known."""
+        """At most a limit and what is left of it; the limit alone if nothing else is known."""
         if not self.total_bytes:
             return MachineMemory(total_bytes, max(0, available_bytes))
         total, available = min(self.total_bytes, total_bytes), min(self.available_bytes, available_bytes)
@@ -46,9 +46,9 @@ def read_memory(root: Path) -> MachineMemory:
 
 
 def read_node_memory(root: Path) -> dict[int, MachineMemory]:
-    """The memory of each NUMA node by number, increasing; nothing of nodes that this process may not take from.
+    """The memory of each NUMA node by number, increasing; without the nodes that this process may not take memory from.
 
-    The system has no estimate per node: what is free or holds pages of files counts as available.
+    The system has no estimate per node: memory that is free or holds pages of files counts as available.
     """
     folder = root / "sys/devices/system/node"
     numbers = numbered(folder, "node")
@@ -62,7 +62,7 @@ def read_node_memory(root: Path) -> dict[int, MachineMemory]:
 
 
 def _fields(text: str) -> dict[str, int]:
-    """Bytes by name, of lines "MemFree: 12 kB" and "Node 0 MemFree: 12 kB"."""
+    """Bytes by name, from lines "MemFree: 12 kB" and "Node 0 MemFree: 12 kB"."""
     return {name: int(kilobytes) << 10 for name, kilobytes in _LINE.findall(text)}
 
 

@@ -1,7 +1,7 @@
-"""Reading the machine this process runs on, or one recorded below a folder.
+"""Reads the machine this process runs on, or one recorded below a folder.
 
 In: a root folder whose `sys` and `proc` are Linux's; "/" is this machine, whatever its system. Out: a `Topology`. Knows
-which reader belongs to which system, nothing of what they read.
+which reader belongs to which system, but nothing of what they read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ THIS_MACHINE = Path("/")
 
 
 def read_topology(root: Path = THIS_MACHINE, affinity: Iterable[int] | None = None) -> Topology:
-    """The machine below `root`, cut down to what this process may use.
+    """The machine below `root`, restricted to what this process may use.
 
-    `affinity`: the CPUs allowed; by default the calling thread's, or those that a recorded `proc/self/status` names.
+    `affinity`: the CPUs allowed; by default the calling thread's, or those in a recorded `proc/self/status`.
     """
     if root != THIS_MACHINE or sys.platform == "linux":
         if affinity is None and root == THIS_MACHINE and sys.platform == "linux":
             affinity = os.sched_getaffinity(0)
         return read_linux(root, affinity)
-    # psutil, which these load, takes longer than a Linux machine is read
+    # psutil, which these load, takes longer than reading a Linux machine
     if sys.platform == "darwin":
         from edgeinfer.scheduling.machine.topology.macos import read_macos
 
@@ -42,12 +42,12 @@ def read_topology(root: Path = THIS_MACHINE, affinity: Iterable[int] | None = No
 
 
 def usable_cores(root: Path = THIS_MACHINE) -> tuple[int, ...]:
-    """The CPUs to compute on when nothing was measured: one per physical core, at most the container's quota."""
+    """The CPUs to compute on before anything is measured: one per physical core, at most the container's quota."""
     return read_topology(root).workers()
 
 
 def available_bytes(root: Path = THIS_MACHINE) -> int:
-    """Memory that can be taken without swapping, within the container's limit."""
+    """Memory available without swapping, within the container's limit."""
     if root != THIS_MACHINE or sys.platform == "linux":
         return read_memory(root).available_bytes
     from edgeinfer.scheduling.machine.topology.counted import system_memory

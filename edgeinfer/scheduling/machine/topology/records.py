@@ -1,8 +1,8 @@
 """The records that Windows' `GetLogicalProcessorInformationEx` fills a buffer with.
 
-In: bytes in the 64-bit layout of winnt.h, SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX one after another. Out: cores, nodes,
+In: bytes in the 64-bit layout of winnt.h, a sequence of SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX. Out: cores, nodes,
 packages and caches as sets of CPU numbers. Windows numbers processors within groups of at most 64: a CPU's number here
-is 64 times its group plus its bit. Calls nothing, so it runs anywhere.
+is 64 times its group plus its bit. Makes no system calls, so it runs anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER = struct.Struct("<II")
 PROCESSOR = struct.Struct("<xB20xH")
 """PROCESSOR_RELATIONSHIP up to its masks: efficiency class, number of masks."""
 NUMA_NODE = struct.Struct("<I18xH")
-"""NUMA_NODE_RELATIONSHIP: node, number of masks; 0 before there were several, and means one."""
+"""NUMA_NODE_RELATIONSHIP: node, number of masks; older versions have 0, which means one."""
 CACHE_HEAD = struct.Struct("<BxxxII18xH")
 """CACHE_RELATIONSHIP: level, bytes, type, number of masks; 0 means one."""
 MASK = struct.Struct("<QHxxxxxx")
@@ -32,7 +32,7 @@ Cpus = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CoreRecord:
-    """A core's hardware threads, and its efficiency class: the higher, the faster and the less efficient."""
+    """A core's hardware threads, and its efficiency class: a higher class is faster and less efficient."""
 
     cpus: Cpus
     efficiency_class: int
@@ -40,7 +40,7 @@ class CoreRecord:
 
 @dataclass(frozen=True, slots=True)
 class CacheRecord:
-    """A cache for data, and the CPUs that share it."""
+    """A data cache, and the CPUs that share it."""
 
     cpus: Cpus
     level: int
@@ -49,7 +49,7 @@ class CacheRecord:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All that one buffer tells."""
+    """The contents of one buffer."""
 
     cores: tuple[CoreRecord, ...]
     caches: tuple[CacheRecord, ...]
@@ -58,7 +58,7 @@ class Records:
 
 
 def parse_records(buffer: bytes) -> Records:
-    """The records of a buffer, up to the first that does not fit in it; relationships not needed are passed over."""
+    """The records of a buffer, up to the first that does not fit in it; unneeded relationships are skipped."""
     cores: list[CoreRecord] = []
     caches: list[CacheRecord] = []
     packages: list[Cpus] = []

@@ -1,8 +1,8 @@
 """Cores of a Windows machine.
 
-In: what `GetLogicalProcessorInformationEx` tells, the process's affinity, free memory per node. Out: a `Topology`, its
-CPUs numbered as in `records`. Affinity counts on machines of one processor group: a process on several has no mask.
-Clocks, limits of job objects and memory per node in all are not read.
+In: the result of `GetLogicalProcessorInformationEx`, the process's affinity, free memory per node. Out: a `Topology`,
+its CPUs numbered as in `records`. Affinity is respected on machines with one processor group: a process on several has
+no mask. Clocks, limits of job objects and total memory per node are not read.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def read_windows() -> Topology:
 def topology_of(
     told: Records, memory: MachineMemory, allowed: Collection[int] = (), free_bytes: Mapping[int, int] | None = None
 ) -> Topology:
-    """The machine that records describe, cut down to the `allowed` CPUs where any of them are.
+    """The machine that records describe, restricted to the `allowed` CPUs if it has any of them.
 
-    `free_bytes`: free memory of the nodes of which it is known.
+    `free_bytes`: free memory of the nodes for which it is known.
     """
     used = {core: cpus for core in told.cores if (cpus := tuple(cpu for cpu in core.cpus if cpu in allowed))}
     used = used or {core: core.cpus for core in told.cores}
@@ -68,7 +68,7 @@ def topology_of(
 
 
 def _kinds(cores: Collection[CoreRecord], l3: Mapping[int, Cpus]) -> tuple[CoreKind, ...]:
-    """The highest efficiency class is of performance cores: Windows gives more to what is faster."""
+    """The highest efficiency class has the performance cores: Windows gives faster cores higher classes."""
     fastest = max(core.efficiency_class for core in cores)
     kinds: list[CoreKind] = ["performance" if core.efficiency_class == fastest else "efficiency" for core in cores]
     return with_islands(kinds, [core.cpus[0] in l3 for core in cores])
@@ -91,7 +91,7 @@ def _system_records() -> bytes:
         return b""
     call = ctypes.WinDLL("kernel32", use_last_error=True).GetLogicalProcessorInformationEx
     size = ctypes.c_uint32(0)
-    call(ALL_RELATIONSHIPS, None, ctypes.byref(size))  # fails, and tells the size
+    call(ALL_RELATIONSHIPS, None, ctypes.byref(size))  # fails, and returns the size
     buffer = ctypes.create_string_buffer(max(1, size.value))
     return buffer.raw[: size.value] if call(ALL_RELATIONSHIPS, buffer, ctypes.byref(size)) else b""
 
