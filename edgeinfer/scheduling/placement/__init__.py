@@ -1,1 +1,1 @@
-"""Where stages run on a machine with several devices, chosen by predicted seconds."""
+"""Places stages on a machine with several devices, chosen by predicted seconds."""

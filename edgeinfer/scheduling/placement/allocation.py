@@ -1,10 +1,10 @@
-"""Who gets the memory: rows of equal stages shared out by time saved per byte of accelerator memory.
+"""Memory allocation: divides rows of equal stages among memories by time saved per byte of accelerator memory.
 
-In: homes and places of attention for all stages, and budgets. Out: an `Allocation`: for each class of equal stages, how
-many have which option in each group. Seconds fall in a straight line with the bytes a group holds, so taking the
-steepest first is optimal for continuous shares, but for what is fixed (homes, caches): that the planner tries out.
-Where RAM is short, rows go into what is left of accelerators, then to flash: first as much in each group as the disk
-delivers while the group is computed anyway. Knows nothing of rows.
+In: homes and attention devices of all stages, and budgets. Out: an `Allocation`: for each class of equal stages, how
+many have which option in each group. Seconds fall linearly with the bytes a group holds, so taking the steepest first
+is optimal for continuous shares, apart from what is fixed (homes, KV caches): the planner searches over that. If RAM is
+short, rows go to what is left of accelerator memory, then to flash: first as much in each group as the disk delivers
+while the group is computed anyway. Knows nothing of rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LEAST_S = 1e-12
 UNIQUE = -1
 
 Step = tuple[float, SplitOption, int]
-"""Seconds saved per byte, the option that saves them, and its memories as bits."""
+"""Seconds saved per byte, the option that saves them, and its memories as a bit mask."""
 
 
 @dataclass(slots=True)
 class AllocatedStages:
-    """So many stages of a class whose group `group` is split as `option` says.
+    """`count` stages of a class whose group `group` is split as `option` says.
 
-    `memories`: the accelerators' memories that the option may use, as bits; of an option that fills one up, UNIQUE.
+    `memories`: bit mask of the accelerator memories that the option may use; UNIQUE for an option that fills one up.
     """
 
     shape: StageShape
@@ -57,7 +57,7 @@ class Allocation:
 
 
 class Allocator:
-    """Allocations on a machine for one kind of pass."""
+    """Computes allocations on a machine for one kind of pass."""
 
     def __init__(self, work: ModelWork, fractions: Fractions, budgets: Budgets, caching: Caching) -> None:
         self._work, self._fractions, self._caching = work, fractions, caching
@@ -74,7 +74,7 @@ class Allocator:
     def allocate(self, places: Sequence[Places], settled: bool = False) -> Allocation | None:
         """The best allocation for these places; None if it does not fit.
 
-        `settled`: what streams for nothing is held, where memory is left.
+        `settled`: rows that stream at no cost are held instead where memory is left.
         """
         counts: dict[tuple[int, Places], int] = {}
         for key in zip(self._chain, places, strict=True):
@@ -132,7 +132,7 @@ class Allocator:
 
 
 class _Round:
-    """One sharing out: pieces, and what is left of each memory."""
+    """One allocation in progress: pieces, and what is left of each memory."""
 
     def __init__(
         self, fractions: Fractions, rooms: list[float], steps: dict[tuple[int, int, int, int, int], Step | None]
@@ -144,7 +144,7 @@ class _Round:
         self._n_pushed = 0
 
     def add(self, shape: StageShape, places: Places, count: int) -> bool:
-        """Stages whose groups hold nothing yet; False if nothing could compute them."""
+        """Add stages whose groups hold nothing yet; False if no device can compute them."""
         for group, n_bytes in enumerate(self._fractions.group_bytes(shape)):
             memories = 0
             option = self._fractions.option(shape, group, places[0], 0)
@@ -161,7 +161,7 @@ class _Round:
         return True
 
     def share_out(self) -> bool:
-        """Give memory to the pieces, the most saving ones first; False if the rest does not fit into RAM and flash."""
+        """Give memory to the pieces that save the most first; False if the rest does not fit into RAM and flash."""
         while self._heap and self._open:
             _, _, piece, option, memories = heapq.heappop(self._heap)
             if self._blocked(piece, option):
@@ -180,11 +180,11 @@ class _Round:
         return missing <= 0 or self._to_flash(missing)
 
     def _missing(self) -> float:
-        """Bytes that the pieces hold in RAM beyond what there is."""
+        """Bytes by which the pieces exceed the available RAM."""
         return sum(piece.count * piece.option.ram * piece.n_bytes for piece in self.pieces) - self._rooms[0]
 
     def _take(self, piece: AllocatedStages, option: SplitOption) -> bool:
-        """Take the memory of an option that there is no other for."""
+        """Take the memory of an option that has no alternative."""
         for device in range(1, len(self._rooms)):
             self._rooms[device] -= piece.count * option.own[device] * piece.n_bytes
         return min(self._rooms) >= 0
@@ -217,7 +217,7 @@ class _Round:
         return best
 
     def _blocked(self, piece: AllocatedStages, option: SplitOption) -> bool:
-        """Whether an option takes more of a memory that has nothing left."""
+        """Whether an option takes more of a memory that is full."""
         now = piece.option.own
         return any(
             not self._open >> device & 1 and option.own[device] > now[device] + LEAST_SHARE
@@ -277,9 +277,9 @@ class _Round:
         ]
 
     def _into_accelerators(self, missing: float, most: float) -> float:
-        """Move rows out of RAM into what is left of accelerators' memories, where it costs least; bytes missing yet.
+        """Move rows from RAM to free accelerator memory, where it costs least; returns the bytes still missing.
 
-        `most`: seconds a byte that this may cost.
+        `most`: most seconds per byte that this may cost.
         """
         ways: list[tuple[float, int, AllocatedStages, int]] = []
         for piece in self.pieces:
@@ -296,7 +296,7 @@ class _Round:
         return missing if missing > 1 else 0.0
 
     def _move_into(self, piece: AllocatedStages, device: int, wanted: float) -> float:
-        """Move what a piece has in RAM to a device: of whole stages first, of one in part; bytes moved."""
+        """Move a piece's rows from RAM to a device: whole stages first, then one in part; returns the bytes moved."""
         each = piece.option.ram * piece.n_bytes
         limit = min(wanted, self._rooms[device])
         if each <= LEAST_SHARE * piece.n_bytes or limit <= 0:
@@ -316,7 +316,7 @@ class _Round:
         return n_whole * each + part * piece.n_bytes
 
     def _moved(self, piece: AllocatedStages, device: int, share: float) -> SplitOption:
-        """A piece's option with a share of the group moved from RAM to a device: what streams first, then CPU rows."""
+        """A piece's option with a share of the group moved from RAM to a device: streamed rows first, then CPU rows."""
         own, streamed = list(piece.option.own), list(piece.option.streamed)
         own[device] += share
         for other in (device, *range(1, len(own))):
@@ -328,7 +328,7 @@ class _Round:
         return self._fractions.timed(lanes, piece.n_bytes, tuple(own), tuple(streamed), piece.option.flash)
 
     def _to_flash(self, missing: float) -> bool:
-        """Leave rows on flash that were in RAM, computed where they were; False if there are not enough, or no disk."""
+        """Move rows from RAM to flash, computed where they were; False if there are not enough, or no disk."""
         most = [piece.count * piece.option.ram * piece.n_bytes for piece in self.pieces]
         if not self._fractions.disk_bytes_s or sum(most) < missing:
             return False
@@ -342,7 +342,7 @@ class _Round:
         return True
 
     def _from_flash(self, piece: AllocatedStages, part: float) -> SplitOption:
-        """A piece's option with a part of all its rows in RAM on flash instead."""
+        """A piece's option with a part of all its rows in RAM moved to flash."""
         own, streamed = piece.option.own, piece.option.streamed
         flash = (own[0] * part, *(share * part for share in streamed[1:]))
         kept = tuple(share * (1 - part) for share in streamed)
@@ -350,7 +350,7 @@ class _Round:
         return self._fractions.timed(lanes, piece.n_bytes, (own[0] * (1 - part), *own[1:]), kept, flash)
 
     def hold_streamed(self) -> None:
-        """Keep streamed rows where there is memory left for them."""
+        """Hold streamed rows where there is memory left for them."""
         for piece in self.pieces:
             for device in range(1, len(self._rooms)):
                 share = min(piece.option.streamed[device], self._rooms[device] / (piece.count * piece.n_bytes))

@@ -1,7 +1,7 @@
 """Memory that a plan may use, and what it uses: the machine's, each accelerator's, and the disk for the rest.
 
-In: a profile, what is available, the context. Out: `Budgets` for weights and caches; the `Usage` of a placement; the
-refusal that says what is lacking. Knows no times.
+In: a profile, available memory, the context. Out: `Budgets` for weights and KV caches; the `Usage` of a placement; the
+error that says what is lacking. Knows no times.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from edgeinfer.size_text import size_text
 STREAM_BUFFER_BYTES = 64 << 20
 """Two pieces of streamed weights: one computes while the other arrives."""
 DRIVER_BYTES = 256 << 20
-"""What an accelerator's driver and compiled kernels keep of its memory."""
+"""Accelerator memory taken by its driver and compiled kernels."""
 USUAL_CONTEXT = 256
-"""A shorter one is not worth proposing."""
+"""Shortest context worth proposing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """What caches must hold: `n_sequences` with `n_context` tokens each, of elements of a kind."""
+    """What KV caches must hold: `n_sequences` with `n_context` tokens each, of elements of a kind."""
 
     n_context: int
     n_sequences: int = 1
     kv: str = "f16"
 
     def stage_bytes(self, shape: StageShape) -> float:
-        """Bytes of one stage's cache, wherever it attends."""
+        """Bytes of one stage's KV cache, wherever it attends."""
         return shape.kv_bytes_per_token(KV_ELEMENT_BYTES[self.kv]) * self.n_context * self.n_sequences
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Bytes for weights and caches: of the machine's memory, and of each accelerator's by name.
+    """Bytes for weights and KV caches: of the machine's memory, and of each accelerator's by name.
 
     `ram_weight_bytes`: of the machine's memory for weights alone.
     """
@@ -54,7 +54,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes that a placement takes; in every pass `flash_bytes` come from disk, `streamed_bytes` over links.
+    """Bytes that a placement takes; every pass reads `flash_bytes` from disk and sends `streamed_bytes` over links.
 
     `ram_weight_bytes` of `ram_bytes` are weights.
     """
@@ -76,11 +76,11 @@ def budgets_of(
     available_vram_bytes: Mapping[str, int] | None = None,
     ram_weight_bytes: float = inf,
 ) -> Budgets:
-    """Budgets out of what is available now, less a reserve.
+    """Budgets from the memory available now, less a reserve.
 
-    RAM loses the runtime and `other_bytes` (buffers, an embedding table); an accelerator its driver, the buffers of a
-    pass of `most_rows` tokens and those of streaming. `available_vram_bytes`: by name, where it is known;
-    `ram_weight_bytes`: as much of RAM at most for weights.
+    RAM loses the runtime and `other_bytes` (buffers, an embedding table); an accelerator loses its driver, the buffers
+    of a pass of `most_rows` tokens and those of streaming. `available_vram_bytes`: by name, where it is known;
+    `ram_weight_bytes`: at most this much of RAM for weights.
     """
     ram = available_ram_bytes * (1 - RESERVE_SHARE) - PROGRAM_BYTES - other_bytes
     known = available_vram_bytes or {}
@@ -106,7 +106,7 @@ def activation_bytes(work: ModelWork, n_rows: int) -> float:
 
 
 def usage_of(work: ModelWork, placement: Placement, caching: Caching) -> Usage:
-    """Bytes that a placement takes with caches of a size."""
+    """Bytes that a placement takes with KV caches of a size."""
     known: dict[tuple[int, int], tuple[dict[str, float], float, float]] = {}
     held = {CPU: 0.0}
     flash = streamed = in_ram = 0.0
@@ -123,7 +123,7 @@ def usage_of(work: ModelWork, placement: Placement, caching: Caching) -> Usage:
 
 
 def attends_on_cpu(placed: StagePlacement) -> bool:
-    """Whether a stage's cache, if it has one, lies in the machine's memory."""
+    """Whether a stage has a KV cache in the machine's memory."""
     return attention_device(placed) == CPU
 
 
@@ -147,14 +147,14 @@ def _stage_usage(shape: StageShape, placed: StagePlacement, caching: Caching) ->
 
 
 def fits(usage: Usage, budgets: Budgets) -> bool:
-    """Whether a placement keeps to all budgets, to the byte."""
+    """Whether a placement keeps within all budgets, to the byte."""
     within = all(used <= budgets.vram_bytes.get(name, 0.0) + 0.5 for name, used in usage.vram_bytes.items())
     within = within and usage.ram_weight_bytes <= budgets.ram_weight_bytes + 0.5
     return within and usage.ram_bytes <= budgets.ram_bytes + 0.5
 
 
 def refusal(work: ModelWork, budgets: Budgets, caching: Caching, has_disk: bool) -> DoesNotFit:
-    """Why nothing fits: by how many bytes, and what would fit."""
+    """The error when nothing fits: how many bytes are missing, and what would fit."""
     cache = sum(caching.stage_bytes(stage.shape) for stage in work.stages)
     ram = min(budgets.ram_bytes, budgets.ram_weight_bytes + cache)
     room = ram + sum(budgets.vram_bytes.values())

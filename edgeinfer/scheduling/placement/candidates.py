@@ -1,6 +1,6 @@
-"""Homes of a model's stages that are worth trying, and what lies near them.
+"""Candidate homes for a model's stages, and neighbours of a candidate for the search.
 
-In: a model, devices, budgets. Out: sequences of places (home, where attention is) for all stages. Decides nothing.
+In: a model, devices, budgets. Out: sequences of places (home, attention device) for all stages. Decides nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.scheduling.placement.fractions import Fractions
 from edgeinfer.scheduling.placement.step_time import product_groups
 
 STRIDES = (16, 4, 1)
-"""Stages by which borders are moved."""
+"""Numbers of stages by which borders are moved."""
 
 
 def by_speed(work: ModelWork, fractions: Fractions) -> list[int]:
@@ -39,7 +39,7 @@ def by_speed(work: ModelWork, fractions: Fractions) -> list[int]:
 
 
 def starts(work: ModelWork, fractions: Fractions, budgets: Budgets, caching: Caching) -> Iterator[tuple[Places, ...]]:
-    """Everything on one device with caches there or not; whole layers as far as memory goes; layers evenly spread."""
+    """Everything on one device, KV caches there or not; whole layers as far as memory goes; layers evenly spread."""
     n_stages, order = len(work.stages), by_speed(work, fractions)
     yield ((0, 0),) * n_stages
     if not order:
@@ -67,7 +67,7 @@ def layered(work: ModelWork, fractions: Fractions, budgets: Budgets, caching: Ca
 
 
 def placed_alike(work: ModelWork, home: int, attention: int) -> tuple[Places, ...]:
-    """Every stage at one home, every cache on one device."""
+    """Every stage at one home, every KV cache on one device."""
     return tuple((home, home if stage.shape.attention is None else attention) for stage in work.stages)
 
 
@@ -81,7 +81,7 @@ def stage_bytes(work: ModelWork) -> list[float]:
 def whole_layers(
     work: ModelWork, order: list[int], rooms: list[float], caching: Caching, rest: int
 ) -> tuple[Places, ...]:
-    """Stages with weights and cache on the first device that has room, one device after the other, then the rest.
+    """Stages with weights and KV cache on the first device that has room, one device after another, then the rest.
 
     Stages that do not fit have the home `rest`, and attend on the CPU.
     """
@@ -99,12 +99,12 @@ def whole_layers(
 
 
 def backward(work: ModelWork) -> ModelWork:
-    """The stages in reverse: what is placed first then are the head and the last layers."""
+    """The stages in reverse, so that the head and the last layers are placed first."""
     return replace(work, stages=work.stages[::-1])
 
 
 def spread(work: ModelWork, order: list[int], rooms: list[float]) -> tuple[Places, ...]:
-    """All stages on accelerators, in proportion to their memories, caches too."""
+    """All stages on accelerators, in proportion to their memories, with their KV caches."""
     total, places, done, n_bytes = sum(rooms) or 1.0, [], 0.0, stage_bytes(work)
     whole = max(1.0, sum(n_bytes))
     borders, end = [], 0.0
@@ -119,7 +119,7 @@ def spread(work: ModelWork, order: list[int], rooms: list[float]) -> tuple[Place
 
 
 def cached_as_it_fits(work: ModelWork, order: list[int], rooms: list[float], caching: Caching) -> tuple[Places, ...]:
-    """All stages on accelerators, caches there as far as they fit, the other caches in the machine's memory."""
+    """All stages on accelerators, KV caches there as far as they fit, the others in the machine's memory."""
     left, number, places = list(rooms), 0, []
     for stage in work.stages:
         need = caching.stage_bytes(stage.shape)
@@ -135,7 +135,7 @@ def cached_as_it_fits(work: ModelWork, order: list[int], rooms: list[float], cac
 def cached_where_room_is(
     work: ModelWork, order: list[int], rooms: list[float], ram: float, caching: Caching
 ) -> tuple[Places, ...]:
-    """All stages on the CPU, the largest caches first where most room is left: fits if anything does, nearly."""
+    """All stages on the CPU, the largest KV caches first, each where most room is left: fits in almost every case."""
     left = {0: ram, **dict(zip(order, rooms, strict=True))}
     places = [(0, 0)] * len(work.stages)
     needs = [caching.stage_bytes(stage.shape) for stage in work.stages]
@@ -150,7 +150,7 @@ def cached_where_room_is(
 def moved(
     places: tuple[Places, ...], work: ModelWork, n_devices: int, everywhere: bool
 ) -> Iterator[tuple[Places, ...]]:
-    """What lies near: runs of stages placed otherwise. `everywhere`: any run; else those beside a change of places."""
+    """Neighbours: runs of stages placed otherwise. `everywhere`: any run; else only runs next to a change of places."""
     n_stages = len(places)
     kinds = [(home, attention) for home in range(n_devices) for attention in range(n_devices)]
     runs = _all_runs(n_stages) if everywhere else _border_runs(places)
@@ -169,7 +169,7 @@ def _all_runs(n_stages: int) -> list[tuple[int, int]]:
 
 
 def _border_runs(places: tuple[Places, ...]) -> list[tuple[int, int]]:
-    """Runs of some lengths at both sides of each change, whole runs, and the last stage."""
+    """Runs of some lengths on both sides of each change, whole runs, and the last stage."""
     n_stages = len(places)
     changes = [0] + [number for number in range(1, n_stages) if places[number] != places[number - 1]] + [n_stages]
     runs = [(start, stop) for start, stop in pairwise(changes)] + [(n_stages - 1, n_stages)]

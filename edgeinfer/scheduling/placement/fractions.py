@@ -1,8 +1,8 @@
-"""What the groups of a model's stages would take with rows split over devices, for every home.
+"""Seconds of a model's groups with rows split over devices, for every home.
 
 In: the costs of a pass and what is allowed (streaming, which devices compute, a share of RAM rows read from flash).
-Out: a `SplitOption` (shares of a group, seconds) for a group whose weights may lie in the memories of some
-accelerators. Seconds are those of `step_time` for shares instead of rows: all products of a group are split alike.
+Out: a `SplitOption` (shares of a group, seconds) for a group whose weights may be in the memories of some accelerators.
+Seconds are those of `step_time`, for shares instead of rows: all matmuls of a group are split alike.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edgeinfer.scheduling.placement.placement import granule
 from edgeinfer.scheduling.placement.step_time import PassCosts, n_computed, product_groups
 
 WORTH_GRANULES = 4
-"""Fewer are not streamed to save memory: rounded to rows they might no longer come for nothing."""
+"""Smallest number of granules streamed to save memory: rounding fewer to rows could make streaming cost time."""
 Shares = tuple[float, ...]
-"""Of a group, by the number of the device in the profile."""
+"""Shares of a group, by the device's number in the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class SplitOption:
 
     @property
     def ram(self) -> float:
-        """Share of the group that lies in the machine's memory."""
+        """Share of the group that is in the machine's memory."""
         return self.own[0] + sum(self.streamed)
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What lanes may do: rows streamed, the CPU beside accelerators, accelerators beside each other.
+    """What lanes may do: stream rows, use the CPU beside accelerators, use several accelerators.
 
-    `without`: numbers of devices that have no lanes but at home. `filled`: lanes take one product of a group after the
-    other, so that all but the home's have a single launch. `flash_last`: rows are left on flash only where all other
-    memory is full. `flash_share`: of the rows that the CPU computes, how many come from disk in every pass.
+    `without`: numbers of devices that have lanes only at home. `filled`: lanes take one matmul of a group after
+    another, so that all but the home's have a single launch. `flash_last`: rows go to flash only when all other memory
+    is full. `flash_share`: share of the rows computed by the CPU that comes from disk in every pass.
     """
 
     streaming: bool = True
@@ -56,7 +56,7 @@ class Allowed:
 
 
 class Fractions:
-    """Lanes and options of a pass, each worked out once."""
+    """Lanes and options of a pass, each computed once."""
 
     def __init__(self, costs: PassCosts, allowed: Allowed) -> None:
         self.costs, self.allowed = costs, allowed
@@ -67,7 +67,7 @@ class Fractions:
         self._options: dict[tuple[int, int, int, int], SplitOption | None] = {}
         self._least: dict[tuple[int, int], float] = {}
         self._bytes: dict[int, tuple[float, ...]] = {}
-        self._kept: list[StageShape] = []  # shapes are known by identity, so they must stay
+        self._kept: list[StageShape] = []  # shapes are identified by id, so they must stay alive
 
     def group_bytes(self, shape: StageShape) -> tuple[float, ...]:
         """Bytes of the weights of each group."""
@@ -78,7 +78,7 @@ class Fractions:
         return self._bytes[id(shape)]
 
     def lanes(self, shape: StageShape, group: int, home: int) -> tuple[DeviceSeconds, ...]:
-        """What each device would take for a group of a stage with that home."""
+        """Seconds of each device for a group of a stage with that home."""
         key = (id(shape), group, home)
         if key not in self._lanes:
             self._kept.append(shape)
@@ -86,9 +86,10 @@ class Fractions:
         return self._lanes[key]
 
     def option(self, shape: StageShape, group: int, home: int, memories: int) -> SplitOption | None:
-        """The best split with any share in the memories of the accelerators whose bits are set, none in others.
+        """The best split with any share in the accelerator memories in the bit mask, and none in others.
 
-        What can be streamed without making a lane longer is, so no memory is taken in vain. None: no lane may compute.
+        Rows that can be streamed without making a lane longer are, so that memory is not wasted. None: no lane may
+        compute.
         """
         key = (id(shape), group, home, memories)
         if key not in self._options:
@@ -124,7 +125,7 @@ class Fractions:
     def timed(
         self, lanes: tuple[DeviceSeconds, ...], n_bytes: float, own: Shares, streamed: Shares, flash: Shares
     ) -> SplitOption:
-        """The option of given shares of a group of so many bytes. Flash rows of an accelerator come over its link."""
+        """The option of given shares of a group of this many bytes. Flash rows of an accelerator come over its link."""
         longest = 0.0
         n_flash = sum(flash)
         disk_s = n_flash * n_bytes / self.disk_bytes_s if n_flash > 0 else 0.0
@@ -137,7 +138,7 @@ class Fractions:
         return SplitOption(longest, own, streamed, flash)
 
     def stage_s(self, shape: StageShape, home: int, attention: int) -> float:
-        """A stage without its groups."""
+        """Seconds of a stage without its groups."""
         seconds = self.costs.others_s(shape, self.names[home])
         if shape.attention is not None:
             seconds += sum(self.costs.attention(shape.attention, self.names[home], self.names[attention]))

@@ -1,12 +1,12 @@
-"""How a group of products is best split over devices: HeteGen's balance, for any number of lanes.
+"""The best split of a group of matmuls over devices: HeteGen's balance, for any number of lanes.
 
-In: for each device what the whole group would take it, and how much of the group its memory may hold. Out: the share of
-each device, and the seconds. With a CPU and one accelerator that holds nothing this is HeteGen's balance,
-T_cpu = max(T_transfer, T_accelerator) (Zhao et al., MLSys 2024, arXiv 2403.01164), with fixed costs counted.
+In: each device's seconds for the whole group, and how much of the group its memory may hold. Out: the share of each
+device, and the seconds. With a CPU and one accelerator that holds nothing this is HeteGen's balance, T_cpu =
+max(T_transfer, T_accelerator) (Zhao et al., MLSys 2024, arXiv 2403.01164), with fixed costs counted.
 
-Seconds of every lane are straight lines in its share, bent where memory ends and streaming begins; so is the share that
-all lanes together manage in a time t. The best t is where that share reaches 1: found among the bends, exactly.
-Knows neither models nor machines.
+The seconds of every lane are piecewise linear in its share, with a bend where memory ends and streaming begins; so is
+the total share that all lanes manage in a time t. The best t is where that total reaches 1: found among the bends,
+exactly. Knows neither models nor machines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from math import inf
 
 NOISE = 1e-9
-"""Of a group: shares that differ by less are equal."""
+"""Shares of a group that differ by less are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeconds:
-    """Seconds of a device: `fixed_s` if it has any rows; of the whole group, to compute, to send results, to stream.
+    """Seconds of a device: `fixed_s` if it has any rows; for the whole group, to compute, to send results, to stream.
 
-    `stream_s` is inf where rows cannot be streamed; `latency_s` is what streaming takes besides.
+    `stream_s` is inf where rows cannot be streamed; `latency_s` is the fixed cost of streaming.
     """
 
     fixed_s: float
@@ -34,7 +34,7 @@ class DeviceSeconds:
     latency_s: float = 0.0
 
     def share(self, seconds: float, held: float) -> float:
-        """Share of the group that the device manages in a time, holding at most a share `held` in its memory."""
+        """Share of the group that the device manages in a time, with at most the share `held` in its memory."""
         left = seconds - self.fixed_s
         if left <= 0:
             return 0.0
@@ -51,7 +51,7 @@ class DeviceSeconds:
             places.append(self.fixed_s + held * (self.compute_s + self.result_s))
             if self.stream_s < inf:
                 places.append(self.fixed_s + self.latency_s + self.result_s * held)
-                if self.stream_s != self.compute_s:  # where what arrives meets what can be computed
+                if self.stream_s != self.compute_s:  # where arriving rows meet the limit of computing
                     share = (self.latency_s - self.stream_s * held) / (self.compute_s - self.stream_s)
                     places.append(self.fixed_s + share * (self.compute_s + self.result_s))
         return places
@@ -78,7 +78,7 @@ def _over(amount: float, rate: float) -> float:
 
 
 def balance(lanes: Sequence[DeviceSeconds], held: Sequence[float]) -> tuple[float, tuple[float, ...]] | None:
-    """The least time in which the lanes manage the group, and each one's share; None if they never do."""
+    """The shortest time in which the lanes manage the group, and each one's share; None if they never do."""
     places = sorted(
         {place for lane, most in zip(lanes, held, strict=True) for place in lane.bends(most) if 0 < place < inf}
     )

@@ -1,7 +1,7 @@
-"""What is to be planned on a machine, and a plan of it: a placement with its predicted time and memory.
+"""A planning task on a machine, and its plan: a placement with its predicted time and memory.
 
-In: a machine, a model, a kind of pass, caches, budgets; a placement. Out: a `MachinePlan`, if it keeps to the budgets.
-Chooses nothing.
+In: a machine, a model, a kind of pass, KV caches, budgets; a placement. Out: a `MachinePlan`, if it keeps within the
+budgets. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.scheduling.placement.step_time import PassTime, step_time
 
 @dataclass(frozen=True, slots=True)
 class PlanningTask:
-    """What is to be planned: passes like `step` of a model on a machine, with caches of a size within budgets."""
+    """The task: passes like `step` of a model on a machine, with KV caches of a size within budgets."""
 
     profile: Profile
     work: ModelWork
@@ -42,7 +42,7 @@ class MachinePlan:
 
 
 def decode_step(caching: Caching, n_cached: int | None = None) -> Pass:
-    """One token of each sequence, with so many cached ones (None: half of the context)."""
+    """One token of each sequence, with this many cached ones (None: half of the context)."""
     depth = caching.n_context // 2 if n_cached is None else n_cached
     return Pass(1, depth, 1, caching.n_sequences)
 

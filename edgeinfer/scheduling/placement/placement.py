@@ -1,6 +1,6 @@
-"""Where the work of a model is placed: rows of matrices, attention and the rest, on devices.
+"""The placement of a model's work: rows of matrices, attention and the rest, on devices.
 
-In: rows of a matrix. Out: how finely it may be cut; the records that the planner makes, the simulator runs and the
+In: rows of a matrix. Out: how finely it may be split; the records that the planner makes, the simulator runs and the
 executor applies. Knows no times.
 """
 
@@ -12,8 +12,8 @@ from typing import Literal
 from edgeinfer.scheduling.cost.work import ModelWork
 
 Held = Literal["own", "streamed", "flash"]
-"""Where rows lie between passes: in the memory of the device that computes them, in the machine's memory, from where
-they are sent over the link in every pass, or on disk, from where they are read in every pass."""
+"""Where rows are between passes: in the memory of the device that computes them; in the machine's memory, to be sent
+over the link in every pass; or on disk, to be read in every pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class StagePlacement:
-    """One stage: `products` has the parts of each matrix in order of rows; `attention` attends and keeps the cache.
+    """One stage: `products` has the parts of each matrix in row order; `attention` attends and keeps the KV cache.
 
-    `home`: where the stage's values between products are, and where all other ops run.
+    `home`: where the stage's values between matmuls are, and where all other ops run.
     """
 
     home: str
@@ -72,7 +72,7 @@ def all_on(work: ModelWork, device: str) -> Placement:
 PANEL_ROWS = 16
 """Rows that kernels compute together."""
 LEAST_GRANULES = 64
-"""A matrix is cut at least so finely; small ones are cut within panels."""
+"""Fewest granules in a matrix; a small matrix has granules smaller than a panel."""
 
 
 def granule(n_rows: int) -> int:

@@ -1,11 +1,11 @@
-"""The planner: where a model's stages run on a machine, chosen by predicted seconds.
+"""The planner: places a model's stages on a machine by predicted seconds.
 
-In: a `PlanningTask` (machine, model, kind of pass, caches, budgets). Out: a `MachinePlan`: the placement, its predicted
-time and memory. Homes and places of attention are searched: from whole layers on the fastest accelerators as far as
-memory goes, evenly spread layers, and one home for all, by moving borders and changing runs of stages. For each of them
-memory is shared out by time saved per byte (`allocation`), in closed form for equal stages together, so that many
-layers cost no more than few. The best ones are placed row by row and timed by `step_time`, which decides; plans of
-small models are then `polished`. Deterministic.
+In: a `PlanningTask` (machine, model, kind of pass, KV caches, budgets). Out: a `MachinePlan`: the placement, its
+predicted time and memory. Searches over homes and attention devices: starts from whole layers on the fastest
+accelerators as far as memory goes, evenly spread layers, and a single home, then moves borders and changes runs of
+stages. For each candidate, memory is allocated by time saved per byte (`allocation`), in closed form for equal stages
+together, so that many layers cost no more than few. The best candidates are placed row by row and timed by `step_time`,
+which decides; plans of small models are then `polished`. Deterministic.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from edgeinfer.scheduling.placement.step_time import PassCosts, bytes_read, prod
 __all__ = ["MachinePlan", "PlanningTask", "decode_step", "even_footprints", "plan", "searched", "timed_plan"]
 
 ROUNDS = 3
-"""Times that costs are taken anew for the bytes that devices read in the best placement so far."""
+"""How often costs are recomputed for the bytes that devices read in the best placement so far."""
 N_PLACED = 2
 """Allocations that are placed row by row in each round."""
 SMALL_STAGES = 6
 SMALL_LOOKS, LARGE_LOOKS = 3000, 24
-"""Places that are tried in a round, for models of few and of many stages."""
+"""Candidates tried in a round, for models of few and of many stages."""
 WORTH = 0.01
-"""Share of a pass that is worth a search of its own,"""
+"""Share of a pass that justifies a search of its own,"""
 LAUNCHES_WORTH = 0.05
-"""and of launches, of which only some can be saved."""
+"""and the same for launches, of which only some can be saved."""
 FLASH_ROUNDS = 2
-"""Times that a search is done with what the last one left on flash counted in."""
+"""Searches that take account of what the previous one left on flash."""
 
 
 def plan(task: PlanningTask) -> MachinePlan:
-    """The best plan found. Raises DoesNotFit, saying by how many bytes and what would fit."""
+    """The best plan found. Raises DoesNotFit, saying how many bytes are missing and what would fit."""
     best: MachinePlan | None = None
     footprints, devices = even_footprints(task), task.profile.devices
     for _ in range(ROUNDS):
@@ -69,7 +69,7 @@ def even_footprints(task: PlanningTask) -> dict[str, float]:
 
 
 def _round(task: PlanningTask, footprints: dict[str, float]) -> MachinePlan | None:
-    """The best plan with costs for devices that read so much; of large models one manner alone is searched far."""
+    """The best plan with costs for these footprints; for large models only the best variant is searched further."""
     costs = PassCosts(task.profile, task.step, task.caching.kv, footprints)
     known: dict[Allowed, Fractions] = {}
     small = len(task.work.stages) <= SMALL_STAGES
@@ -87,10 +87,11 @@ def _round(task: PlanningTask, footprints: dict[str, float]) -> MachinePlan | No
 
 
 def _other_manners(task: PlanningTask, costs: PassCosts, best: MachinePlan | None) -> list[Allowed]:
-    """Manners that may beat all lanes everywhere: without lanes of some devices, or with fewer launches.
+    """Other variants of lanes that may be faster: without lanes of some devices, or with fewer launches.
 
-    A lane never makes a group longer, but a device that takes part costs something in every pass, and so do launches
-    of accelerators that have rows of all products of a group. What saves too little of the pass is left out.
+    A lane never makes a group longer, but each device that takes part adds a fixed cost to every pass, and so do
+    launches of accelerators that have rows of all matmuls of a group. Variants that save too little of the pass are
+    left out.
     """
     devices = task.profile.devices
     if len(devices) == 1:
@@ -119,7 +120,7 @@ def searched(
 ) -> MachinePlan | None:
     """The best plan among `fixed` places, or (None) among those a search tries. None if nothing fits.
 
-    `known` keeps the fractions of these costs from search to search.
+    `known` caches the fractions of these costs from search to search.
     """
     best, known = None, {} if known is None else known
     for _ in range(FLASH_ROUNDS):
@@ -161,7 +162,7 @@ def _searched_once(
 def _placed(
     schedule: str, task: PlanningTask, fractions: Fractions, places: tuple[Places, ...], allocation: Allocation
 ) -> MachinePlan | None:
-    """The plan of an allocation; where rounding to rows exceeds a budget, of one with so much less memory."""
+    """The plan of an allocation; if rounding to rows exceeds a budget, of one with that much less memory."""
     found = _cut(schedule, task, fractions, places, allocation)
     if found is not None:
         return found
@@ -180,7 +181,7 @@ def _placed(
 def _cut(
     schedule: str, task: PlanningTask, fractions: Fractions, places: tuple[Places, ...], allocation: Allocation
 ) -> MachinePlan | None:
-    """The best plan of an allocation by how matrices are cut."""
+    """The best plan of an allocation over the ways to split matrices."""
     cuts: tuple[Cut, ...] = ("in turn", "whole") if fractions.allowed.filled else ("alike",)
     plans: list[MachinePlan | None] = []
     for cut in cuts:
@@ -194,7 +195,7 @@ def _cut(
 
 
 class _Search:
-    """Places that were looked at, and what they would take."""
+    """Places that were tried, and their seconds."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -208,14 +209,14 @@ class _Search:
         return float("inf") if found is None else found.seconds
 
     def best(self, count: int) -> list[tuple[tuple[Places, ...], Allocation]]:
-        """The best places looked at, in order."""
+        """The best places tried, in order."""
         fitting = [(places, found) for places, found in self._found.items() if found is not None]
         first = sorted(fitting, key=lambda each: each[1].seconds)[:count]
         settled = [(places, self._allocator.allocate(places, settled=True)) for places, _ in first]
         return [(places, found) for places, found in settled if found is not None]
 
     def climb(self, task: PlanningTask, fractions: Fractions, looks: int) -> None:
-        """Look at the starts, then at what lies near the best, until nothing is better or all looks are used."""
+        """Try the starting candidates, then neighbours of the best, until nothing improves or all tries are used."""
         for places in starts(task.work, fractions, task.budgets, task.caching):
             self.look(places)
         leaders = [places for places, _ in self.best(min(2, looks // LARGE_LOOKS))]

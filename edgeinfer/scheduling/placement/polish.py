@@ -1,9 +1,9 @@
-"""The last step of planning a small model: one change at a time to a placement, kept where `step_time` says it pays.
+"""The last step of planning a small model: local changes to a placement, each accepted if `step_time` says it pays.
 
-In: a plan. Out: one that no such change improves: another home or place of attention for a stage, with its rows where
-they are or all at home; a group moved to one device as a whole, its products each to any device; some of a part's rows
-to another device. What sharing out memory by straight lines misses are fixed costs of lanes; these changes save them.
-Knows nothing of how the plan came about.
+In: a plan. Out: one that no such change improves: another home or attention device for a stage, with its rows where
+they are or all at home; a group moved to one device as a whole, or each of its matmuls to any device; some of a part's
+rows moved to another device. A linear allocation of memory misses the fixed costs of lanes; these changes save them.
+Knows nothing of how the plan was made.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, 
 from edgeinfer.scheduling.placement.step_time import product_groups
 
 BETTER = 1 - 1e-4
-"""Times the seconds: less is no improvement."""
+"""Factor on the seconds above which a change is no improvement."""
 MOST_LOOKS = 2000
 MOST_KINDS = 27
-"""Ways to place the products of a group that are tried."""
+"""Placements tried for the matmuls of a group."""
 
 
 def polished(task: PlanningTask, plan: MachinePlan) -> MachinePlan:
-    """The plan after all changes that pay, found in about `MOST_LOOKS` looks."""
+    """The plan after all changes that pay, found in about `MOST_LOOKS` tries."""
     names = tuple(rates.name for rates in task.profile.devices)
     looks, improved = 0, True
     while improved and looks < MOST_LOOKS:
@@ -66,7 +66,7 @@ def _with(placed: StagePlacement, first: int, products: Sequence[tuple[RowRange,
 
 
 def _shifted(parts: tuple[RowRange, ...], names: tuple[str, ...]) -> Iterator[tuple[RowRange, ...]]:
-    """A part, a half or an eighth of it given to another device, held there."""
+    """All, a half or an eighth of a part given to another device and held there."""
     counts = {(part.device, part.held): part.n_rows for part in parts}
     for (device, held), n_rows in counts.items():
         for name in names:

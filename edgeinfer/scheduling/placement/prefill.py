@@ -1,8 +1,8 @@
-"""Where prompts are read: the placement of decoding, with rows of the machine's memory sent to an accelerator instead.
+"""The placement for prefill: that of decoding, with rows of the machine's memory sent to an accelerator instead.
 
-In: a task and its placement for decoding. Out: a placement for passes of many tokens that leaves every weight and cache
-where it is held. Many tokens make a transfer pay that a single one does not: of the rows that the CPU computes in
-decoding, a share is streamed, by predicted seconds. Chooses no memory.
+In: a task and its placement for decoding. Out: a placement for passes of many tokens that leaves every weight and KV
+cache where it is held. With many tokens, a transfer pays that does not with one: a share of the rows that the CPU
+computes in decoding is streamed, by predicted seconds. Allocates no memory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from edgeinfer.scheduling.placement.placement import Placement, RowRange, StageP
 from edgeinfer.scheduling.placement.step_time import attention_device, step_time
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
-"""Of the rows in the machine's memory that are tried to be streamed."""
+"""Shares of the rows in the machine's memory that are tried for streaming."""
 
 
 def prefill_placement(task: PlanningTask, decode: Placement, step: Pass) -> Placement:
-    """The best predicted for a pass like `step`; the placement of decoding itself where nothing is better."""
+    """The best predicted placement for a pass like `step`; that of decoding itself if nothing is better."""
     best, least_s = decode, step_time(task.profile, task.work, decode, step, task.caching.kv).seconds
     for placement in _candidates(task, decode):
         seconds = step_time(task.profile, task.work, placement, step, task.caching.kv).seconds
@@ -49,7 +49,7 @@ def _streamed(stage: StagePlacement, target: str, share: float, moves_home: bool
 
 
 def _split(parts: tuple[RowRange, ...], target: str, share: float) -> tuple[RowRange, ...]:
-    """Rows that the CPU has of its own are cut in two, the latter ones streamed."""
+    """Split the CPU's own rows in two, with the latter part streamed."""
     n_rows = max(part.stop for part in parts)
     unit = granule(n_rows)
     found: list[RowRange] = []

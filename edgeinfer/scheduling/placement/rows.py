@@ -1,8 +1,8 @@
-"""From shares of groups to rows of matrices: the placement of an allocation.
+"""Turns shares of groups into rows of matrices: the placement of an allocation.
 
 In: an allocation and the homes it was made for. Out: a `Placement` that covers every row of every matrix once. Rows of
-accelerators are rounded down to whole granules, so that nothing outgrows its memory by rounding; what is left over goes
-to the CPU, or where it costs no memory; or, where memory allows, to the nearest granule. Knows no times.
+accelerators are rounded down to whole granules, so that rounding never exceeds their memory; the remaining rows go to
+the CPU, or where they cost no memory; or, if memory allows, rounding is to the nearest granule. Knows no times.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WHOLE = 1 - 1e-6
 LEAST_SHARE = 1e-9
 
 Cut = Literal["alike", "in turn", "whole"]
-"""How products of a group are cut: all in the same shares; one lane's rows after the other's, so that few products have
-rows of two devices; or so, but no lane goes on into another product."""
+"""How matmuls of a group are split: all in the same shares; one lane's rows after another's, so that few matmuls have
+rows of two devices; or the latter without a lane continuing into another matmul."""
 
 
 def placement_of(
@@ -79,7 +79,7 @@ def _placed(
 
 
 def _in_turn(group: Sequence[MatMulWork], option: SplitOption, home: int, whole: bool) -> list[SplitOption]:
-    """Shares of each product, when lanes take one after the other: others first, the home what is left."""
+    """Shares of each matmul if lanes take one after another: other devices first, the home the rest."""
     total = sum(product.n_bytes for product in group)
     if whole:
         option = _kept_whole([product.n_bytes / total for product in group], option, home)
@@ -101,7 +101,7 @@ def _in_turn(group: Sequence[MatMulWork], option: SplitOption, home: int, whole:
 
 
 def _kept_whole(sizes: Sequence[float], option: SplitOption, home: int) -> SplitOption:
-    """An option whose lanes but the home's end where a product ends, if they reach so far; the home takes the rest."""
+    """An option whose lanes, except the home's, end where a matmul ends if they reach that far; home takes the rest."""
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     start, own, given = 0.0, list(option.own), 0.0
     for device in range(len(own)):
@@ -116,7 +116,7 @@ def _kept_whole(sizes: Sequence[float], option: SplitOption, home: int) -> Split
 
 
 def parts_of(n_rows: int, option: SplitOption, names: Sequence[str], nearest: bool = False) -> tuple[RowRange, ...]:
-    """The parts of one matrix; shares rounded down, what is left over to RAM, or to the `nearest` granule."""
+    """The parts of one matrix; shares rounded down with the rest in RAM, or rounded to the `nearest` granule."""
     wanted: list[tuple[int, Held, float]] = []
     for device in range(len(names)):
         kinds: tuple[tuple[Held, float], ...] = (

@@ -1,7 +1,7 @@
-"""Schedules by name: what others do, and what the planner does, on the same machine and model.
+"""Schedules by name: those of other systems, and the planner's, on the same machine and model.
 
-In: a `PlanningTask` and a name. Out: a `MachinePlan`. Each entry is a function and one line that says what it is;
-`auto` takes the best predicted of all. Raises DoesNotFit where a schedule cannot hold the model, UnknownKey for a name.
+In: a `PlanningTask` and a name. Out: a `MachinePlan`. Each entry is a function and one line of description; `auto`
+takes the best predicted of all. Raises DoesNotFit if a schedule cannot hold the model, UnknownKey for an unknown name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgeinfer.scheduling.placement.step_time import PassCosts
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How to place a model, and what to call it."""
+    """How to place a model, and the text that describes it."""
 
     summary: str
     place: Callable[[PlanningTask], MachinePlan]
@@ -38,7 +38,7 @@ def scheduled(name: str, task: PlanningTask) -> MachinePlan:
 
 
 def on_cpu(task: PlanningTask) -> MachinePlan:
-    """Everything on the CPU; what RAM does not hold is read from disk in every pass, as much of each matrix."""
+    """Everything on the CPU; what RAM does not hold is read from disk in every pass, the same share of each matrix."""
     weights = task.work.weight_bytes
     caches = sum(task.caching.stage_bytes(stage.shape) for stage in task.work.stages)
     missing = max(0.0, weights + caches - task.budgets.ram_bytes, weights - task.budgets.ram_weight_bytes)
@@ -47,7 +47,7 @@ def on_cpu(task: PlanningTask) -> MachinePlan:
     share = min(1.0, missing / max(1.0, weights))
     places = ((0, 0),) * len(task.work.stages)
     none = (0.0,) * (len(task.profile.devices) - 1)
-    for flash in (share, min(1.0, share + 0.05), 1.0 if share else 0.0):  # rounding to rows may take some more
+    for flash in (share, min(1.0, share + 0.05), 1.0 if share else 0.0):  # rounding to rows may take slightly more
         option = SplitOption(0.0, (1 - flash, *none), (0.0, *none), (flash, *none))
         found = timed_plan("cpu", task, _alike(task, places, [option] * len(places)))
         if found is not None:
@@ -56,7 +56,7 @@ def on_cpu(task: PlanningTask) -> MachinePlan:
 
 
 def on_accelerators(task: PlanningTask) -> MachinePlan:
-    """Whole layers on accelerators, one after the other, none anywhere else."""
+    """Whole layers on accelerators, one after another, none anywhere else."""
     places = _layers(task)
     placement = _alike(task, places, [_held_by(task, home) for home, _ in places])
     found = timed_plan("accelerator", task, placement)
@@ -97,7 +97,7 @@ def on_cpu_rest(task: PlanningTask, places: Sequence[Places]) -> MachinePlan:
 def streamed(task: PlanningTask) -> MachinePlan:
     """Accelerators compute everything; weights that their memory does not hold come over the link in every pass.
 
-    As FlexGen (arXiv 2303.06865) and Accelerate offload. Of several accelerators each has a run of layers.
+    As in FlexGen (arXiv 2303.06865) and Accelerate offload. Each of several accelerators has a run of layers.
     """
     return _shared("stream", task, Allowed(cpu_computes=False, across=False))
 
@@ -108,7 +108,7 @@ def hetegen(task: PlanningTask) -> MachinePlan:
 
 
 def by_rows(task: PlanningTask) -> MachinePlan:
-    """Rows of every matrix on all devices by their speed, whatever launches cost; all else on the CPU."""
+    """Rows of every matrix on all devices by their speed, whatever launches cost; everything else on the CPU."""
     _order(task)
     rates = [_work_rate(task, number) for number in range(len(task.profile.devices))]
     shares = tuple(rate / sum(rates) for rate in rates)
@@ -123,7 +123,7 @@ def by_rows(task: PlanningTask) -> MachinePlan:
 
 
 def _work_rate(task: PlanningTask, number: int) -> float:
-    """Weights per second of a device in passes like the task's, over all products of the model."""
+    """Weights per second of a device in passes like the task's, over all matmuls of the model."""
     rates, n_tokens = task.profile.devices[number], task.step.n_rows
     seconds = sum(
         product.n_weights * rates.product(product.form, product.bytes_per_weight).weight_s(n_tokens, product.columns)
@@ -134,7 +134,7 @@ def _work_rate(task: PlanningTask, number: int) -> float:
 
 
 def best_predicted(task: PlanningTask) -> MachinePlan:
-    """The best predicted of the planner's search and of all schedules that weigh what launches cost."""
+    """The best predicted of the planner's search and of all schedules that take launch costs into account."""
     best = plan(task)
     for name, schedule in SCHEDULES.items():
         if name not in ("auto", "rows"):
@@ -207,7 +207,7 @@ def _alike(task: PlanningTask, places: Sequence[Places], options: Sequence[Split
 
 
 def _shared(name: str, task: PlanningTask, allowed: Allowed) -> MachinePlan:
-    """Rows shared out with all homes on accelerators, caches there as far as they fit, or with all on the CPU."""
+    """Rows divided with all homes on accelerators, KV caches there as far as they fit, or with all on the CPU."""
     order = _order(task)
     rooms = _rooms(task, order)
     kinds = [

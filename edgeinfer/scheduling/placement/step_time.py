@@ -1,22 +1,23 @@
-"""Seconds of a pass of a placed model: stages one after the other, lanes of several devices side by side.
+"""Seconds of a pass of a placed model: stages one after another, lanes of several devices side by side.
 
 In: a profile, the work of a model, a placement and a `Pass`. Out: a `PassTime`, down to each lane and its rows.
 
-- A stage runs on its home: all ops but products and attention take `DeviceCost.others` there.
-- Products that read the same value (`product_groups`) start together; the next group waits for all of them. A device
+- A stage runs on its home: all ops but matmuls and attention take `DeviceCost.others` there.
+- Matmuls that read the same value (`product_groups`) start together; the next group waits for all of them. A device
   with rows of a group is a lane. A lane away from home first gets the group's input (tokens x columns x 4 bytes), and
-  sends its rows of all products back (tokens x rows x 4 bytes), one message each way. In between it takes `op_s` for
-  each product it has rows of, and then the longest of: computing, sending streamed and flash rows over its link (one
-  message), reading the group's flash rows (all lanes', for there is one disk). A group takes as long as its longest
+  sends its rows of all matmuls back (tokens x rows x 4 bytes), one message each way. In between it takes `op_s` for
+  each matmul it has rows of, and then the longest of: computing, sending streamed and flash rows over its link (one
+  message), reading the group's flash rows (all lanes', because there is one disk). A group takes as long as its longest
   lane; lanes do not wait for each other's messages.
   Where messages keep the CPU busy (`host_s` of a link), its own rows of the group begin after them.
 - Attention follows the first group. Away from home it gets queries, keys and values, and sends its result back.
-- Where the home changes between stages, the residual moves first. What goes from one accelerator to another goes
-  through the machine's memory: one message out, one in.
-- Every device that takes part adds its `pass_s`, and `token_s` for each token; bringing logits back is part of these.
-  A device whose messages were measured with all that goes with them adds none where it has only rows.
+- Where the home changes between stages, the residual moves first. Transfers between accelerators go through the
+  machine's memory: one message out, one in.
+- Every device that takes part adds its `pass_s`, and `token_s` for each token; these include bringing logits back. A
+  device whose messages were measured with all their overhead adds none where it has only rows.
 
-A device with `link` None shares the machine's memory. That link traffic slows the CPU's own reads is not counted.
+A device with `link` None shares the machine's memory. The slowdown of the CPU's own reads by link traffic is not
+counted.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from edgeinfer.scheduling.machine.profile import CPU, Profile
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
 
 SAME_INPUT = (("attn_q", "attn_k", "attn_v", "attn_qkv"), ("ffn_gate", "ffn_up"))
-"""Kinds of products that read the same value when they follow each other."""
+"""Kinds of matmuls that read the same value when they follow each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTime:
-    """What a device does of a group: `input_s`, `launch_s`, the longest of the next three, `result_s` one by one."""
+    """A device's share of a group: `input_s`, `launch_s`, the longest of the next three, `result_s`, in sequence."""
 
     device: str
     seconds: float
@@ -59,7 +60,7 @@ class LaneTime:
 
 @dataclass(frozen=True, slots=True)
 class GroupTime:
-    """Products `first:stop` of a stage, which start together, and their lanes."""
+    """Matmuls `first:stop` of a stage, which start together, and their lanes."""
 
     first: int
     stop: int
@@ -84,7 +85,7 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """A pass: its stages in order, what it takes besides, and what all of it is spent on."""
+    """A pass: its stages in order, its overhead, and what all of it is spent on."""
 
     stages: tuple[StageTime, ...]
     fixed_s: float
@@ -93,12 +94,12 @@ class PassTime:
 
     @property
     def bound_by(self) -> str:
-        """What most of the time goes to."""
+        """The largest share of the time."""
         return self.spent.largest
 
 
 def product_groups(shape: StageShape) -> tuple[tuple[int, int], ...]:
-    """First product, and the one after the last, of each group of products that read the same value."""
+    """First matmul, and the one after the last, of each group of matmuls that read the same value."""
     groups: list[tuple[int, int]] = []
     previous = None
     for number, product in enumerate(shape.products):
@@ -112,12 +113,12 @@ def product_groups(shape: StageShape) -> tuple[tuple[int, int], ...]:
 
 
 def n_computed(shape: StageShape, step: Pass) -> int:
-    """Tokens that the products of a stage are computed for."""
+    """Tokens that the matmuls of a stage are computed for."""
     return min(step.n_outputs * step.n_sequences, step.n_rows) if shape.for_outputs else step.n_rows
 
 
 class PassCosts:
-    """Costs of a pass on a machine whose devices read so many bytes each (`footprints`, by name)."""
+    """Costs of a pass on a machine whose devices read this many bytes each (`footprints`, by name)."""
 
     def __init__(self, profile: Profile, step: Pass, kv: str, footprints: dict[str, float]) -> None:
         self.profile, self.step, self.kv = profile, step, kv
@@ -125,7 +126,7 @@ class PassCosts:
         self._links = {rates.name: rates.link for rates in profile.devices}
 
     def move_s(self, start: str, end: str, n_bytes: float) -> float:
-        """Seconds in which so many bytes go from one device to another."""
+        """Seconds to move this many bytes from one device to another."""
         if start == end:
             return 0.0
         out, into = self._links[start], self._links[end]
@@ -146,7 +147,7 @@ class PassCosts:
         return n_bytes / self.profile.disk.best_bytes_s
 
     def others_s(self, shape: StageShape, home: str) -> float:
-        """Everything of a stage but products and attention."""
+        """Everything of a stage but matmuls and attention."""
         cost = self.devices[home]
         elsewhere = len(shape.products) + (shape.attention is not None)
         n_own = max(0, shape.n_ops - elsewhere)
@@ -160,14 +161,14 @@ class PassCosts:
         return moved, cost.rates.op_s, cost.attention(heads, self.step, self.kv)
 
     def host_s(self, device: str, n_bytes: float) -> float:
-        """Seconds that the CPU is busy with so many bytes that go to a device and come back."""
+        """Seconds that the CPU is busy with this many bytes that go to a device and come back."""
         link = self._links[device]
         if link is None or not link.host_s:
             return 0.0
         return 2 * link.host_s + n_bytes / link.to_device_bytes_s
 
     def fixed_s(self, used: Sequence[str], homes: Collection[str] | None = None) -> float:
-        """What a pass takes outside of all stages, with these devices; `homes`: those of stages, None for all."""
+        """Overhead of a pass outside of all stages, with these devices; `homes`: those of stages, None for all."""
         own = [name for name in used if homes is None or name in homes or not self.host_s(name, 0.0)]
         rates = [self.devices[name].rates for name in own]
         return sum(each.pass_s + self.step.n_rows * each.token_s for each in rates)
@@ -194,7 +195,7 @@ def step_time(profile: Profile, work: ModelWork, placement: Placement, step: Pas
 
 
 def bytes_read(work: ModelWork, placement: Placement, step: Pass, kv: str = "f16") -> dict[str, float]:
-    """Bytes of weights and cache that each device that takes part reads in a pass, by its name."""
+    """Bytes of weights and KV cache that each participating device reads in a pass, by its name."""
     read: dict[str, float] = {}
     counted: dict[tuple[int, int], dict[str, float]] = {}
     for stage, placed in zip(work.stages, placement.stages, strict=True):
@@ -245,7 +246,7 @@ def _stage_time(
 
 
 class _ProductGroup:
-    """Times of one group of products."""
+    """Times of one group of matmuls."""
 
     def __init__(self, costs: PassCosts, shape: StageShape, placed: StagePlacement, first: int, stop: int) -> None:
         self._costs, self._home = costs, placed.home

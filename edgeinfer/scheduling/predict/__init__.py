@@ -1,1 +1,1 @@
-"""What a whole model will do: speeds as predicted, and corrected by what steps took."""
+"""Predicted speeds of a whole model, and their correction by measured steps."""

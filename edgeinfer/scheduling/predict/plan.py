@@ -1,7 +1,7 @@
-"""What one device takes for a whole model, and the speeds that were measured of it.
+"""The memory one device needs for a whole model, and the speeds measured with it.
 
-In: a device's name and its need, the memory available, measured speeds. Out: a `Plan`, readable before anything is
-loaded. Where several devices share a model, and what is predicted of it, is `planner`'s.
+In: a device's name and its need, the available memory, measured speeds. Out: a `Plan`, readable before anything is
+loaded. Plans and predictions for several devices that share a model are in `planner`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from edgeinfer.scheduling.offload.streaming import StreamedModel
 class MeasuredSpeeds:
     """Measured on this machine with this model and device, or None.
 
-    `n_prompt`: tokens of the prompts of `prefill_tok_s`, None where they were not noted; `decode_tok_s` is with drafts,
-    if there were any, `plain_tok_s` one token at a time.
+    `n_prompt`: tokens of the prompts of `prefill_tok_s`, None if not recorded; `decode_tok_s` is with drafts, if there
+    were any, `plain_tok_s` one token at a time.
     """
 
     prefill_tok_s: float | None = None
@@ -29,9 +29,9 @@ class MeasuredSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model as a whole on one device: what it takes, what there is, and how fast it was.
+    """A model as a whole on one device: the memory it takes, the memory available, and its measured speed.
 
-    `kept`: what stays of the weights where not all do.
+    `kept`: what stays of the weights if not all do.
     """
 
     device: str

@@ -1,7 +1,7 @@
-"""What a model will do: seconds of prompts, of decoding, of passes over drafts.
+"""Predicts a model's seconds: of prompts, of decoding, of passes over drafts.
 
-In: a profile, the work of a model, and where it is placed, if not on the CPU as a whole. Out: seconds and rates, from
-the header alone. Placed models are predicted by `step_time`, which gives the same for one that is all on the CPU.
+In: a profile, the work of a model, and its placement unless it is all on the CPU. Out: seconds and rates, from the
+header alone. Placed models are predicted by `step_time`, which gives the same for a model that is all on the CPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edgeinfer.scheduling.placement.placement import Placement
 from edgeinfer.scheduling.placement.step_time import step_time
 
 MOST_TOKENS = 256
-"""Tokens of a pass, at most, in which prompts are read."""
+"""Most tokens of a prefill pass."""
 DEPTH_STEP = 32
-"""Cached tokens between two passes of decoding that are worked out; those between lie on a straight line."""
+"""Cached tokens between two computed decoding passes; those in between are interpolated."""
 
 
 class Predictor:
@@ -36,9 +36,9 @@ class Predictor:
         waiting_s: Callable[[int], float] | None = None,
         most_tokens: int = MOST_TOKENS,
     ) -> None:
-        """`disk_s`: seconds of reading meanwhile, by tokens of a pass, `waiting_s`: those when nothing is computed.
+        """`disk_s`: seconds of reading while computing, by tokens of a pass; `waiting_s`: those without computing.
 
-        `most_tokens`: those of a pass of a prompt.
+        `most_tokens`: tokens of a prefill pass.
         """
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
         self._disk_s, self._waiting_s = disk_s, waiting_s
@@ -46,7 +46,7 @@ class Predictor:
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
     def _seconds(self, step: Pass) -> Spent:
-        """What a pass is spent on: on the disk alone where that takes longest."""
+        """What a pass is spent on: only the disk, if reading takes longest."""
         computed = self._computed(step)
         disk_s = 0.0 if self._disk_s is None else self._disk_s(step.n_rows)
         found = computed if computed.total >= disk_s else Spent(disk=disk_s)
@@ -67,7 +67,7 @@ class Predictor:
         return sum(self.seconds(step).total for step in chunks(n_tokens, self._most_tokens, n_cached))
 
     def decode_s(self, n_tokens: int, n_cached: int = 0) -> float:
-        """Seconds of so many passes of one token, each after the one before."""
+        """Seconds of this many consecutive one-token passes."""
         total, start = 0.0, n_cached
         while start < n_cached + n_tokens:
             stop = min(start + DEPTH_STEP, n_cached + n_tokens)
@@ -77,9 +77,9 @@ class Predictor:
 
 
 def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None, most: int = MOST_TOKENS) -> int:
-    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU).
+    """Most tokens of a prefill pass of a model with this placement (None: on the CPU).
 
-    `most`: those of a pass that comes to it.
+    `most`: tokens of a pass before joining.
     """
     devices = () if placement is None else placement.devices
     joining = profile.device(devices[0]).joining if len(devices) == 1 else None

@@ -1,1 +1,1 @@
-"""Several running requests: whose turn it is, and how much of the next pass each gets."""
+"""Several running requests: their order, and how much of the next pass each gets."""

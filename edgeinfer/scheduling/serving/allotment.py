@@ -1,10 +1,10 @@
 """How much of the next pass each answer gets, and in which order waiting answers begin.
 
-In: what answers want evaluated, and what passes take; priorities and waits. Out: tokens by answer; ranks. Continuous
-batching with chunked prompts (Sarathi-Serve, Agrawal et al., arXiv 2403.02310): whoever is decoding goes on in every
-pass, prompts fill what is left of it. Here what is left is time: while answers are watched as they grow, a pass takes
-at most SLOWED times what it takes for those alone, so background work slows down rather than they do. Knows no tokens
-and no memory.
+In: the tokens each answer needs evaluated, and the time of passes; priorities and waits. Out: tokens by answer; ranks.
+Continuous batching with chunked prompts (Sarathi-Serve, Agrawal et al., arXiv 2403.02310): decoding answers continue in
+every pass, and prompts fill what is left of it. Here the limit is time: while interactive answers are decoding, a pass
+takes at most SLOWED times as long as for those alone, so that background work slows down instead of them. Knows no
+tokens and no memory.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.serving.pace import Pace
 
 SLOWED = 1.7
-"""Times longer that a pass may take than for those alone that somebody watches, background answers included."""
+"""Limit on a pass's time, background answers included, as a multiple of that for interactive decoding alone."""
 STALL_S = 0.04
-"""What a pass may take for the sake of another prompt that somebody waits for: longer, but nobody sees it."""
+"""Time a pass may take in any case when it reads an interactive prompt: a stall too short to notice."""
 CHUNK_S = 0.1
-"""What a pass may take where nobody watches: how long somebody who comes then has to wait."""
+"""Time a pass may take without decoding interactive answers: how long a new interactive request has to wait."""
 FIRST_CHUNK = 64
-"""Tokens of a prompt that are read in a pass where it is not known what that takes."""
+"""Tokens of a prompt read in a pass while the time of passes is unknown."""
 PATIENCE = 8
-"""Passes that a background answer is left out of in a row, at most;"""
+"""Most passes in a row without a background answer;"""
 LEAST_CHUNK = 8
-"""so much of its prompt is read in the next one, however long that takes."""
+"""the next one then reads this much of its prompt, however long that takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an answer wants of the next pass.
+    """An answer's request for the next pass.
 
-    n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the pass it took
-    part in last. Wishes are in order of arrival.
+    n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the last pass it
+    took part in. Wishes are in order of arrival.
     """
 
     key: int
@@ -50,7 +50,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class PassRoom:
-    """What a pass may have: tokens and outputs; `number` is its own."""
+    """Limits of a pass: tokens and outputs; `number` is the pass's own."""
 
     number: int
     max_tokens: int
@@ -58,7 +58,7 @@ class PassRoom:
 
 
 def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
-    """Tokens of the next pass by answer; those without any wait. At least one gets some."""
+    """Tokens of the next pass by answer; answers without any wait. At least one gets some."""
     if len(wishes) == 1:
         return {wishes[0].key: min(max(1, wishes[0].n_missing), room.max_tokens)}
     given: dict[int, int] = {}
@@ -74,14 +74,14 @@ def allot(wishes: Sequence[Wish], pace: Pace, room: PassRoom) -> dict[int, int]:
 
 
 def _turn(wish: Wish) -> tuple[bool, int]:
-    """Interactive answers first, then those that took part longest ago."""
+    """Sort key: interactive answers first, then the answer whose last pass is longest ago."""
     return not wish.is_interactive, wish.last_pass
 
 
 def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: dict[int, int]) -> None:
-    """Fill the pass with prompts: those that somebody waits for first, then in order of arrival.
+    """Fill the pass with prompts: interactive ones first, then in order of arrival.
 
-    Before all of them the foremost one of either kind has a little where it was left out for long enough.
+    Before that, the first prompt of either kind gets a small chunk if it was left out for long enough.
     """
     prompts = sorted((wish for wish in wishes if not wish.decodes), key=lambda each: not each.is_interactive)
     foremost = {wish.is_interactive: wish for wish in reversed(prompts)}
@@ -95,7 +95,7 @@ def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: PassRoom, given: di
 
 
 def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
-    """Give a prompt so many tokens more at most, where there is room in the pass."""
+    """Give a prompt at most this many more tokens, if the pass has room."""
     has = given.get(wish.key, 0)
     chunk = min(wish.n_missing - has, most, room.max_tokens - sum(given.values()))
     if chunk > 0 and (has or len(given) < room.max_outputs):
@@ -103,7 +103,7 @@ def _add(given: dict[int, int], wish: Wish, most: int, room: PassRoom) -> None:
 
 
 def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prompt: bool) -> int:
-    """Tokens that the pass may have in all; `for_prompt`: of one that somebody waits for."""
+    """Total tokens the pass may have; `for_prompt`: while reading an interactive prompt."""
     n_watched = sum(wish.is_interactive and wish.decodes for wish in wishes)
     if not n_watched and any(wish.is_interactive for wish in wishes):
         return room.max_tokens
@@ -117,16 +117,16 @@ def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prom
 Priority = Literal["interactive", "background"]
 
 AGED_S = 20.0
-"""A background answer that has waited so long counts as interactive."""
+"""A background answer that has waited this long counts as interactive."""
 
 
 def checked(priority: Priority) -> Priority:
-    """A priority. Raises BadSetting for one that there is not."""
+    """Check a priority. Raises BadSetting for an unknown one."""
     if priority not in get_args(Priority):
         raise BadSetting(f"priority cannot be {priority!r}: it must be {' or '.join(get_args(Priority))}")
     return priority
 
 
 def rank(priority: Priority, waited_s: float) -> int:
-    """Lower ranks go first; of equal ones the one that came first."""
+    """Lower ranks go first; within a rank, first come, first served."""
     return 0 if priority == "interactive" or waited_s >= AGED_S else 1

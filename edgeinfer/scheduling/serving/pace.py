@@ -1,7 +1,7 @@
-"""What passes take by how many tokens they have, as they are seen to take.
+"""Measured time of passes by their number of tokens.
 
 In: tokens and seconds of passes. Out: predicted seconds of a pass of any size. Passes become slower as contexts grow,
-so that what was seen last counts most. Knows no models and no answers.
+so recent ones count most. Knows no models and no answers.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Classes of sizes begin at these."""
+"""Lower bounds of the size classes."""
 RECENT = 1 / 8
-"""Of a new time in a class's moving average."""
+"""Weight of a new time in a class's moving average."""
 MOST_STRANGE = 4.0
-"""A pass that takes so many times what was expected was disturbed; it counts as one of so many times."""
+"""A pass that takes this many times the expected time was disturbed, and counts as exactly this many times."""
 
 
 class Pace:
-    """Seconds of passes by size, None before any was seen."""
+    """Seconds of passes by size; None before any was seen."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[float, float]] = {}  # by class: mean tokens and seconds
@@ -26,7 +26,7 @@ class Pace:
         self._is_drawn = True
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        """A pass of so many tokens took so long."""
+        """Note the time of a pass."""
         kind = SIZES[bisect_right(SIZES, n_tokens) - 1]
         known = self._seen.get(kind)
         if known is None:
@@ -46,7 +46,7 @@ class Pace:
         self._is_drawn = True
 
     def seconds(self, n_tokens: int) -> float | None:
-        """What a pass of so many tokens takes: straight between sizes that were seen, in proportion beyond them."""
+        """Predicted seconds of a pass: linear between the sizes seen, proportional beyond them."""
         if not self._is_drawn:
             self._draw()
         sizes, seconds = self._sizes, self._seconds
@@ -61,7 +61,7 @@ class Pace:
         return seconds[place - 1] + share * (seconds[place] - seconds[place - 1])
 
     def most_tokens(self, limit_s: float, at_most: int) -> int:
-        """The most tokens, up to a number, that a pass of `limit_s` seconds has; all where nothing is known."""
+        """The most tokens, up to `at_most`, in a pass of `limit_s` seconds; `at_most` while nothing is known."""
         low, high = 0, at_most
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,9 +1,9 @@
 """A virtual clock: tasks with seconds and dependencies on resources that do one thing at a time.
 
 In: tasks, each after tasks that were submitted before it. Out: when each starts and ends. A resource works in the order
-of submission, as a device's queue does. A task that `yields` (a copy over a link, a read of a disk, both cut into small
-pieces) may begin while earlier ones still wait for what they depend on, and makes room for them: it never delays a task
-that was submitted before it. So times are known as soon as a task is submitted. Knows nothing of models.
+of submission, as a device's queue does. A task that `yields` (a copy over a link, a read of a disk, both split into
+small pieces) may begin while earlier ones still wait for their dependencies, and makes room for them: it never delays a
+task that was submitted before it. So times are known as soon as a task is submitted. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClockTask:
-    """Work of `seconds` on a resource. `after`: numbers of tasks that must have ended, and `latency_s` have passed."""
+    """Work of `seconds` on a resource. `after`: numbers of tasks that must have ended `latency_s` before."""
 
     name: str
     resource: str
@@ -55,12 +55,12 @@ class SimulatedTimeline:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """All resources that had something to do, by name."""
+        """All resources that had work, by name."""
         return tuple(sorted({span.task.resource for span in self.spans}))
 
 
 class Resource:
-    """One thing at a time. Times in which it is taken are kept sorted; touching ones are one."""
+    """A resource that does one thing at a time. Its busy intervals are sorted, and adjacent ones are merged."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -79,7 +79,7 @@ class Resource:
         return begin, finish
 
     def _free(self, ready: float, seconds: float) -> list[tuple[float, float]]:
-        """The first free times from `ready` on that are `seconds` long together."""
+        """The first free intervals from `ready` on that are `seconds` long together."""
         pieces: list[tuple[float, float]] = []
         number = bisect_right(self._ends, ready)
         now = ready
@@ -108,7 +108,7 @@ class Resource:
 
 
 class Clock:
-    """Submit tasks and wait for them. `now`: the time of whoever submits, which only waiting moves."""
+    """Submits tasks and waits for them. `now`: the time of the caller, which only waiting advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -116,7 +116,7 @@ class Clock:
         self._resources: dict[str, Resource] = {}
 
     def submit(self, task: ClockTask) -> int:
-        """The number of a task that is now on its way. Raises ValueError for one that could never start."""
+        """Submit a task; returns its number. Raises ValueError for one that could never start."""
         if not task.seconds >= 0 or not task.latency_s >= 0 or task.seconds == float("inf"):
             raise ValueError(f"task {task.name!r} cannot take {task.seconds} s after {task.latency_s} s")
         if any(not 0 <= number < len(self._spans) for number in task.after):
@@ -128,13 +128,13 @@ class Clock:
         return len(self._spans) - 1
 
     def wait(self, numbers: Iterable[int]) -> float:
-        """Move on to the end of these tasks."""
+        """Advance to the end of these tasks."""
         self.now = max([self.now, *(self._spans[number].end for number in numbers)])
         return self.now
 
     @property
     def n_tasks(self) -> int:
-        """How many tasks were submitted."""
+        """Number of tasks submitted."""
         return len(self._spans)
 
     def span(self, number: int) -> TaskSpan:

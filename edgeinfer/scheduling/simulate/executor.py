@@ -1,7 +1,7 @@
-"""Passes on a virtual clock: submitted and waited for as on devices, with no hardware.
+"""Passes on a virtual clock: submitted and awaited as on devices, without hardware.
 
-In: placements and passes. Out: the seconds each pass took and how long each device was busy, as a real executor would
-report them. `slowness` makes devices take longer than the profile says, as another program on them would.
+In: placements and passes. Out: the seconds of each pass and how long each device was busy, as a real executor would
+report them. `slowness` makes devices slower than their profile, as another program on them would.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from edgeinfer.scheduling.simulate.lowering import AHEAD_BYTES, Ends, SimulatedP
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTicket:
-    """A pass that was submitted."""
+    """A submitted pass."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """A pass that has ended: its seconds, and those in which each device, way between them and disk worked at what.
+    """A finished pass: its seconds, and the seconds each device, link and disk spent on what.
 
     `spent_s` by resource and name of the task: products, attention, others, pass; message, weights; read.
     """
@@ -47,7 +47,7 @@ class _Submitted:
 
 
 class VirtualExecutor:
-    """Passes on a virtual clock, one after the other."""
+    """Passes on a virtual clock, one after another."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class VirtualExecutor:
         self._ended = 0.0
 
     def submit(self, placement: Placement, step: Pass) -> SimulatedTicket:
-        """Begin a pass when the one before it has ended."""
+        """Begin a pass when the previous one has ended."""
         first = self._clock.n_tasks
         ends = self._lowering.submit(placement, step, self._kv)
         self._n_passes += 1
@@ -73,9 +73,9 @@ class VirtualExecutor:
         return SimulatedTicket(self._n_passes)
 
     def wait(self, ticket: SimulatedTicket) -> PassReport:
-        """Move the clock to the end of a pass; a pass takes from the end of the one waited for before it.
+        """Advance the clock to the end of a pass; its seconds count from the end of the pass awaited before it.
 
-        Raises KeyError for a pass that was waited for before.
+        Raises KeyError for a pass that was awaited before.
         """
         submitted = self._submitted.pop(ticket.number)
         began, self._ended = self._ended, self._clock.wait(submitted.ends)
@@ -88,7 +88,7 @@ class VirtualExecutor:
 
     @property
     def seconds(self) -> float:
-        """What time it is on the virtual clock."""
+        """The current time of the virtual clock."""
         return self._clock.now
 
     @property
@@ -106,7 +106,7 @@ def pass_seconds(
     n_passes: int = 4,
     ahead_bytes: float = AHEAD_BYTES,
 ) -> float:
-    """Seconds of one pass among equal ones, the first left out: what streaming ahead gains is in the later ones."""
+    """Seconds of one pass among equal ones, without the first: later ones show the gain of streaming ahead."""
     executor = VirtualExecutor(profile, work, kv, ahead_bytes)
     tickets = [executor.submit(placement, step) for _ in range(max(2, n_passes))]
     reports = [executor.wait(ticket) for ticket in tickets]

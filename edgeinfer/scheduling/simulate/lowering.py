@@ -1,9 +1,9 @@
 """Passes of a placed model as tasks on a virtual clock.
 
 In: a machine, the work of a model, a placement and passes. Out: numbers of the tasks a pass ends with. Each task takes
-what `step_time` says it takes; other than there, lanes share links, devices prepare a pass side by side, and weights
-that are streamed or read from disk may come before the pass needs them, as far as `ahead_bytes` of a buffer for each
-device reach. So a pass takes no longer than `step_time` says, but for the messages that weights have to let through.
+the time that `step_time` gives; unlike there, lanes share links, devices prepare a pass side by side, and weights that
+are streamed or read from disk may arrive before the pass needs them, as far as each device's buffer of `ahead_bytes`
+allows. So a pass takes no longer than `step_time` says, except for messages that weights must let through.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from edgeinfer.scheduling.placement.step_time import PassCosts, attention_device
 from edgeinfer.scheduling.simulate.clock import Clock, ClockTask
 
 AHEAD_BYTES = 512 << 20
-"""Of weights on their way or not yet used, on each device: two of the largest groups of a 7B model in f16."""
+"""Bytes of weights in transit or not yet used, per device: two of the largest groups of a 7B model in f16."""
 DISK = "disk"
 
 Ends = tuple[int, ...]
-"""Tasks that something ends with."""
+"""The tasks that something ends with."""
 
 
 def inward(device: str) -> str:
-    """The resource that is the way into a device."""
+    """The resource for transfers into a device."""
     return f"{device} in"
 
 
 def outward(device: str) -> str:
-    """The resource that is the way out of a device."""
+    """The resource for transfers out of a device."""
     return f"{device} out"
 
 
 class WeightBuffer:
-    """A buffer for weights on their way: new ones wait until enough of the oldest have been used."""
+    """A buffer for weights in transit: new ones wait until enough of the oldest have been used."""
 
     def __init__(self, n_bytes: float) -> None:
         self._room = n_bytes
         self._held: deque[tuple[float, Ends]] = deque()
 
     def enter(self, n_bytes: float) -> Ends:
-        """What has to have ended before so many bytes find room; more than the whole buffer wait until it is empty."""
+        """Tasks that must end before this many bytes fit; more than the whole buffer wait until it is empty."""
         freed: list[int] = []
         while self._held and self._room < n_bytes:
             released, ends = self._held.popleft()
@@ -61,7 +61,7 @@ class WeightBuffer:
 
 @dataclass(frozen=True, slots=True)
 class ProductRows:
-    """Rows of a stage's product on a device."""
+    """Rows of a stage's matmul on a device."""
 
     number: int
     product: MatMulWork
@@ -73,7 +73,7 @@ class ProductRows:
 
 
 class SimulatedPasses:
-    """Submits pass after pass to a clock. `slowness`: how much longer devices take than their rates say, by name."""
+    """Submits pass after pass to a clock. `slowness`: factors on the seconds of devices, by name."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SimulatedPasses:
         self._last: Ends = ()
 
     def submit(self, placement: Placement, step: Pass, kv: str = "f16") -> Ends:
-        """The tasks that a pass ends with; it begins when the pass before it has ended."""
+        """The tasks that a pass ends with; it begins when the previous pass has ended."""
         read = bytes_read(self._work, placement, step, kv)
         costs = PassCosts(self._profile, step, kv, read)
         ready = tuple(self._compute(name, costs.fixed_s((name,)), "pass", self._last) for name in read)
@@ -124,7 +124,7 @@ class SimulatedPasses:
     def _group(
         self, costs: PassCosts, shape: StageShape, placed: StagePlacement, bounds: tuple[int, int], ready: Ends
     ) -> Ends:
-        """The lanes of products that read the same value; disk first, messages before weights."""
+        """The lanes of matmuls that read the same value; disk first, messages before weights."""
         lanes: dict[str, list[ProductRows]] = {}
         for number in range(*bounds):
             for part in placed.products[number]:

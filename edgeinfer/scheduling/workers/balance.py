@@ -1,9 +1,9 @@
-"""Which workers take part in the next step and what share each takes, from what the steps before it took.
+"""Chooses the workers of the next step and the share of each, from the times of earlier steps.
 
-In: the kind of the next step (tokens, cached tokens), afterwards its seconds and each worker's busy time, and how many
-workers there may be. Out: an `Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them.
-Prefill, decode and the small passes between learn separately, since they are bound by different things. Knows no
-threads, arrays or devices.
+In: the kind of the next step (tokens, cached tokens), then its seconds and each worker's busy time, and the allowed
+number of workers. Out: an `Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them.
+Prefill, decode and the small passes between learn separately, because different things limit them. Knows no threads,
+arrays or devices.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from edgeinfer.scheduling.workers.shares import WHOLE, WorkerSpeeds
 from edgeinfer.scheduling.workers.worker_pool_size import WorkerPoolSize
 
 FEW_TOKENS = 8
-"""Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
+"""Passes of at most this many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
 SOME_TOKENS = 64
-"""Larger passes are prompts: long enough that one tells something. Smaller ones are compared by their exact length."""
+"""Larger passes are prompts: long enough that one is informative. Smaller ones are compared by their exact length."""
 PHASES = MappingProxyType(
     {"one": (2, 2.0, 16, 16), "few": (2, 2.0, 16, 16), "some": (2, 2.0, 16, 16), "many": (1, 0.5, 64, 4)}
 )
-"""Kinds of steps: how many tell two sizes apart, how much dearer they must have become in all for an alarm, when
-the first trial is due, and the first after a change."""
+"""Kinds of steps: number of steps that tell two sizes apart, total excess cost that raises an alarm, steps before the
+first trial, and before the first trial after a change."""
 SMALL = ("one", "few")
-"""Kinds that a plan for decoding is about."""
+"""Kinds that a plan for decoding applies to."""
 WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
-"""Steps of each kind whose median says how fast the workers are."""
+"""Steps of each kind whose median gives the workers' speeds."""
 WARM_STEPS = 6
-"""Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
+"""Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other data."""
 LEAVE = 15
-"""Small passes that nobody need look at while all is quiet: Python costs as much as a layer when its data is cold."""
+"""Small passes that run unrecorded while all is quiet: Python costs as much as a layer when its data is cold."""
 DEPTH_STEP = 512
 """Cached tokens that make a noticeable difference to a step."""
 
@@ -40,8 +40,8 @@ DEPTH_STEP = 512
 class Assignment:
     """Workers in increasing order and where each one's share begins, in parts of WHOLE; the last cut is WHOLE.
 
-    `pinned`: each on its own core. A single worker is pinned only while it is tried, to get to a good core at once, and
-    where it matters which kind of core it is; else the system knows better which core is idle.
+    `pinned`: each on its own core. A single worker is pinned only during a trial, to reach a good core at once, and
+    where the kind of core matters; otherwise the system knows better which core is idle.
     """
 
     workers: tuple[int, ...]
@@ -51,7 +51,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class SteadySteps:
-    """Steps like the last one that need no decision and no record, for as long as none takes more than `longest_s`."""
+    """Steps like the last one that need no decision and no record, as long as none takes more than `longest_s`."""
 
     n_steps: int
     longest_s: float
@@ -69,12 +69,12 @@ class _Phase:
 
 
 class Balance:
-    """The assignments of `n_workers`, step after step: `assign`, run the step, `record`."""
+    """Assignments for `n_workers`, step after step: `assign`, run the step, `record`."""
 
     def __init__(
         self, n_workers: int, decode_shares: Sequence[float] = (), prefill_shares: Sequence[float] = ()
     ) -> None:
-        """Shares of the workers to begin with, of small and of large passes: 0 for none, () for equal ones."""
+        """Initial shares of the workers in small and in large passes: 0 for none, () for equal ones."""
         shares = {name: tuple(decode_shares if name in SMALL else prefill_shares) for name in PHASES}
         planned = {name: sum(share > 0 for share in found) or n_workers for name, found in shares.items()}
         sizes = candidate_sizes(n_workers, *planned.values())
@@ -94,9 +94,9 @@ class Balance:
         self._assignment = Assignment((0,), (0, WHOLE), False)
 
     def limit(self, most_workers: int, ranks: tuple[int, ...] = ()) -> None:
-        """From the next step on, no more than so many workers, at least 1, and first those of the lowest ranks.
+        """Use at most this many workers (at least 1) from the next step on, lowest ranks first.
 
-        `ranks`: of each worker; () where all are equal, so that the fastest come first.
+        `ranks`: of each worker; () if all are equal, so that the fastest come first.
         """
         self._most_workers = min(most_workers, self._n_workers)
         self._ranks = ranks
@@ -104,7 +104,7 @@ class Balance:
             phase.worker_pool.limit(self._most_workers)
 
     def assign(self, n_tokens: int, n_cached: int) -> Assignment:
-        """Who should run the next step, of so many tokens after so many cached ones."""
+        """Workers for the next step, of this many tokens after this many cached ones."""
         if self._n_workers == 1:
             return self._assignment
         self._phase = self._phases[_phase_of(n_tokens)]
@@ -122,9 +122,9 @@ class Balance:
         return self._assignment
 
     def record(self, seconds: float, busy: Sequence[float], n_before: int = 0) -> None:
-        """What the step took that was assigned last, and how long each of its workers was busy.
+        """Note the seconds of the last assigned step, and how long each of its workers was busy.
 
-        `n_before`: steps on leave before it.
+        `n_before`: unrecorded steps before it.
         """
         if self._n_workers == 1:
             return
@@ -141,7 +141,7 @@ class Balance:
 
     @property
     def leave(self) -> SteadySteps:
-        """Whether the next steps may go on as the last one did."""
+        """Whether the next steps may run as the last one did, unrecorded."""
         if self._n_tokens > FEW_TOKENS or self.wants_free_cores or self._phase.speeds.is_surprised:
             return NO_LEAVE
         longest_s = self._n_tokens * self._phase.worker_pool.notable_cost(self._bucket)
@@ -153,13 +153,13 @@ class Balance:
         return any(phase.worker_pool.settled_size < self._most_workers for phase in self._phases.values())
 
     def note_free_cores(self, n_free: float) -> None:
-        """How many of the workers' cores were idle of late, the system says."""
+        """Note how many of the workers' cores were recently idle, according to the system."""
         for phase in self._phases.values():
             phase.worker_pool.note_free(n_free)
 
 
 def candidate_sizes(n_workers: int, *planned: int) -> tuple[int, ...]:
-    """Sizes worth trying: all up to four; of more the powers of two, all, all but one, and planned ones."""
+    """Sizes worth trying: all up to four; above that the powers of two, all, all but one, and planned ones."""
     if n_workers <= 4:
         return tuple(range(1, n_workers + 1))
     powers = {1 << exponent for exponent in range(n_workers.bit_length())}

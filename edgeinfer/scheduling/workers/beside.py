@@ -1,7 +1,7 @@
-"""Devices that compute on the machine's own cores side by side: they share what memory gives.
+"""Devices that compute side by side on the machine's own cores: they share memory bandwidth.
 
-In: a profile whose devices were each measured alone on their cores, and what all cores together read. Out: the rates
-that are left to each when both read at once. Arithmetic is each one's own. Chooses nothing.
+In: a profile whose devices were each measured alone on their cores, and the read rate of all cores together. Out: the
+rates left to each when both read at once. Arithmetic is not shared. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _limited(rates: DeviceRates, share: float) -> DeviceRates:
 
 
 def _product(rates: ProductRates, share: float) -> ProductRates:
-    """Products with weights from memory: no pass reads them faster than its share."""
+    """Matmuls with weights from memory: no pass reads them faster than its share."""
     most = rates.weights_read_s * share
 
     def limited(curve: Curve) -> Curve:

@@ -1,10 +1,10 @@
-"""Which cores of a CPU take part, and how much each gets: for one kind of pass, so prefill and decode have their own.
+"""Which cores of a CPU take part and the share of each, for one kind of pass, so that prefill and decode differ.
 
 In: the CPU's rates with its cores and nodes, the work of a model, a pass. Out: a `CorePlan`; for several NUMA nodes one
-worker pool over all of them, or one replica of the model on each. Arithmetic grows with every core, reading only until
-a node's memory is busy, barriers grow with the worker pool: a core that saves less than `WORTH` of the time is left
-out. Rows follow what each core does alone. Weights are taken to lie on the node of the core that reads them. Pins
-nothing.
+worker pool over all of them, or one replica of the model on each. Arithmetic scales with every core, reading only until
+a node's memory is saturated, and barriers cost more in a larger worker pool: a core that saves less than `WORTH` of the
+time is left out. Shares follow what each core does alone. Weights are assumed to be on the node of the core that reads
+them. Pins nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeinfer.scheduling.machine.profile import CoreRates, DeviceRates, NodeRat
 WORTH = 0.02
 """Share of the time that more cores must save."""
 BARRIER_SHARE = 0.5
-"""Of `op_s` with all cores; it grows with the number of workers, the rest (the call) does not."""
+"""Share of `op_s` with all cores that grows with the number of workers; the rest (the call) does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CorePlan:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Worker pools side by side, each with a replica of the model and `n_sequences`; tokens a second of all."""
+    """Worker pools side by side, each with a replica of the model and `n_sequences`; total tokens per second."""
 
     worker_pools: tuple[CorePlan, ...]
     n_sequences: int
@@ -48,7 +48,7 @@ class NodePlan:
 def core_plan(
     cpu: DeviceRates, work: ModelWork, step: Pass, kv: str = "f16", among: Collection[int] | None = None
 ) -> CorePlan:
-    """The smallest worker pool that is within `WORTH` of the fastest, of some of the cores (None: all)."""
+    """The smallest worker pool that is within `WORTH` of the fastest, out of some of the cores (None: all)."""
     cores = [core for core in cpu.cores if among is None or core.number in among]
     if not cores:
         raise ValueError(f"{cpu.name} has no cores listed" + ("" if among is None else f" among {sorted(among)}"))
@@ -64,9 +64,9 @@ def core_plan(
 
 
 def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: float, kv: str = "f16") -> NodePlan:
-    """One worker pool over all nodes, or a replica on each whose memory holds one: whatever gives more tokens a second.
+    """One worker pool over all nodes, or a replica on each with enough memory: whichever makes more tokens per second.
 
-    `memory_need_bytes`: of a replica with its caches. `step.n_sequences` are shared out to the replicas.
+    `memory_need_bytes`: of a replica with its KV caches. `step.n_sequences` are divided among the replicas.
     """
     together = core_plan(cpu, work, step, kv)
     best = NodePlan((together,), step.n_sequences, step.n_rows / together.seconds)
@@ -83,7 +83,7 @@ def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: 
 
 
 def replica_plan(cpu: DeviceRates, work: ModelWork, step: Pass, n_context: int, kv: str = "f16") -> NodePlan | None:
-    """`node_plan` for sequences of so long a context; None where there is one node, or nothing known of its cores."""
+    """`node_plan` for sequences of this context; None if there is one node, or its cores are unknown."""
     if len(cpu.nodes) < 2 or not cpu.cores:
         return None
     each = -(-step.n_sequences // len(cpu.nodes))
@@ -109,7 +109,7 @@ def _footprint(work: ModelWork, step: Pass, kv: str) -> float:
 
 
 def read_bytes_s(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
-    """What a worker pool reads: of each node what its cores read there alone, up to what its memory gives."""
+    """Read rate of a worker pool: per node the sum of what its cores read alone, up to the rate of its memory."""
     limits = {node.number: node.read_bytes_s for node in cpu.nodes}
     total = 0.0
     for number in {core.node for core in worker_pool}:
@@ -119,13 +119,13 @@ def read_bytes_s(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
 
 
 def op_factor(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
-    """What an op takes besides, as a multiple of what it takes with all cores."""
+    """Overhead of an op, as a multiple of the overhead with all cores."""
     waiting = _barrier(cpu, worker_pool) / max(_barrier(cpu, cpu.cores), 1.0)
     return 1 - BARRIER_SHARE + BARRIER_SHARE * min(1.0, waiting)
 
 
 def _barrier(cpu: DeviceRates, worker_pool: Sequence[CoreRates]) -> float:
-    """Grows with every worker, and with how much slower nodes reach each other's memory."""
+    """Relative cost of a barrier: grows with the number of workers and with how much slower remote memory is."""
     numbers = {core.node for core in worker_pool}
     nodes = [node for node in cpu.nodes if node.number in numbers]
     return len(worker_pool) * (
@@ -139,7 +139,7 @@ def _remoteness(node: NodeRates, numbers: set[int]) -> float:
 
 
 def _orders(cores: Sequence[CoreRates]) -> list[list[CoreRates]]:
-    """Orders to take cores in: the fastest ones first, one node after the other, and nodes in turns."""
+    """Orders in which to add cores: the fastest first, one node after another, and nodes in turns."""
     fast = sorted(cores, key=lambda core: (-core.speed, -core.read_bytes_s, core.number))
     readers = sorted(cores, key=lambda core: (-core.read_bytes_s, -core.speed, core.number))
     by_node = sorted(fast, key=lambda core: core.node)

@@ -1,21 +1,23 @@
-"""The governor: how much of the machine may be used just now, from the user's mode and the state of the machine.
+"""The governor: how much of the machine may be used now, from the user's mode and the state of the machine.
 
-In: a mode, the kinds of the cores that workers have, and a `Condition` now and then. Out: a `PowerPolicy`. Pure:
-numbers in, decisions out. Knows no sensors, threads or clocks, and nothing it says can change a text.
+In: a mode, the kinds of the workers' cores, and a `Condition` from time to time. Out: a `PowerPolicy`. Pure: numbers
+in, decisions out. Knows no sensors, threads or clocks, and its decisions never change a text.
 
 max       every core all the time, drafts as predicted. Only the critical temperature slows it.
-balanced  as max while the machine is plugged in and cool. Within 10 °C of the high temperature it computes less and
-          less of the time, half of it at the high one. Unplugged it does nothing in idle time; below 30 % of the
-          battery it behaves as battery does, until there is a plug or more than 35 %.
-quiet     half the cores, efficient ones first, for 60 % of the time, and small drafts: what keeps the fan off is power
-          over seconds. It eases from 25 °C below the high temperature on, to 30 % of the time 10 °C below.
-battery   fewest joules per token. Half the cores, efficient ones first: decoding is bound by memory, which half of them
-          keep busy at less power. No rests, for the package draws power while it waits too: what is done sooner sleeps
-          sooner. Passes of a few tokens: those of a tree come in order of their chance, and beyond the first ones more
-          are thrown away than kept, which costs joules even where it costs no time. Hot, it eases as balanced does.
+balanced  as max while the machine is plugged in and cool. Within 10 °C of the high temperature it computes for less and
+          less of the time, down to half of it at the high one. Unplugged it does nothing in idle time; below 30 % of
+          the battery it behaves as battery does, until plugged in or above 35 %.
+quiet     half the cores, efficient ones first, for 60 % of the time, and small drafts: low average power over seconds
+          keeps the fan off. From 25 °C below the high temperature on it computes less, down to 30 % of the time 10 °C
+          below.
+battery   fewest joules per token. Half the cores, efficient ones first: decoding is bound by memory, and half of the
+          cores keep it busy at less power. No rests, because the package draws power while it waits too: finishing
+          sooner lets it sleep sooner. Passes of a few tokens: draft trees are in order of probability, and beyond the
+          first tokens more are rejected than accepted, which costs joules even where it costs no time. When hot, it
+          computes less as balanced does.
 
-At the critical temperature every mode computes a quarter of the time. What was hot counts as hot until it is 3 °C
-cooler, so that nothing flaps; hotter never means more of anything.
+At the critical temperature every mode computes a quarter of the time. Policies follow a falling temperature only after
+3 °C, to avoid oscillation; a higher temperature never allows more of anything.
 """
 
 from __future__ import annotations
@@ -28,29 +30,29 @@ from edgeinfer.scheduling.machine.topology import CoreKind
 from edgeinfer.settings import MOST_DRAFTED, Mode
 
 SPARING_ORDER: tuple[CoreKind, ...] = ("efficiency", "low-power", "performance")
-"""Who takes part first where energy counts. Low-power cores come second: alone they are too slow to be done soon."""
+"""Order of core kinds when saving energy. Low-power cores come second: alone they are too slow to finish soon."""
 LOW_PERCENT, ENOUGH_PERCENT = 30.0, 35.0
-"""Of the battery: below the one balanced begins to save, above the other it ends."""
+"""Battery level below which balanced begins to save, and above which it stops."""
 COOLED_C = 3.0
-"""How much cooler it must get before it counts as cooler."""
+"""Degrees by which it must get cooler before that counts."""
 USUAL_HIGH_C, USUAL_CRITICAL_C = 85.0, 100.0
-"""Where the system does not say."""
+"""Used if the system does not report them."""
 GAP_C = 5.0
-"""Least distance of the two: many systems name one temperature for both, and then it is too late."""
+"""Least distance of the two: many systems report one temperature for both, which would react too late."""
 HOT_DUTY = 0.5
-"""Of a mode's own share of time, when it is as hot as may be."""
+"""Factor on a mode's own duty at the hottest end of easing."""
 CRITICAL_DUTY = 0.25
 DUTY_STEPS = 20
-"""Duties are multiples of one part in so many: smaller differences are not worth a word."""
+"""Duties are multiples of one part in this many: smaller differences are not worth reporting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of the machine; None where the system does not say.
+    """The state of the machine; None where the system does not report it.
 
-    plugged_in, battery_percent  None of both where there is no battery
+    plugged_in, battery_percent  both None if there is no battery
     temperature_c                of the CPU
-    high_c, critical_c           temperatures that its maker calls so
+    high_c, critical_c           the manufacturer's limits
     """
 
     plugged_in: bool | None = None
@@ -62,10 +64,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class PowerPolicy:
-    """What may be used until the next one.
+    """What may be used until the next policy.
 
     most_workers  of a step, at least 1
-    ranks         of each worker: lower ones take part first, among equal ones the fastest; () where all are equal
+    ranks         of each worker: lower ones take part first, among equal ones the fastest; () if all are equal
     duty          part of the time spent computing, above 0 and at most 1
     most_drafted  tokens of a pass, at least 1: the root alone
     idle_work     whether to prepare things while nothing is generated
@@ -82,9 +84,9 @@ class PowerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A mode: its share of the workers and of the time, tokens of a pass, and how it takes heat.
+    """A mode: its share of the workers and of the time, tokens of a pass, and its reaction to heat.
 
-    `easing_c`: degrees below the high temperature where it begins to compute less, and where it has come to HOT_DUTY.
+    `easing_c`: degrees below the high temperature where it begins to compute less, and where it reaches HOT_DUTY.
     """
 
     share: float = 1.0
@@ -105,7 +107,7 @@ RULES: Mapping[Mode, _Rule] = MappingProxyType(
 
 
 class Governor:
-    """Policies for a mode, one condition after the other. `kinds`: of the core of each worker, at least one."""
+    """Policies for a mode, one condition after another. `kinds`: of each worker's core, at least one."""
 
     def __init__(self, mode: Mode, kinds: Sequence[CoreKind]) -> None:
         self.mode: Mode = mode
@@ -114,7 +116,7 @@ class Governor:
         self._saves = False
 
     def policy(self, condition: Condition) -> PowerPolicy:
-        """What may be used in this condition, after those before."""
+        """What may be used in this condition, given those before."""
         self._felt_c = _felt(self._felt_c, condition.temperature_c)
         self._saves = self.mode == "balanced" and _is_low(condition, self._saves)
         rule = RULES["battery" if self._saves else self.mode]
@@ -131,7 +133,7 @@ class Governor:
         )
 
     def _ranks(self) -> tuple[int, ...]:
-        """Of the workers where energy counts."""
+        """Ranks of the workers when saving energy."""
         return tuple(map(SPARING_ORDER.index, self._kinds)) if len(set(self._kinds)) > 1 else ()
 
     def _reason(self, most_workers: int, duty: float, is_hot: bool, condition: Condition) -> str:
@@ -148,7 +150,7 @@ class Governor:
 
 
 def _felt(before: float | None, now: float | None) -> float | None:
-    """A temperature that follows at once when it gets hotter, and COOLED_C behind when it gets cooler."""
+    """A temperature that follows a rise at once, and a fall with a lag of COOLED_C."""
     return now if now is None or before is None else max(now, min(before, now + COOLED_C))
 
 
@@ -161,7 +163,7 @@ def _is_low(condition: Condition, was_low: bool) -> bool:
 
 
 def _limits(condition: Condition) -> tuple[float, float]:
-    """The high and the critical temperature to go by."""
+    """The effective high and critical temperatures."""
     high = USUAL_HIGH_C if condition.high_c is None else condition.high_c
     critical = condition.critical_c
     if critical is None:

@@ -1,7 +1,7 @@
-"""How fast each worker is at one kind of step, and the shares of a step that make all workers end together.
+"""Each worker's speed at one kind of step, and the shares of a step that make all workers finish together.
 
 In: the share each worker was given and the time it was busy with it. Out: cuts in parts of WHOLE. Equal workers get
-equal shares: small differences are noise and move nothing. Knows no threads, no cores and no seconds: only ratios of
+equal shares: small differences are noise and change nothing. Knows no threads, no cores and no seconds: only ratios of
 busy times count.
 """
 
@@ -15,42 +15,42 @@ from itertools import accumulate, pairwise
 WHOLE = 1 << 16
 """Parts of a step."""
 WEIGHT = 1 / 8
-"""Of a new median in the moving average, once there are some."""
+"""Weight of a new median in the moving average, once there are some."""
 RECENT_WEIGHT = 1 / 4
 DEAD_BAND = 0.05
 """Shares are equal while no worker would get this much more or less than the others."""
 SMALLEST_MOVE = 0.02
-"""Shares stay as they are while no worker's would change by more."""
+"""Shares stay unchanged while no worker's would change by more."""
 LEAST = 1 / 32
-"""Of an equal share: nobody gets less, so that everybody's speed goes on being measured."""
+"""Smallest fraction of an equal share, so that everyone's speed continues to be measured."""
 SURPRISE = 0.15
-"""A rate that differs from the speed by so much, as a share of it, may mean that the speed has changed."""
+"""A rate that differs from the speed by this share of it may mean that the speed has changed."""
 SUSPICION = 1.25
-"""Times slower than measured, workers are thought to be that did badly."""
+"""Factor by which workers that did badly in a trial are assumed to be slower than measured."""
 CLASS_WIDTH = 1.1
 """Workers whose speeds differ by less count as equally fast when some must be left out."""
 
 
 class WorkerSpeeds:
-    """The relative speed of each of `n_workers`: moving averages of the median of what the last `window` steps said.
+    """The relative speed of each of `n_workers`: moving averages of the median over the last `window` steps.
 
-    Half as many must have spoken before anything changes: a step that something disturbed says nothing by itself.
+    Nothing changes before half as many steps were recorded: a single disturbed step means nothing.
     """
 
     def __init__(self, n_workers: int, window: int, shares: Sequence[float] = ()) -> None:
-        """`shares`: what each worker should begin with, 0 for none; () for equal ones."""
+        """`shares`: initial share of each worker, 0 for none; () for equal ones."""
         self._speeds = _first_speeds(n_workers, shares)
         self._recent = list(self._speeds)
         self._window = window
         self.is_surprised = False
-        """Whether the last steps said something new, so that the next ones should be looked at."""
+        """Whether the last steps were unexpected, so that the next ones should be recorded."""
         self._counts = [0] * n_workers
         self._rates: list[deque[float]] = [deque(maxlen=window) for _ in range(n_workers)]
         self._applied: dict[tuple[int, ...], list[float]] = {}
         self._cuts: dict[tuple[int, ...], tuple[int, ...]] = {}  # of the present speeds
 
     def record(self, workers: Sequence[int], cuts: Sequence[int], busy: Sequence[float], steady: bool) -> None:
-        """Learn from a step; one that was not `steady` says who is slow just now, not who is slow."""
+        """Learn from a step; one that was not `steady` shows who is slow at the moment, not who is slow in general."""
         shares = [stop - start for start, stop in pairwise(cuts)]
         if len(workers) < 2 or not all(shares) or not all(time > 0 for time in busy):
             return
@@ -74,14 +74,14 @@ class WorkerSpeeds:
                     self.is_surprised |= abs(change) > DEAD_BAND * self._speeds[worker]
 
     def suspect(self, workers: Sequence[int]) -> None:
-        """These were tried alone and did badly: others come first next time, unless steps of all say otherwise."""
+        """These workers did badly in a trial alone: others come first next time, unless full steps show otherwise."""
         for worker in workers:
             self._recent[worker] /= SUSPICION
 
     def fastest(self, size: int, ranks: Sequence[int] = ()) -> tuple[int, ...]:
-        """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first.
+        """The `size` workers that were fastest recently, in increasing order; of equally fast ones the first.
 
-        `ranks`: of each worker, () where all are equal; a lower one counts more than any speed.
+        `ranks`: of each worker, () if all are equal; a lower rank takes precedence over any speed.
         """
         top, ranks = max(self._recent), ranks or (0,) * len(self._recent)
         order = sorted(
@@ -91,7 +91,7 @@ class WorkerSpeeds:
         return tuple(sorted(order[:size]))
 
     def cuts(self, workers: tuple[int, ...]) -> tuple[int, ...]:
-        """Where each worker's share begins, and WHOLE."""
+        """Where each worker's share begins, then WHOLE."""
         if workers not in self._cuts:
             shares = self._applied[workers] = self._wanted(workers)
             self._cuts[workers] = (0, *(round(WHOLE * end / sum(shares)) for end in accumulate(shares)))
@@ -110,7 +110,7 @@ class WorkerSpeeds:
 
 
 def _first_speeds(n_workers: int, shares: Sequence[float]) -> list[float]:
-    """Speeds as a plan has them; who is left out counts as slower than all others, until measured."""
+    """Speeds as a plan has them; workers left out count as slower than all others, until measured."""
     taken = [share for share in shares if share > 0]
     if not taken:
         return [1.0] * n_workers
@@ -119,7 +119,7 @@ def _first_speeds(n_workers: int, shares: Sequence[float]) -> list[float]:
 
 
 def _scaled(rates: Sequence[float], speeds: Sequence[float], workers: Sequence[int]) -> list[float]:
-    """Rates of some workers as multiples of what their speeds are multiples of."""
+    """Rates of some workers, scaled to the sum of their speeds."""
     scale = sum(speeds[worker] for worker in workers) / sum(rates)
     return [rate * scale for rate in rates]
 

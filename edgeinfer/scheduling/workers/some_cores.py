@@ -1,7 +1,7 @@
-"""A machine of which only some cores take part: the rates that are left.
+"""The rates of a machine if only some of its cores take part.
 
-In: the CPU's rates and a worker pool of its cores. Out: rates like those a probe of these cores alone would give. What
-comes from memory follows what the worker pool reads, arithmetic its speed, barriers its size. Chooses nothing.
+In: the CPU's rates and a worker pool of its cores. Out: rates as a probe of these cores alone would measure them. Reads
+from memory scale with the worker pool's read rate, arithmetic with its speed, barriers with its size. Chooses nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.scheduling.workers.core_plan import op_factor, read_bytes_s
 
 
 def with_cores(profile: Profile, cores: Collection[int]) -> Profile:
-    """The machine with these of its cores. Those that the profile does not know are as fast as the mean."""
+    """The machine with these of its cores. Cores that the profile does not know are as fast as the mean."""
     cpu = profile.cpu
     worker_pool = tuple(core for core in cpu.cores if core.number in cores)
     if not cpu.cores or len(worker_pool) == len(cpu.cores):
@@ -52,7 +52,7 @@ def _product(rates: ProductRates, speed: float, read: float) -> ProductRates:
 
 
 def _from_memory(rate: Curve, cached: Curve, speed: float, read: float) -> Curve:
-    """What a weight takes from a cache is arithmetic, what it takes more from memory is reading."""
+    """Seconds per weight: the time with a cached weight is arithmetic, and the extra time from memory is reading."""
     values = []
     for n_tokens, found in zip(rate.at, rate.values, strict=True):
         arithmetic = min(1 / found, 1 / cached(n_tokens))

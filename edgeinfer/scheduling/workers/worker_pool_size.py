@@ -1,10 +1,11 @@
-"""How many workers a kind of step should have, found by trying: one size in use, its neighbours tried now and then.
+"""Finds the number of workers for a kind of step by trial: one size is in use, its neighbours are tried now and then.
 
-In: what each step cost, and how large a worker pool may be. Out: the size for the next step. Costs are compared only
-within a bucket of like steps, and a trial only with the steps just before it, so that a growing context does not look
-like a slow machine. When steps grow dear (another program took a core), the neighbours are tried at once: cumulative
-sums (Page, 1954) tell that from noise. No size is given up for one that is a little better before it was tried once
-more. Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
+In: the cost of each step, and the largest allowed worker pool. Out: the size for the next step. Costs are compared only
+within a bucket of similar steps, and a trial only with the steps just before it, so that a growing context does not
+look like a slow machine. When steps become more expensive (another program took a core), the neighbours are tried at
+once: cumulative sums (Page, 1954) tell that from noise. A size that is only slightly better is tried once more before
+it replaces the current one. Sizes that lose are tried ever less often; larger ones hardly at all while no core is free
+for them.
 """
 
 from __future__ import annotations
@@ -14,40 +15,40 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 USUAL = 1.25
-"""Times the usual cost: a step that took more adds to the sum that gives the alarm, another takes from it."""
+"""Factor on the usual cost: a step above it adds to the sum that raises the alarm, one below subtracts from it."""
 MOST_EXCESS = 0.75
-"""What one step can add: a single one, however slow, says little."""
+"""The most a single step can add: one step alone, however slow, means little."""
 BETTER = 0.97
-"""Times the present cost: a size must be this much better to be taken."""
+"""Factor on the present cost that another size must stay below to be adopted."""
 OBVIOUS = 0.75
-"""Times the present cost: a size so much better is taken at once."""
+"""Factor on the present cost below which another size is adopted at once."""
 HOPELESS = 1.5
-"""Times the present cost: one step is enough to end a trial."""
+"""Factor on the present cost at which one step is enough to end a trial."""
 CLEARLY_WORSE = 1.25
 FAMILIAR = 3
-"""Steps of a kind after which one can say what is usual."""
+"""Steps of a kind after which the usual cost is known."""
 SETTLED = 16
-"""Steps of a kind after which not every one must be looked at."""
+"""Steps of a kind after which not every one must be recorded."""
 WEIGHT = 1 / 8
-"""Of a new cost in the moving average, once there are some."""
+"""Weight of a new cost in the moving average, once there are some."""
 FAST_WEIGHT = 1 / 2
-"""Of one far below the average, which then was never usual."""
+"""Weight of a cost far below the average, which then was never usual."""
 MOST_DOUBT = 2
-"""Each alarm in vain doubles the sum that the next one takes, up to so many times."""
+"""Each false alarm doubles the sum that the next one needs, at most this many times."""
 FORGET_DOUBT = 256
-"""Usual steps after which an alarm in vain is forgotten."""
+"""Usual steps after which a false alarm is forgotten."""
 LONGER, MUCH_LONGER = 2, 32
-"""Times the last interval: steps until a size is tried again that was a little worse, and clearly worse."""
+"""Factors on the interval until a size is tried again, if it was slightly and if it was clearly worse."""
 LONGEST_WAIT = 2048
 LONGEST_BLIND_WAIT = 48
-"""For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
+"""For a larger size, if the number of free cores is unknown: only trials can show that a load has ended."""
 BLOCKED_SHARE = 1 / 32
-"""Of a step, by which the wait for a larger worker pool shortens while no core is free for it."""
+"""Fraction of a step that counts towards the wait for a larger worker pool while no core is free for it."""
 MOST_BUCKETS = 1024
 FREE = 0.8
-"""Idle share of the cores that a larger worker pool needs more: from here on they count as free,"""
+"""Idle share of the additional cores of a larger worker pool at which they count as free,"""
 TAKEN = 0.5
-"""and below here as taken."""
+"""and below which they count as taken."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class _Rival:
 class _Trial:
     """Steps with another size; if it does well, followed by steps with the size in use (`again`).
 
-    `present`: what the size in use costs, as a multiple of what is usual: more than 1 after an alarm.
+    `present`: cost of the size in use as a multiple of the usual cost: more than 1 after an alarm.
     """
 
     index: int
@@ -85,9 +86,9 @@ class _Usual:
 class WorkerPoolSize:
     """Chooses among increasing `sizes`, beginning with `first_size`, or with the largest.
 
-    `trial_steps`: how many steps tell two sizes apart. `alarm`: by how many usual steps' cost the last steps must have
-    exceeded what is usual for an alarm. Trials begin after `first_wait` steps, and `wait_after_change` steps after the
-    size has changed.
+    `trial_steps`: number of steps that tell two sizes apart. `alarm`: total excess of the last steps' cost, in usual
+    steps, that raises an alarm. Trials begin after `first_wait` steps, and `wait_after_change` steps after the size has
+    changed.
     """
 
     def __init__(
@@ -110,8 +111,8 @@ class WorkerPoolSize:
         self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
         self._usual: dict[Hashable, _Usual] = {}
         self._excess = 0.0  # the cumulative sum
-        self._slow: list[float] = []  # costs of the steps since it was zero, in terms of the usual
-        self._doubt, self._n_usual = 0, 0  # alarms in vain of late; usual steps since the last slow one
+        self._slow: list[float] = []  # costs of the steps since it was zero, as multiples of the usual
+        self._doubt, self._n_usual = 0, 0  # recent false alarms; usual steps since the last slow one
         self._trial: _Trial | None = None
         self._queue: list[int] = []
         self._is_blocked = False
@@ -124,23 +125,23 @@ class WorkerPoolSize:
 
     @property
     def settled_size(self) -> int:
-        """The size in use, trials apart."""
+        """The size in use, apart from trials."""
         return self._size_at(self._index)
 
     @property
     def is_steady(self) -> bool:
-        """Whether the last steps were usual: no trial, none dear."""
+        """Whether the last steps were usual: no trial, no expensive step."""
         return self._trial is None and self._excess == 0
 
     def notable_cost(self, bucket: Hashable) -> float:
-        """What a step must cost at least to say something just now; 0 when every step says something."""
+        """The smallest cost of a step that must be recorded now; 0 if every step must be."""
         usual = self._usual.get(bucket)
         return USUAL * usual.cost if usual and usual.count >= SETTLED and self.is_steady else 0.0
 
     def limit(self, most: int) -> None:
-        """No worker pool of more than `most`, at least 1, from the next step on: the sizes above are cut to it.
+        """Use no worker pool larger than `most` (at least 1) from the next step on; larger sizes are capped.
 
-        A size that was given up for a limit returns with a higher one.
+        A size that was given up because of a limit returns with a higher limit.
         """
         if most == self._most:
             return
@@ -153,7 +154,7 @@ class WorkerPoolSize:
         self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
 
     def note_free(self, n_free: float) -> None:
-        """How many cores nobody uses now. When they fall free for the next larger worker pool, it is tried at once."""
+        """Note how many cores are free. When enough are free for the next larger worker pool, it is tried at once."""
         self._is_blind = False
         if self._index >= self._top:
             return
@@ -169,7 +170,7 @@ class WorkerPoolSize:
             self._rivals[index] = _Rival(0, self._wait_after_change)
 
     def record(self, bucket: Hashable, cost: float, n_before: int = 0) -> None:
-        """What a step of `size(bucket)` workers cost, after `n_before` that were not notable and not recorded."""
+        """Note the cost of a step of `size(bucket)` workers, after `n_before` unrecorded, not notable steps."""
         usual = self._usual.get(bucket)
         if usual is None:
             while len(self._usual) >= MOST_BUCKETS:
@@ -190,7 +191,7 @@ class WorkerPoolSize:
         return [index for index in (self._index - 1, self._index + 1) if 0 <= index <= self._top]
 
     def _compare(self, usual: _Usual, cost: float) -> None:
-        """Take a step with the size in use into the average, and give the alarm when the sum says so."""
+        """Add a step with the size in use to the average, and raise the alarm if the sum is large enough."""
         ratio = cost / usual.cost
         if usual.count >= FAMILIAR:
             self._sum_up(ratio)
@@ -223,7 +224,7 @@ class WorkerPoolSize:
         self._trial = _Trial(self._queue.pop(0), present, alarmed=True) if self._queue else None
 
     def _wait(self, n_steps: int) -> None:
-        """Let steps pass for the neighbours; begin a trial that is due."""
+        """Count steps towards the neighbours' waits; begin a trial that is due."""
         if not self.is_steady:
             return
         for index in self._neighbours:
@@ -233,7 +234,7 @@ class WorkerPoolSize:
                 self._trial = _Trial(index, 1.0, alarmed=False)
 
     def _judge(self, trial: _Trial, ratio: float) -> None:
-        """Take in a step of a trial, as a multiple of the usual cost; decide when there are enough."""
+        """Add a step of a trial, as a multiple of the usual cost; decide when there are enough."""
         if trial.is_again:
             trial.again.append(ratio)
             if len(trial.again) >= self._trial_steps:
@@ -241,7 +242,7 @@ class WorkerPoolSize:
                 self._decide(trial, statistics.fmean(trial.costs), present)
             return
         if trial.n_skipped < self._trial_steps - 1 and ratio < HOPELESS:
-            trial.n_skipped += 1  # with cold caches, perhaps on another core: says little
+            trial.n_skipped += 1  # with cold caches, perhaps on another core: means little
             return
         trial.costs.append(ratio)
         if len(trial.costs) < self._trial_steps and ratio < HOPELESS:
