@@ -1,5 +1,5 @@
-"""HOW ops run on one device."""
+"""How ops run on each device."""
 
 from edgeinfer.privacy import refuse_telemetry
 
-refuse_telemetry()  # here, because no device's package can be imported without passing this line
+refuse_telemetry()  # done here because no device's package can be imported without passing this line

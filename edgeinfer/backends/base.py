@@ -1,11 +1,11 @@
-"""The seams of execution: what a device takes and gives.
+"""The interfaces of execution: what a device accepts and returns.
 
-`Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
-What either has besides is in its record of `capabilities`: `FragmentDevice`, for one, compiles part of a model too,
-which then runs beside other devices.
-Which page of the KV memory holds what is decided by the engine (`engine.kv.kvcache`); a lane only reads and writes the
-slots it is told. Programs that run whole models by
-themselves are the other kind of entry in DEVICES: `backends.evaluator`.
+`Device` compiles the ops of a ModelSpec into a `Lane`, which runs one `Step` after another and owns the KV memory.
+Optional abilities of either are listed in its `capabilities` record: a `FragmentDevice`, for example, can also compile
+part of a model to run alongside other devices.
+
+The engine decides which page of the KV memory holds what (`engine.kv.kvcache`); a lane only reads and writes the slots
+it is given. Programs that run whole models themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from edgeinfer.backends.offload import WeightOffload
 
 PATIENCE_S = 300.0
-"""A device that has not finished a step by then has failed."""
+"""Seconds after which a device that has not finished a step counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a lane must be able to hold.
 
-    n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
-    keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path; stored: where
-    weights are that do not fit into memory; n_sequences: most of one pass, 0 for as many as pages allow; windows: what
-    layers with a window keep on devices that can keep less than the context, None: all of it; n_states: most slots for
-    states of sequences, 0 for as many as are of use.
+    n_context: longest sequence in tokens; n_pages: KV pages in total; max_tokens, max_outputs: rows of one pass; kv:
+    format of keys and values; branches: whether evaluating a tree in one pass pays off; otherwise it is read path by
+    path; stored: where weights are stored that do not fit in memory; n_sequences: most sequences in one pass, 0 for as
+    many as the pages allow; windows: what layers with a window store, on devices that can store less than the context,
+    None: all of it; n_states: most slots for sequence states, 0 for as many as are useful.
     """
 
     n_context: int
@@ -67,16 +67,16 @@ class Limits:
 
 
 WHOLE = 1 << 16
-"""Parts that the work of a step is shared out in."""
+"""The number of parts into which a step's work is divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
-    """Which workers take part in a step and how much of it each takes; the results never depend on it.
+    """Which workers take part in a step and the share of each. Results never depend on it.
 
     workers  their numbers, increasing
-    cuts     where each one's share begins, in parts of WHOLE, and WHOLE itself
-    pinned   False: the calling thread goes where the system puts it, not to the first worker's core
+    cuts     where each worker's share begins, in parts of WHOLE, and finally WHOLE itself
+    pinned   False: the system places the calling thread, which is not pinned to the first worker's core
     """
 
     workers: tuple[int, ...]
@@ -91,9 +91,9 @@ class WorkSplit:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the last step took: `seconds` from its start to its end, and what each worker of its work split was `busy`.
+    """Timing of the last step: `seconds` in total, and how long each worker of its work split was `busy`.
 
-    `busy` is in a unit of its own, the same for all, and counts the work that the cuts share out.
+    `busy` has an arbitrary unit, the same for all workers, and covers only the work that the cuts divide.
     """
 
     seconds: float
@@ -102,7 +102,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class OpSeconds:
-    """What a part of an op took in a step. `multiplies`: it is the product itself, not what prepares its input."""
+    """Time of one part of an op in a step. `multiplies`: whether it is the product, not the rounding of its input."""
 
     op: Op
     multiplies: bool
@@ -110,20 +110,20 @@ class OpSeconds:
 
 
 PEAK_LANES = 16
-"""Peaks of a block of logits;"""
+"""Peaks per block of logits."""
 PEAK_LOGITS = 32
-"""logits of a peak: those of its block that lie PEAK_LANES apart."""
+"""Logits per peak: those of its block whose distance is a multiple of PEAK_LANES."""
 PEAK_BLOCK = PEAK_LANES * PEAK_LOGITS
 
 
 class Peaked(Protocol):
-    """A lane that tells where its highest logits are."""
+    """A lane that reports where its highest logits are."""
 
     @property
     def peaks(self) -> Floats:
-        """The highest of each PEAK_LOGITS logits of the last run: float32[O, blocks * PEAK_LANES].
+        """The maximum of each group of PEAK_LOGITS logits of the last run: float32[O, blocks * PEAK_LANES].
 
-        NaN where one of them is not finite. Valid until the next run.
+        NaN if any logit of the group is not finite. Valid until the next run.
         """
         ...
 
@@ -133,51 +133,51 @@ class Lane(KVMemory, Protocol):
 
     @property
     def capabilities(self) -> LaneCapabilities:
-        """What it has besides: the same as long as it is open."""
+        """Its optional abilities; constant while the lane is open."""
         ...
 
     def run(self, step: Step) -> Floats:
-        """Evaluate one step: float32[O, V], valid until the next run."""
+        """Evaluate one step. Returns float32[O, V], valid until the next run."""
         ...
 
 
 class FragmentLane(KVMemory, Protocol):
-    """A compiled fragment on one device, with its layers' KV memory; each step is submitted and waited for."""
+    """A compiled fragment on one device, with its layers' KV memory. Each `submit` is followed by a `wait`."""
 
     def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
-        """Start a step and return as soon as the device can go on alone.
+        """Start a step; return as soon as the device can proceed without the host.
 
-        `inputs`: float32[T or O, width] of each input buffer, not to be changed before `wait`.
+        `inputs`: float32[T or O, width] of each input buffer; must not change before `wait`.
         """
         ...
 
     def wait(self) -> Mapping[str, Floats]:
-        """The output buffers of the step that was submitted last, float32[T or O, width], valid until the next submit.
+        """The output buffers of the last submitted step, float32[T or O, width], valid until the next submit.
 
-        Raises DeviceFailed where the device did not finish it.
+        Raises DeviceFailed if the device did not finish the step.
         """
         ...
 
     @property
     def ran(self) -> tuple[float, float]:
-        """When the device began and ended the last step, by time.perf_counter."""
+        """Start and end of the last step on the device, by time.perf_counter."""
         ...
 
 
 class Device(Protocol):
-    """An executor of ops."""
+    """A device that executes ops."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a token's logits never depend, to the bit, on what else is in the pass."""
+        """Whether a token's logits are bit-identical whatever else is in the pass."""
         ...
 
     @property
     def capabilities(self) -> DeviceCapabilities:
-        """What it has besides: the same as long as it is open."""
+        """Its optional abilities; constant while the device is open."""
         ...
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane: ...
@@ -186,7 +186,7 @@ class Device(Protocol):
 
 
 class FragmentDevice(Device, Protocol):
-    """A device that also takes part of a model."""
+    """A device that can also run part of a model."""
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -195,31 +195,34 @@ class FragmentDevice(Device, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """How many tokens of silent passes a whole model joins to one, and how many multiplications of weights."""
+    """How a whole model joins passes without requested logits into one.
+
+    Limits of the joined pass: its tokens, and its multiplications of weights.
+    """
 
     most_tokens: int
     most_products: float
 
 
 class PartsDevice(FragmentDevice, Protocol):
-    """A device that shares its memory out among all parts of a model that it runs, which it does one at a time."""
+    """A device that divides its memory among all the parts of a model it runs, one part at a time."""
 
     def compile_fragments(
         self, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> Sequence[FragmentLane]:
-        """A lane for each fragment; they are run in this order, and outputs are valid until the next one's submit."""
+        """One lane per fragment. They run in this order; outputs are valid until the next lane's submit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.
+    """Options of a device: number of worker threads (None: as many as help) and the cores to pin them to.
 
-    `target`: which of the processors that a runtime offers, in lower case ("gpu" of "openvino:gpu"), or "". `adapts`:
-    whether the work split of each step follows measured times; else all workers take equal shares. `pins`: whether each
-    worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`: what
-    each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`: NUMA
-    nodes of the cores; with several, small pages go each to the node that uses it first.
+    `target`: which of a runtime's processors to use, in lower case ("gpu" of "openvino:gpu"), or "". `adapts`: whether
+    each step's work split follows measured times; otherwise all workers get equal shares. `pins`: whether each worker
+    is pinned to a core; otherwise the system places them. `decode_shares`, `prefill_shares`: initial shares of each
+    worker in small and large passes, 0 for none; () for equal shares. `n_nodes`: NUMA nodes of the cores; with several,
+    each small page is placed on the node that uses it first.
     """
 
     n_workers: int | None = None
@@ -234,10 +237,10 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that do not depend on cores.
+    """Memory that a lane takes: weights in the device's own form, KV pages, states, and buffers independent of cores.
 
-    `kv_bytes_per_token`: what a further token of context takes, `bytes_per_state`: a further slot for a sequence's
-    state. `window_bytes`: of `kv_bytes` those of layers that keep only a window, which hardly grow with the context.
+    `kv_bytes_per_token`: cost of one more token of context; `bytes_per_state`: of one more slot for a sequence's state.
+    `window_bytes`: the part of `kv_bytes` for layers with a window, which hardly grows with the context.
     """
 
     weight_bytes: int
@@ -251,14 +254,14 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """A registry entry: how to open a device of this kind, and what it would take, from a header alone.
+    """A registry entry: how to open a device of this kind and, from a header alone, how much memory it would take.
 
-    `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
-    machine's own cores. `modules`: what must be importable for a device that may take the cpu's place, and `entrants`:
-    its names on this machine, with the targets that are there. `folders`: how it opens folders with a decoder that
-    another program wrote, or None. `code_folder`: where code compiled for it is kept; `compile_ahead`: compiles what a
-    Llama of these types of weights needs, before more is known of it; `offload`: how it runs models whose weights do
-    not all stay in memory. None where it has no such thing.
+    `open` raises DeviceUnavailable if the device cannot run. `host_targets`: its targets that compute on the machine's
+    own cores. `modules`: packages that must be importable for a device that may be chosen in place of the cpu;
+    `entrants`: its names on this machine, with the available targets. `folders`: how it opens decoder folders written
+    by other programs. `code_folder`: where its compiled code is cached. `compile_ahead`: compiles what a Llama with
+    these weight types needs before more of the model is known. `offload`: how it runs models whose weights do not all
+    stay in memory. Unsupported fields are None.
     """
 
     key: str
@@ -296,7 +299,7 @@ def kind_of(name: str) -> DeviceKind | EvaluatorKind:
 
 
 def device_kind(name: str) -> DeviceKind:
-    """The entry of a device that runs ops of our own graph. Raises UnknownKey, DeviceUnavailable."""
+    """The entry of a device that runs ops of edgeinfer's own graph. Raises UnknownKey, DeviceUnavailable."""
     kind = kind_of(name)
     if not isinstance(kind, DeviceKind):
         raise DeviceUnavailable(
@@ -306,7 +309,7 @@ def device_kind(name: str) -> DeviceKind:
 
 
 def device_kinds() -> dict[str, DeviceKind]:
-    """The entries that run ops of our own graph, by key."""
+    """The entries that run ops of edgeinfer's own graph, by key."""
     return {key: kind for key, kind in DEVICES.entries().items() if isinstance(kind, DeviceKind)}
 
 

@@ -1,9 +1,9 @@
-"""Where keys and values lie in a cache that grows at its end and never changes a row.
+"""Row bookkeeping for a KV cache that only grows at its end and never changes a row.
 
-Graph runtimes keep a cache by appending to it. Here each slot of our KV memory is given the row that was appended for
-it last; a token sees rows through a mask, so draft trees, branches and several sequences need no moving of rows, and
-copies of slots are names for the same row. Rows that no slot names any more are dead until `compact` tells which to
-keep. In: steps, copies. Out: row numbers and masks. Holds no keys or values.
+Graph runtimes extend a cache by appending. Here each slot of the KV memory refers to the row last appended for it, and
+a mask selects the rows a token sees. So draft trees, branches and several sequences need no moving of rows, and a
+copied slot refers to the same row as its source. Rows that no slot refers to are dead until `compact` reports which
+rows to keep. In: steps, copies. Out: row numbers and masks. Stores no keys or values.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ Int64s = NDArray[np.int64]
 
 NO_ROW = -1
 SPARE_ROWS = 64
-"""Dead rows that are always tolerated;"""
+"""Dead rows that are always tolerated."""
 SPARE_SHARE = 0.25
-"""and beyond them, as a share of the live ones."""
+"""Further dead rows tolerated, as a share of the live ones."""
 
 
 class CacheRows:
-    """The rows of `n_slots` slots, none of which has one at first."""
+    """The rows of `n_slots` slots; at first no slot has one."""
 
     def __init__(self, n_slots: int) -> None:
         self._row_of = np.full(n_slots, NO_ROW, np.int64)
         self.n_slots, self.n_rows = n_slots, 0
 
     def rows(self, slots: NDArray[np.integer]) -> Int64s:
-        """The row of each slot, NO_ROW where none was written: int64[len(slots)]."""
+        """The row of each slot, NO_ROW for slots that were never written: int64[len(slots)]."""
         found: Int64s = self._row_of[slots]
         return found
 
     def append(self, slots: NDArray[np.integer]) -> None:
-        """Rows for these slots, in order, are added at the end."""
+        """Assign newly appended rows to these slots, in order."""
         self._row_of[slots] = self.n_rows + np.arange(len(slots))
         self.n_rows += len(slots)
 
     def copy(self, sources: Int32s, targets: Int32s) -> None:
-        """The targets name the rows of the sources."""
+        """Let the target slots refer to the rows of the source slots."""
         self._row_of[targets] = self._row_of[sources]
 
     def forget(self, slots: NDArray[np.integer]) -> None:
-        """These slots have no rows any more."""
+        """Unassign the rows of these slots."""
         self._row_of[slots] = NO_ROW
 
     @property
     def n_live(self) -> int:
-        """Rows that slots name."""
+        """Number of rows that slots refer to."""
         return len(self._live())
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many rows are dead that it pays to compact."""
+        """Whether enough rows are dead for compaction to pay off."""
         n_live = self.n_live
         return self.n_rows - n_live > SPARE_ROWS + SPARE_SHARE * n_live
 
     def compact(self, slots: Iterable[int] | None = None) -> Int64s:
-        """Forget dead rows (and slots other than these): the rows to keep, in order, which then have numbers from 0 on.
+        """Drop dead rows (and all slots not listed). Returns the rows to keep, in order; they are renumbered from 0.
 
         int64[rows kept], increasing.
         """
@@ -83,9 +83,9 @@ class CacheRows:
         return live
 
     def visible(self, step: Step, window: int | None = None) -> Bools:
-        """What each token of a step attends to, its own rows not yet appended: bool[T, n_rows + T].
+        """The mask of a step whose own rows are not yet appended: bool[T, n_rows + T].
 
-        Column n_rows + t stands for token t of the step. `window`: as in `ops.Attention`.
+        Column n_rows + t stands for token t of the step. `window` is as in `ops.Attention`.
         """
         batch = step.batch
         n_tokens, positions, parents = len(batch.tokens), batch.positions, batch.parents.tolist()
@@ -103,7 +103,7 @@ class CacheRows:
         return seen
 
     def _see_cached(self, seen: Bools, step: Step, row: int, tokens: Int64s, window: int | None) -> None:
-        """Mark what tokens of one sequence see through its table."""
+        """Mark the rows that tokens of one sequence see through its page table."""
         starts, last = step.starts[tokens], int(step.starts[tokens].max())
         positions = np.arange(last)
         slots = step.tables[row].astype(np.int64)[positions // PAGE] * PAGE + positions % PAGE

@@ -1,7 +1,7 @@
-"""What a lane or a device has besides what each must have: one frozen record for either, None for what it lacks.
+"""Optional abilities of a lane or a device: one frozen record for each, with None for what is missing.
 
-In and out: these records and the protocols of their fields. Whoever wants more than `Lane` or `Device` says reads it
-here, so that a type checker sees what is asked for; what is not in the record is not there. `base` has the rest.
+In and out: these records and the protocols of their fields. Code that needs more than `Lane` or `Device` declares reads
+it here, so a type checker sees what is used. Required abilities are in `base`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from edgeinfer.offload.weights import Streaming, ThresholdLane
 
 
 class Workers(Protocol):
-    """Workers over which the steps of a lane are shared out."""
+    """The workers that share the steps of a lane."""
 
     work_split: WorkSplit
-    """The work split of the steps to come."""
+    """The work split of the steps that follow."""
 
     @property
     def n_workers(self) -> int: ...
 
     @property
     def seconds(self) -> float:
-        """What the last step took."""
+        """Timing of the last step."""
         ...
 
     @property
@@ -44,15 +44,16 @@ class Workers(Protocol):
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that the system lets each worker run on, read back from it; () where it does not say."""
+        """The cores each worker may run on, as reported by the system; () if it does not report them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """Calls of one kernel for one kind of op: seconds of a step, means over the workers.
+    """Calls of one kernel for one kind of op: seconds per step, averaged over the workers.
 
-    `busy_s` in the calls; `waiting_s` at the barriers behind them, for slower workers. All of a step's add up to it.
+    `busy_s` is spent in the calls, `waiting_s` at the barriers after them, waiting for slower workers. Summed over all
+    calls, they give the step's time.
     """
 
     op: str
@@ -64,7 +65,7 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Seconds that a launch from Python, a call and a barrier take when there is nothing to compute."""
+    """Seconds that a launch from Python, a call and a barrier take with nothing to compute."""
 
     launch_s: float
     call_s: float
@@ -72,23 +73,23 @@ class Overhead:
 
 
 class OpTimes(Protocol):
-    """What the time of a lane's steps goes to, for measurements."""
+    """How a lane's steps spend their time, for measurements."""
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
-        """Evaluate a step, or these stages of it over whatever the buffers hold, and time its ops, in order."""
+        """Evaluate a step, or only these stages on the current buffers; return its ops with their times, in order."""
         ...
 
     def profile(self, step: Step) -> Sequence[KernelTime]:
-        """Evaluate a step and sum up its calls by kind of op and kernel."""
+        """Evaluate a step and sum its calls by kind of op and kernel."""
         ...
 
     def overhead(self) -> Overhead:
-        """What is spent where nothing is computed."""
+        """The time spent without computing anything."""
         ...
 
 
 class Buffers(Protocol):
-    """The buffers of a lane, to be looked at: for embeddings, tests and debugging."""
+    """Read access to a lane's buffers, for embeddings, tests and debugging."""
 
     def value(self, name: str) -> Floats:
         """A copy of a buffer's rows after the last run: float32[T or O, width]."""
@@ -97,16 +98,16 @@ class Buffers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaneCapabilities:
-    """What a lane has besides running steps.
+    """What a lane can do besides running steps.
 
-    states     what holds the states of sequences, for a model that has any
-    windows    what holds layers that keep only a window (`Limits.windows`)
-    workers    over which steps are shared out
-    op_times   what the time of a step goes to
+    states     the memory of sequence states, for models that have them
+    windows    the memory of layers with a window (`Limits.windows`)
+    workers    the workers that share its steps
+    op_times   where the time of a step is spent
     peaks      where the highest logits are
-    buffers    what they hold after a step
-    cutting    activations that may be cut at a threshold
-    streaming  weights that come from a file in part
+    buffers    buffer contents after a step
+    cutting    activations that can be cut at a threshold
+    streaming  weights partly read from a file
     """
 
     states: StateMemory | None = None
@@ -120,23 +121,23 @@ class LaneCapabilities:
 
 
 class OwnMemory(Protocol):
-    """Memory that a device has for itself."""
+    """A device's own memory."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """Bytes of it that may be used now; None where they are not known."""
+        """Bytes of it that can be used now; None if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapabilities:
-    """What a device has besides compiling whole models.
+    """What a device can do besides compiling whole models.
 
-    fragments  compiles a part of a model, to run beside other devices
-    parts      shares its memory out among all parts of a model that it runs, which it does one at a time
-    sections   compiles a model of which others run parts, as the host that holds all buffers
-    joined     how far its lanes let passes without wanted logits wait, to run them with those after them
-    memory     memory of its own, where it does not use the machine's
+    fragments  compile part of a model, to run alongside other devices
+    parts      divide its memory among all the parts of a model it runs, one part at a time
+    sections   compile a model, parts of which run on other devices, as the host that holds all buffers
+    joined     up to what size its lanes join passes without requested logits with later ones
+    memory     memory of its own, if it does not use the machine's
     """
 
     fragments: FragmentDevice | None = None

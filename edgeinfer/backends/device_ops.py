@@ -1,7 +1,8 @@
-"""How a device runs ops: a folder `ops` with a file for each op that it can run, named as in `graph/ops`.
+"""How a device runs ops: a folder `ops` with one file per supported op, named as in `graph/ops`.
 
-In: the ops of a model. Out: what the device's files say of each. An op without a file, an optional field that its file
-does not name, or a reason that it gives refuses the model by the op's name, before anything is loaded.
+In: the ops of a model. Out: the declarations in the device's files. A model is refused, naming the op, before anything
+is loaded, if an op has no file, if an optional field is set that the op's file does not list, or if the file gives a
+reason.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from edgeinfer.graph.op import Op
 
 
 class DeviceOp(Protocol):
-    """What every device says of an op it runs.
+    """What every device declares about an op it runs.
 
-    fields   the optional fields of its record that are obeyed; another one that is set is a refusal
+    fields   the optional record fields it supports; a model that sets another one is refused
     why_not  why an op of this kind cannot be run, or None
     """
 
@@ -33,18 +34,18 @@ class DeviceOp(Protocol):
 Entry = TypeVar("Entry", bound=DeviceOp)
 NO_FILE = "it has no such op"
 ASKED = ("rows", "sections", "threshold")
-"""Fields that whoever loads a model asks for (`rows`, `approx`): programs that run whole models have none of these."""
+"""Fields set on request when a model is loaded (`rows`, `approx`); programs that run whole models support none."""
 
 
 class DeviceOps(Generic[Entry]):
-    """The ops of one device: the constant OP of each module in `package`, imported when such an op is met."""
+    """The ops of one device: the constant OP of each module in `package`, imported on first use."""
 
     def __init__(self, package: str, device: str) -> None:
         self._package, self._device = package, device
         self._entries: dict[str, Entry | None] = {}
 
     def of(self, op: Op) -> Entry:
-        """How the device runs an op. Raises UnsupportedModel where it does not."""
+        """How the device runs the op. Raises UnsupportedModel if it does not."""
         entry = self._entry(op.kind)
         unread = None if entry is None else _unread_field(op, entry)
         reason = NO_FILE if entry is None else _why_not(op, entry, unread)
@@ -58,7 +59,7 @@ class DeviceOps(Generic[Entry]):
             self.of(op)
 
     def check_kinds(self, ops: Iterable[Op]) -> None:
-        """The same for ops without a file alone, which is known without what the device needs to be installed."""
+        """The same check for missing op files only; it works even if the device's dependencies are not installed."""
         for kind in dict.fromkeys(op.kind for op in ops):
             if importlib.util.find_spec(f"{self._package}.{kind}") is None:
                 raise self._refusal(kind, NO_FILE)
@@ -79,7 +80,7 @@ class DeviceOps(Generic[Entry]):
 
 
 def _unread_field(op: Op, entry: DeviceOp) -> str | None:
-    """An optional field that is set and that the device does not obey, if there is one."""
+    """An optional field that is set but not supported by the device, or None."""
     assert dataclasses.is_dataclass(op)
     for field in dataclasses.fields(op):
         is_optional = field.default is not dataclasses.MISSING
@@ -89,7 +90,7 @@ def _unread_field(op: Op, entry: DeviceOp) -> str | None:
 
 
 def _why_not(op: Op, entry: DeviceOp, unread: str | None) -> str | None:
-    """Why a device cannot run this op, though it has a file for its kind."""
+    """Why a device cannot run this op although it has a file for its kind."""
     if unread is not None:
         return f"it does not know the field {unread}"
     return None if entry.why_not is None else entry.why_not(op)

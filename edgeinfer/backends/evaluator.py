@@ -1,7 +1,7 @@
-"""The seam of programs that run whole models by themselves: another way than devices to evaluate a `Batch`.
+"""The interface of programs that run whole models themselves: an alternative to devices for evaluating a `Batch`.
 
-`Evaluator`: tokens in, logits out, against a KV memory of its own; `EvaluatorKind`: its entry in the registry of
-devices. Knows no text and no model; accounting of positions and pages is the engine's (`engine.run.foreign`).
+`Evaluator`: tokens in, logits out, with a KV memory of its own; `EvaluatorKind`: its entry in the device registry.
+Independent of text and models; the engine tracks positions and pages (`engine.run.foreign`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgeinfer.steps import Progress
 
 
 class ProgramText(Protocol):
-    """The tokenizer of a program, for models whose tokenizer edgeinfer does not have."""
+    """A program's own tokenizer, for models whose tokenizer edgeinfer does not support."""
 
     def vocabulary(self) -> Vocabulary:
         """The model's vocabulary as the program reads it."""
@@ -38,10 +38,10 @@ class ProgramText(Protocol):
 
 
 class Evaluator(Protocol):
-    """A program that runs whole models by itself, with a KV memory of its own: tokens in, logits out.
+    """A program that runs whole models itself, with its own KV memory: tokens in, logits out.
 
-    Sequences are numbers that its user gives; one that was not heard of is empty. Its user counts positions and pages
-    and gives batches that fit `limits`. One call at a time.
+    The caller numbers the sequences; a new number is an empty sequence. The caller tracks positions and pages and
+    passes batches that fit `limits`. One call at a time.
     """
 
     @property
@@ -51,7 +51,7 @@ class Evaluator(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the program; saved states are for the same one."""
+        """The program's version; saved states are valid only for the same version."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Evaluator(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What it was opened for, or less where it can do less."""
+        """The limits it was opened with, reduced if it supports less."""
         ...
 
     @property
@@ -76,7 +76,7 @@ class Evaluator(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its user should know."""
+        """What the user should be told."""
         ...
 
     @property
@@ -85,42 +85,42 @@ class Evaluator(Protocol):
         ...
 
     def use(self, most_workers: int) -> None:
-        """Use no more workers from the next pass on."""
+        """Use at most this many workers from the next pass on."""
         ...
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set."""
+        """Abort later passes as soon as this flag is set."""
         ...
 
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+        """Logits of the batch's outputs: float32[O, V], valid until the next call. The tokens stay pending.
 
         Raises DoesNotFit for too many sequences, DeviceFailed, Interrupted. Nothing is pending then.
         """
         ...
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Accept the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         ...
 
     def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+        """Drop a sequence's cached tokens from position n_cached on."""
         ...
 
     def branch(self, sequence: int, twin: int) -> None:
-        """Let an empty sequence begin with the same tokens. Raises DoesNotFit for too many sequences."""
+        """Start an empty sequence with the tokens of another one. Raises DoesNotFit for too many sequences."""
         ...
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read, so that passes behind them cost what they would."""
+        """Count tokens as cached without reading them, so that later passes cost what they would after them."""
         ...
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence, for `restore` by the same version with the same model and kv."""
+        """The cached state of a sequence, for `restore` by the same version with the same model and kv."""
         ...
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence. Raises DeviceFailed where the state is not accepted."""
+        """Replace the cached state of a sequence. Raises DeviceFailed if the state is not accepted."""
         ...
 
     def close(self) -> None: ...
@@ -128,10 +128,10 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorKind:
-    """A registry entry: how to open a model's file with a program that runs whole models.
+    """A registry entry: how to open a model file with a program that runs whole models.
 
-    `open` raises DeviceUnavailable where the program cannot run, UnsupportedModel for a file that it cannot read.
-    `module`: what must be importable, and `install`: how to get it.
+    `open` raises DeviceUnavailable if the program cannot run, UnsupportedModel for a file it cannot read. `module`: the
+    package that must be importable; `install`: how to get it.
     """
 
     key: str

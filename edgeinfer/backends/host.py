@@ -1,6 +1,6 @@
-"""The seam of a device beside which others run parts of a model: it runs sections, and holds all buffers.
+"""The interface of a host device: it runs sections of a model, and holds all buffers, while other devices run the rest.
 
-In and out: nothing; these are the protocols. Knows neither the other devices nor what decides who runs what.
+In and out: nothing; these are protocols. Independent of the other devices and of how the parts are assigned.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from edgeinfer.steps import Progress, no_progress
 
 
 class HostLane(KVMemory, Protocol):
-    """A model of which one device runs sections, and holds all buffers, while others run the rest."""
+    """A model of which one device runs sections and holds all buffers, while others run the rest."""
 
     def use(self, most_workers: int) -> None:
-        """Use no more workers from the next step on."""
+        """Use at most this many workers from the next step on."""
         ...
 
     def begin(self, step: Step) -> None:
-        """Take over a step."""
+        """Begin a step."""
         ...
 
     def run_section(self, number: int) -> None:
-        """Run a section of the step to its end."""
+        """Run one section of the step to completion."""
         ...
 
     def read(self, name: str) -> Floats:
-        """Rows of a buffer as they are now: float32[T or O, width], perhaps a view."""
+        """A buffer's current rows: float32[T or O, width], possibly a view."""
         ...
 
     def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
-        """Put float32[T or O, n] into the columns from `first` on, or add it to what is there."""
+        """Write float32[T or O, n] to the columns from `first` on, or add it to them."""
         ...
 
 
 class HostDevice(Device, Protocol):
-    """A device beside which others run parts of a model."""
+    """A device that can host a model parts of which run on other devices."""
 
     def compile_sections(
         self,
@@ -51,5 +51,5 @@ class HostDevice(Device, Protocol):
         limits: Limits,
         progress: Progress = no_progress,
     ) -> HostLane:
-        """A model in sections, the stages of `spec`, after which others read the buffers `exposed`."""
+        """Compile a model in sections (the stages of `spec`); after each, other devices read the buffers `exposed`."""
         ...

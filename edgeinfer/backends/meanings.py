@@ -1,6 +1,6 @@
 """How devices round, in plain NumPy: activations before integer products, keys and values of an int8 cache.
 
-In: float32 rows. Out: float32 rows. Knows no buffers, weights or caches.
+In: float32 rows. Out: float32 rows. Independent of buffers, weights and caches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from edgeinfer.graph.step import Floats
 
 ACTIVATION_BLOCK = 32
 SMALLEST = 1e-30
-"""Activation blocks without any larger value are zeros: 127 / largest must stay finite."""
+"""Activation blocks with no value above this become zeros, because 127 / largest must stay finite."""
 
 LARGEST_HALF = np.float32(65504.0)
 

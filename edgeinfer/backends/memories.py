@@ -1,7 +1,7 @@
-"""What a device holds of sequences: KV pages, pages of layers that keep only a window, and states.
+"""What a device stores of sequences: KV pages, pages of layers with a window, and states.
 
-The seams by which the engine reads, writes and copies them. Which page or slot holds what is the engine's to decide
-(`engine.kv.kvcache`); a memory only does as it is told.
+The interfaces by which the engine reads, writes and copies them. The engine decides which page or slot holds what
+(`engine.kv.kvcache`); a memory only follows its instructions.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from edgeinfer.graph.step import Int32s
 
 
 class StateMemory(Protocol):
-    """What holds the states of sequences on one device, by slots (`graph.state`)."""
+    """The memory of sequence states on one device, addressed by slots (`graph.state`)."""
 
     @property
     def n_slots(self) -> int: ...
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one sequence's states, as `read` gives them."""
+        """Bytes of one sequence's states, as `read` returns them."""
         ...
 
     def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
-        """Let a slot hold the state of another one after tokens of the last pass, a chain that follows it."""
+        """Store in a slot the state of another slot advanced by tokens of the last pass, a chain that follows it."""
         ...
 
     def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
@@ -35,37 +35,37 @@ class StateMemory(Protocol):
         ...
 
     def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` of a lane of the same model and device kind gave."""
+        """Restore what `read` returned, from a lane of the same model and device kind."""
         ...
 
 
 class WindowMemory(Protocol):
-    """What holds the pages of layers that keep only a window; fewer than there are pages of a KV memory."""
+    """The memory of pages of layers with a window; it has fewer pages than the KV memory."""
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a page, as `read` gives it."""
+        """Bytes of a page, as `read` returns it."""
         ...
 
     def assign(self, pages: Int32s, places: Int32s) -> None:
-        """Let pages of the KV memory lie, in these layers, at these of their own pages from now on."""
+        """Map pages of the KV memory to these pages of the window layers from now on."""
         ...
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages that have a place: uint8[len(pages), page_bytes]."""
+        """Contents of pages that are mapped: uint8[len(pages), page_bytes]."""
         ...
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` of a lane of the same model and device kind gave."""
+        """Restore what `read` returned, from a lane of the same model and device kind."""
         ...
 
 
 class KVMemory(Protocol):
-    """What holds weights and KV pages on one device."""
+    """The memory of weights and KV pages on one device."""
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory held for weights, buffers and KV pages."""
+        """Bytes held for weights, buffers and KV pages."""
         ...
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -73,11 +73,11 @@ class KVMemory(Protocol):
         ...
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages in the lane's own layout: uint8[len(pages), page_bytes]; of layers that keep everything."""
+        """Contents of pages in the lane's own layout, without window layers: uint8[len(pages), page_bytes]."""
         ...
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read_pages` of a lane of the same model and device kind gave."""
+        """Restore what `read_pages` returned, from a lane of the same model and device kind."""
         ...
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""The null device: computes nothing, counts what a real one would read and do. Takes models of any size.
+"""The null device: computes nothing, but counts what a real device would read and compute. Accepts models of any size.
 
-In: a ModelSpec and steps. Out: zero logits, and the running `work` of each lane. No weights are touched.
+In: a ModelSpec and steps. Out: zero logits, and each lane's accumulated `work`. Does not read weights.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edgeinfer.steps import Progress, no_progress
 
 
 class NullDevice:
-    """Counts instead of computing."""
+    """A device that counts instead of computing."""
 
     name = "null"
     batch_invariant = True
     capabilities = DeviceCapabilities()
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> NullLane:
-        """A lane that holds nothing."""
+        """A lane that stores nothing."""
         return NullLane(spec, file)
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class NullDevice:
 
 
 class NullLane:
-    """`work` adds up over the steps that were run."""
+    """`work` accumulates over all steps run."""
 
     capabilities = LaneCapabilities()
 
@@ -49,7 +49,7 @@ class NullLane:
         return 0
 
     def run(self, step: Step) -> Floats:
-        """Count the step; zeros float32[O, V]. Several sequences count as one, with the longest cache among them."""
+        """Count the step; return zeros float32[O, V]. Several sequences count as one with the longest cache."""
         n_outputs = len(step.batch.outputs)
         n_cached = int(step.starts.max(initial=0))
         self.work += pass_work(self._spec, self._tensors, len(step.batch.tokens), n_cached, n_outputs)

@@ -1,7 +1,7 @@
-"""What a device offers that runs models whose weights do not all stay in memory: sizes of bundles, and their file.
+"""What a device provides to run models whose weights do not all stay in memory: bundle sizes and the bundle file.
 
-In: a model. Out: one record for a kind of device, `WeightOffload`, from which plans count and files are packed. Knows
-nothing of what bundles hold, nor of who decides what stays in memory.
+In: a model. Out: one `WeightOffload` record per kind of device, which plans use to count and pack files. Independent of
+what bundles contain and of what stays in memory.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ class BundleSize(Protocol):
 
     @property
     def expert(self) -> int | None:
-        """The number of the expert that it is; None for anything else."""
+        """The number of the expert it is; None for other bundles."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NeuronSizes:
-    """Bytes of single neurons, of the fewest there must be room for, of the largest run, of a read; and how many.
+    """Bytes and counts for single neurons.
 
-    Runs are what is read at first, reads what is read later.
+    The fields: bytes of the neurons, of the fewest that must have room, of the largest run, of a read; and how many
+    there are. Runs are read at first, reads come later.
     """
 
     nbytes: int
@@ -65,7 +66,7 @@ class NeuronSizes:
 
 @dataclass(frozen=True, slots=True)
 class BundleSizes:
-    """The bundles of a model, bytes of all of them with their padding, and its single neurons, if it has any."""
+    """The bundles of a model, their total bytes with padding, and its single neurons, if it has any."""
 
     bundles: Sequence[BundleSize]
     data_bytes: int
@@ -79,7 +80,7 @@ class BundleSizes:
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """A whole bundle file and what was done for it: bytes that an earlier, stopped pack left, bundles made again."""
+    """A complete bundle file and how it came about: bytes left by an earlier, stopped pack, and bundles remade."""
 
     path: Path
     nbytes: int
@@ -98,7 +99,7 @@ class BundleDamage(Protocol):
 
 
 class BundlePacking(Protocol):
-    """One model's bundle file: made, checked, repaired."""
+    """One model's bundle file: created, checked, repaired."""
 
     @property
     def path(self) -> Path: ...
@@ -108,32 +109,32 @@ class BundlePacking(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise BadBundle where the file is not there or not this model's."""
+        """Raises BadBundle if the file is missing or belongs to another model."""
         ...
 
     def pack(self, progress: Progress) -> Bundled:
-        """Have a file: the one that is there, the one that another process is packing, or a new one.
+        """Ensure the file exists: use the existing one, wait for the process that is packing it, or pack a new one.
 
-        Raises BadBundle for a file that is there and not this model's, PackFailed.
+        Raises BadBundle if the existing file belongs to another model, PackFailed.
         """
         ...
 
     def pack_anew(self, progress: Progress) -> Bundled:
-        """Have a new file, in place of what is there. Raises PackFailed."""
+        """Pack a new file, replacing any existing one. Raises PackFailed."""
         ...
 
     def pack_in_order(self, orders: tuple[Int32s, ...], progress: Progress) -> Bundled:
-        """The same with the neurons of each layer in this order. Raises PackFailed, also for what is something else."""
+        """The same, with each layer's neurons in this order. Raises PackFailed, also if the path is something else."""
         ...
 
     def damage(self, progress: Progress) -> Sequence[BundleDamage]:
-        """Read the whole file and list what is damaged. Raises BadBundle where it cannot be used at all."""
+        """Read the whole file and list its damaged bundles. Raises BadBundle if it cannot be used at all."""
         ...
 
     def repair(self, progress: Progress) -> Bundled:
-        """Have a whole file: damaged bundles are made again, and all of them where the file is not this model's.
+        """Restore a complete file: remake damaged bundles, or all of them if the file belongs to another model.
 
-        Raises PackFailed, also for a file that is something else.
+        Raises PackFailed, also for a file that is not a bundle file.
         """
         ...
 
@@ -142,11 +143,11 @@ class BundlePacking(Protocol):
 class WeightOffload:
     """How a kind of device runs models whose weights do not all stay in memory.
 
-    sizes           bundles of a model, from its header alone; True: layers that may be read by neurons are
-    has_neurons     whether layers of a model may be read by neurons
-    packing         the bundle file of a model at a path, made by so many workers; layers by neurons or whole
-    is_bundle_file  whether a file is one, be it of another model or version
-    watch_firing    which neurons fire for which tokens: bool[T, n_neurons] of each layer of a model with these limits
+    sizes           bundles of a model, from its header alone; True: layers that can be read by neurons are
+    has_neurons     whether layers of a model can be read by neurons
+    packing         the bundle file of a model at a path, packed by this many workers; layers by neurons or whole
+    is_bundle_file  whether a file is a bundle file, including those of other models or versions
+    watch_firing    which neurons fire for which tokens: bool[T, n_neurons] per layer, for a model with these limits
     """
 
     sizes: Callable[[ModelSpec, Mapping[str, TensorInfo], bool], BundleSizes]

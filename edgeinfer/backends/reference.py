@@ -1,9 +1,9 @@
-"""The reference device: every op in plain NumPy, as the formula reads. The oracle for every other device.
+"""The reference device: every op in plain NumPy, written as its formula. The oracle for all other devices.
 
 In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
 the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127), or as `rounding`
-says, which may replay another device's own rounding; `kv="f16"` rounds keys and values as a float16 cache does,
-`kv="int8"` as an int8 cache does, which meets queries rounded likewise. Knows nothing of speed.
+defines, which may replay another device's rounding. `kv="f16"` rounds keys and values like a float16 cache; `kv="int8"`
+rounds them like an int8 cache, and queries likewise. Not optimised for speed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
 
 Rounding: TypeAlias = Callable[[Op, str, Floats], Floats]
-"""What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded.
+"""What an op reads in place of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded.
 
-Asked for rows that products read, and for keys, values and queries where the cache is met.
+Called for the rows that products read, and for keys, values and queries of the cache.
 """
 
 
@@ -109,7 +109,7 @@ class ReferenceLane:
         self.states = ReferenceStates(spec.states, n_states) if n_states else None
 
     def _layer_pages(self, limits: Limits) -> Iterator[int]:
-        """Pages of each layer."""
+        """Pages per layer."""
         for is_limited in self.limited:
             yield limits.windows.n_pages if limits.windows is not None and is_limited else limits.n_pages
 
@@ -146,7 +146,7 @@ class ReferenceLane:
         return self._last[name].copy()
 
     def values(self, step: Step, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
-        """What all buffers hold after one step that begins with these inputs."""
+        """The contents of all buffers after one step that starts with these inputs."""
         values: dict[str, Floats] = {}
         for buffer in self._spec.buffers:
             n_rows = len(step.batch.tokens) if buffer.rows is Rows.TOKENS else len(step.batch.outputs)
@@ -164,22 +164,22 @@ class ReferenceLane:
                 array[self.located(layer, targets)] = array[self.located(layer, sources)]
 
     def located(self, layer: int, slots: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-        """Where a layer has slots."""
+        """Where a layer stores these slots."""
         if self.windows is None or not self.limited[layer]:
             return slots
         places: NDArray[np.integer[Any]] = self.windows.places[slots // PAGE] * PAGE + slots % PAGE
         return places
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        """Contents of pages, without window layers: uint8[len(pages), page_bytes]."""
         return _read(self.cached(limited=False), pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         _write(self.cached(limited=False), pages, contents)
 
     def cached(self, *, limited: bool) -> list[NDArray[Any]]:
-        """Keys and values of layers that keep only a window, or of the others."""
+        """Keys and values of layers with a window, or of all others."""
         layers = [layer for layer, is_limited in enumerate(self.limited) if is_limited is limited]
         return [array[layer] for array in (self.keys, self.cached_values) for layer in layers]
 
@@ -189,7 +189,7 @@ class ReferenceLane:
 
 
 class ReferenceWindows:
-    """Layers that keep only a window. `places`: where in them each page lies."""
+    """Layers with a window. `places`: where each page is stored in them."""
 
     def __init__(self, lane: ReferenceLane, n_pages: int) -> None:
         self._lane, self.places = lane, np.zeros(n_pages, np.int32)
@@ -200,7 +200,7 @@ class ReferenceWindows:
         return int(_read(self._lane.cached(limited=True), np.zeros(1, np.int32)).shape[1])
 
     def assign(self, pages: Int32s, places: Int32s) -> None:
-        """Let pages lie at these places from now on."""
+        """Store pages at these places from now on."""
         self.places[pages] = places
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -208,7 +208,7 @@ class ReferenceWindows:
         return _read(self._lane.cached(limited=True), self.places[pages])
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` gave."""
+        """Restore what `read` returned."""
         _write(self._lane.cached(limited=True), self.places[pages], contents)
 
 
@@ -221,7 +221,7 @@ def _read(arrays: Sequence[NDArray[Any]], pages: Int32s) -> NDArray[np.uint8]:
 
 
 def _write(arrays: Sequence[NDArray[Any]], pages: Int32s, contents: NDArray[np.uint8]) -> None:
-    """Put back what `_read` gave."""
+    """Restore what `_read` returned."""
     start = 0
     for array in arrays:
         paged, numbers = _paged(array), np.ascontiguousarray(contents).view(array.dtype)
@@ -235,7 +235,7 @@ def _paged(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class ReferenceStates:
-    """The states of sequences, and those after each token of the last pass."""
+    """The states of sequences, and the states after each token of the last pass."""
 
     def __init__(self, layers: Sequence[LayerState], n_slots: int) -> None:
         self.n_slots = n_slots
@@ -266,12 +266,12 @@ class ReferenceStates:
         self._after[number] = after
 
     def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
-        """Let a slot hold the state after tokens of the last pass."""
+        """Store in a slot the state after tokens of the last pass."""
         for layer, after in zip(self._layers, self._after, strict=True):
             layer[target] = after[nodes[-1]]
 
     def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        """Contents of slots: uint8[len(slots), slot_bytes]; zeros of one that is none."""
+        """Contents of slots: uint8[len(slots), slot_bytes]; zeros for a slot below zero."""
         parts = []
         for layer in self._layers:
             rows = layer[np.maximum(slots, 0)].reshape(len(slots), -1)
@@ -280,7 +280,7 @@ class ReferenceStates:
         return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
 
     def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
-        """Put back contents of slots."""
+        """Restore the contents of slots."""
         numbers, start = np.ascontiguousarray(contents).view(np.float32), 0
         for layer in self._layers:
             width = layer[0].size
@@ -289,7 +289,7 @@ class ReferenceStates:
 
 
 class _Pass:
-    """What the meanings of ops are computed in, for one step."""
+    """The environment in which op meanings are evaluated, for one step."""
 
     def __init__(self, lane: ReferenceLane, step: Step, values: dict[str, Floats]) -> None:
         self.step, self.values, self._lane = step, values, lane
@@ -330,7 +330,7 @@ class _Pass:
         return rows if rounding is None else rounding(op, name, rows)
 
     def _met(self, op: Op, name: str) -> Floats:
-        """Rows as they meet the cache."""
+        """Rows as the cache stores them or is multiplied with them."""
         rows, rounding = self.values[name], self._lane.rounding
         return rows if self._lane.kv == "f32" or rounding is None else rounding(op, name, rows)
 
@@ -346,7 +346,7 @@ class _Pass:
 
 
 class ReferenceFragment:
-    """Part of a model in NumPy; a step is done when `submit` returns."""
+    """Part of a model in NumPy; the step is done when `submit` returns."""
 
     def __init__(self, lane: ReferenceLane, outputs: tuple[str, ...]) -> None:
         self._lane, self._outputs = lane, outputs
@@ -372,7 +372,7 @@ class ReferenceFragment:
 
     @property
     def ran(self) -> tuple[float, float]:
-        """When the last step began and ended."""
+        """Start and end of the last step."""
         return self._ran
 
 

@@ -1,7 +1,7 @@
-"""Weights as devices read them: the raw rows of a `Weight` in the order the op wants them.
+"""Weights as devices read them: the raw rows of a `Weight` in the order the op expects.
 
-In: a GGUF file and a Weight. Out: uint8 rows (views where the order allows it) and exact float32 values.
-Shared by all devices; knows nothing of panels or compute.
+In: a GGUF file and a Weight. Out: uint8 rows (views where the order allows it) and exact float32 values. Shared by all
+devices; independent of panels and compute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.models.quants import dequantise
 
 
 def row_order(weight: Weight) -> NDArray[np.int64] | None:
-    """Indices, from a weight's first row on, of its rows in op order: int64[n_rows]; None where that is the file's."""
+    """Indices of a weight's rows in op order, counted from its first row: int64[n_rows]; None if in file order."""
     if isinstance(weight.order, RopePermutation):
         return unpair_order(weight.order, weight.n_rows)
     if weight.order is None:
@@ -38,7 +38,7 @@ def unpair_order(unpair: RopePermutation, n_rows: int) -> NDArray[np.int64]:
 
 
 def tensor_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
-    """All rows of the tensor of a matrix, each as long as the weight's: uint8[n, row_bytes], a view."""
+    """All rows of a matrix's tensor, each as long as the weight's: uint8[n, row_bytes], a view."""
     info = file.tensors[weight.tensor]
     return file.raw(weight.tensor).reshape(math.prod(info.shape) // weight.columns, -1)
 
@@ -57,7 +57,7 @@ def matrix(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
 
 
 def vector(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
-    """Exact values of a weight of single numbers (a norm, a bias, the biases of all experts): float32[n_rows]."""
+    """Exact values of a vector (a norm, a bias, the biases of all experts): float32[n_rows]."""
     info = file.tensors[weight.tensor]
     values = dequantise(file.raw(weight.tensor), info.shape, info.ggml_type).reshape(-1)[weight.start : weight.stop]
     order = row_order(weight)
@@ -65,7 +65,7 @@ def vector(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
 
 
 def rope_factors(file: GGUFFile, table: RopeTable) -> NDArray[np.float32] | None:
-    """The tensor that divides the table's frequencies, if it names one."""
+    """The tensor that divides the table's frequencies, if the table names one."""
     if table.factors is None:
         return None
     info = file.tensors[table.factors]

@@ -1,1 +1,1 @@
-"""The contract between models and devices: what a model computes, as ops that say what they mean and what they cost."""
+"""The contract between models and devices: a model's computation as ops, each with a defined meaning and cost."""

@@ -1,6 +1,6 @@
-"""Activations in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square; sigmoid(x); GELU.
+"""Activation functions in NumPy: SiLU, tanh GELU, ReLU, squared ReLU, sigmoid, GELU.
 
-max(x, 0) and its square have exact zeros. The sigmoid is that of gates on what attention gives.
+ReLU and squared ReLU produce exact zeros. The sigmoid is used for gates on the attention output.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from edgeinfer.graph.step import Floats
 Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu"]
 ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
-"""Of `swiglu_oai`."""
+"""The factor of `swiglu_oai`."""
 
 
 def silu(gate: Floats) -> Floats:
-    """x * sigmoid(x)."""
+    """SiLU: x * sigmoid(x)."""
     power: Floats = np.exp(-np.clip(gate, np.float32(-87.0), None))
     return gate / (np.float32(1.0) + power)
 
 
 def gelu_tanh(gate: Floats) -> Floats:
-    """The tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    """GELU, tanh approximation (Hendrycks & Gimpel, arXiv 1606.08415)."""
     inner = np.float32(0.7978845608028654) * (gate + np.float32(0.044715) * gate**3)
     turned: Floats = np.tanh(inner)
     return np.float32(0.5) * gate * (np.float32(1.0) + turned)
 
 
 def relu(gate: Floats) -> Floats:
-    """max(x, 0)."""
+    """ReLU: max(x, 0)."""
     return np.maximum(gate, np.float32(0.0))
 
 
 def relu2(gate: Floats) -> Floats:
-    """max(x, 0) squared (So et al., arXiv 2109.08668)."""
+    """Squared ReLU: max(x, 0) squared (So et al., arXiv 2109.08668)."""
     return np.square(relu(gate))
 
 
 def sigmoid(gate: Floats) -> Floats:
-    """1 / (1 + e^-x)."""
+    """Sigmoid: 1 / (1 + e^-x)."""
     power: Floats = np.exp(-np.clip(gate, np.float32(-87.0), None))
     return np.float32(1.0) / (np.float32(1.0) + power)
 
 
 def gelu(gate: Floats) -> Floats:
-    """x times the normal distribution's function (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    """GELU: x times the normal cumulative distribution function (Hendrycks & Gimpel, arXiv 1606.08415)."""
     shares: Floats = np.vectorize(math.erf, otypes=[np.float32])(gate * np.float32(0.5**0.5))
     return np.float32(0.5) * gate * (np.float32(1.0) + shares)
 
@@ -61,7 +61,7 @@ ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
 
 
 def swiglu_oai(gate: Floats, up: Floats) -> Floats:
-    """gate * sigmoid(1.702 gate) * (up + 1), the gate 7 at most and up within -7..7 (gpt-oss)."""
+    """gate * sigmoid(1.702 gate) * (up + 1), with the gate clamped to at most 7 and up to -7..7 (gpt-oss)."""
     gate, up = np.minimum(gate, LIMIT), np.clip(up, -LIMIT, LIMIT)
     power: Floats = np.exp(-SLOPE * gate)
     joined: Floats = gate / (np.float32(1.0) + power) * (up + np.float32(1.0))
@@ -69,12 +69,12 @@ def swiglu_oai(gate: Floats, up: Floats) -> Floats:
 
 
 def gated(activation: ExpertActivation, gate: Floats, up: Floats) -> Floats:
-    """activation(gate) * up, or what joins them otherwise."""
+    """activation(gate) * up, or the activation's own way of combining the two."""
     return swiglu_oai(gate, up) if activation == "swiglu_oai" else ACTIVATIONS[activation](gate) * up
 
 
 def cut(activated: Floats, threshold: float) -> Floats:
-    """Activated values with zeros for those whose magnitude is below a threshold, and for NaN, if there is one."""
+    """Set activated values below the threshold in magnitude, and NaN, to zero. A threshold of 0 changes nothing."""
     if not threshold:
         return activated
     cut: Floats = np.where(np.abs(activated) >= np.float32(threshold), activated, np.float32(0.0))

@@ -1,4 +1,4 @@
-"""Values between ops: named buffers of float32 rows."""
+"""Values passed between ops: named buffers of float32 rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Rows(Enum):
-    """How many rows a buffer has: one per token of the pass, or one per token whose logits are requested."""
+    """Number of rows in a buffer: one per token of the pass, or one per token whose logits are requested."""
 
     TOKENS = "tokens"
     OUTPUTS = "outputs"
@@ -15,9 +15,10 @@ class Rows(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A named float32 value between ops: float32[T or O, width].
+    """A named float32 value passed between ops: float32[T or O, width].
 
-    `place`: another buffer in whose memory it may lie, as no op between its first write and its last read writes there.
+    `place` names another buffer whose memory this one may share: no op writes to that one between this buffer's first
+    write and its last read.
     """
 
     name: str

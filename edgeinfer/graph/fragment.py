@@ -1,7 +1,7 @@
 """Parts of a model that one device runs between two exchanges of activations.
 
-In: a ModelSpec and the ops of a part. Out: a `Fragment`: a spec of its own, with the buffers that enter and leave it.
-A whole model is the fragment that nothing enters and whose logits leave. Knows nothing of devices.
+In: a ModelSpec and the ops of a part. Out: a `Fragment`: a spec of its own, with the buffers that enter and leave it. A
+whole model is a fragment with no inputs, whose output is the logits. Independent of devices.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Ops that run one after the other on one device.
+    """Consecutive ops that run on one device.
 
-    spec     the ops as stages, the buffers they touch and the KV layers they keep, numbered from 0
-    inputs   buffers whose rows are given at each step
-    outputs  buffers whose rows are read after it; one may be both
-    spare    weights that a plan leaves in the machine's memory: where a device's own is short, they go first
+    spec     the ops as stages, the buffers they use and the KV layers they own, numbered from 0
+    inputs   buffers whose rows are supplied at each step
+    outputs  buffers whose rows are read after the step; a buffer may be both input and output
+    spare    weights that a plan leaves in the machine's memory: these are moved out first if device memory is short
     """
 
     spec: ModelSpec
@@ -29,5 +29,5 @@ class Fragment:
 
 
 def whole(spec: ModelSpec) -> Fragment:
-    """A model as one fragment."""
+    """A model as a single fragment."""
     return Fragment(spec, (), (spec.logits,))

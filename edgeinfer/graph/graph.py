@@ -1,7 +1,7 @@
-"""ModelSpec: a whole model as data: its sizes, its buffers and its ops stage by stage.
+"""ModelSpec: a whole model as data: its sizes, its buffers, and its ops stage by stage.
 
-Built by an architecture from GGUF metadata alone (no weights needed), read by devices, the planner and `plan`.
-Knows nothing of where the weights lie or what runs them.
+An architecture builds it from GGUF metadata alone (no weights needed); devices, the planner and `plan` read it.
+Independent of where the weights are stored and of what runs them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,25 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RankHead:
-    """What makes scores of a hidden row: tanh of a product, if there is one, and a product; each with its bias."""
+    """The ranking head, which turns a hidden row into scores.
+
+    `dense`, if present, is a product followed by tanh; `out` is the final product. Each has an optional bias.
+    """
 
     dense: tuple[Weight | None, Weight | None]
     out: tuple[Weight, Weight | None]
 
     def weights(self) -> Iterator[Weight]:
-        """Those that there are."""
+        """The weights that are present."""
         yield from (weight for weight in (*self.dense, *self.out) if weight is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model. `head_width` is that of its keys. Its last op writes the result into the buffer `logits`:
-    float32[O, n_vocab], or hidden rows where a model has no logits. `dense`: matrices that a pooled row of hidden
-    states is multiplied by, one after the other. `rank`: what a reranker makes of a row.
+    """A model as data. Its last op writes the result into the buffer `logits`.
+
+    `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
+    `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
     """
 
     architecture: str
@@ -66,41 +70,41 @@ class ModelSpec:
     logits: str = "logits"
 
     def ops(self) -> Iterator[Op]:
-        """Every op in order."""
+        """All ops in order."""
         for stage in self.stages:
             yield from stage.ops
 
     def weights(self) -> Iterator[Weight]:
-        """Every weight the ops read, once per op that reads it (a tied head names the embedding again)."""
+        """All weights the ops read, once per op that reads them (a tied head lists the embedding again)."""
         for op in self.ops():
             yield from op.matrices
             yield from op.vectors
 
     @property
     def has_experts(self) -> bool:
-        """Whether it is a mixture of experts."""
+        """Whether the model is a mixture of experts."""
         return any(isinstance(op, Experts) for op in self.ops())
 
     @property
     def output_width(self) -> int:
-        """Width of the rows that a pass gives: the vocabulary, or that of hidden rows."""
+        """Width of the rows a pass returns: the vocabulary size, or the hidden width for a model without logits."""
         return self.buffer(self.logits).width
 
     @property
     def inputs(self) -> Inputs:
-        """What passes may be given besides token ids."""
+        """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
         return Inputs(self.width if takes_rows else 0, takes_axes)
 
     @property
     def is_causal(self) -> bool:
-        """Whether no token sees those after it; else texts are read as a whole, and none is written."""
+        """Whether tokens attend only to earlier ones; else texts are read as a whole and nothing can be generated."""
         return all(op.causal for op in self.ops() if isinstance(op, Attention))
 
     @property
     def why_whole(self) -> str | None:
-        """Why one device must run all of it; None where several may share it."""
+        """Why a single device must run the whole model; None if several may share it."""
         if self.has_experts:
             return "is a mixture of experts"
         if self.inputs.row_width:
@@ -111,17 +115,17 @@ class ModelSpec:
 
     @property
     def shares_kv(self) -> bool:
-        """Whether layers attend to the keys and values that an earlier one keeps, and keep none."""
+        """Whether some layers attend to the KV cache of an earlier layer and have none of their own."""
         layers = [op.layer for op in self.ops() if isinstance(op, Attention)]
         return len(set(layers)) < len(layers)
 
     def matrices(self) -> Iterator[Weight]:
-        """Those of the weights that are matrices: rows of numbers, not single ones."""
+        """The weights that are matrices, not vectors."""
         for op in self.ops():
             yield from op.matrices
 
     def buffer(self, name: str) -> Buffer:
-        """The buffer of that name."""
+        """The buffer with that name."""
         return next(buffer for buffer in self.buffers if buffer.name == name)
 
     @property
@@ -130,5 +134,5 @@ class ModelSpec:
         return sum(state.nbytes for state in self.states)
 
     def kv_bytes_per_token(self, element_bytes: int = 2) -> int:
-        """Bytes one cached token takes over all layers (keys and values), at `element_bytes` per number."""
+        """Bytes of one cached token over all layers (keys and values), at `element_bytes` per number."""
         return sum(layer.numbers * element_bytes for layer in self.kv)

@@ -1,7 +1,8 @@
-"""What a pass is given besides token ids: rows of numbers in place of them, and three positions a token.
+"""What a pass accepts besides token ids: rows of numbers in place of ids, and three positions per token.
 
-An encoder of images or sound makes rows as wide as the model. A model with multi-axis rotary embedding distinguishes
-the tokens of an image by three positions: temporal, height, width. Knows no encoder, nor how texts are compared.
+An image or audio encoder produces rows as wide as the model. A model with multi-axis rotary embedding distinguishes the
+tokens of an image by three positions: temporal, height and width. Independent of encoders and of how texts are
+compared.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from edgeinfer.graph.step import AXES, Batch
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a model was opened for. `row_width`: of rows of numbers; 0: token ids alone. `axes`: it reads three."""
+    """What a model was opened for besides token ids.
+
+    `row_width`: width of input rows, 0 for token ids only. `axes`: whether it reads three positions per token.
+    """
 
     row_width: int = 0
     axes: bool = False
 
     def check(self, batch: Batch, n_context: int) -> None:
-        """Raises UnsupportedModel, ContextOverflow or ValueError for a batch whose rows or axes cannot be."""
+        """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows or axes."""
         if batch.rows is not None:
             if not self.row_width:
                 raise UnsupportedModel(
@@ -41,7 +45,7 @@ class Inputs:
 
 
 def check_axes(lowest: int, highest: int, n_context: int) -> None:
-    """Raises ContextOverflow for positions that no rotary table has."""
+    """Raises ContextOverflow if a position is beyond the rotary tables."""
     if lowest < 0 or highest >= n_context:
         raise ContextOverflow(
             f"positions from {lowest} to {highest} along an axis are not all within the context of {n_context}; "

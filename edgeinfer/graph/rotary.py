@@ -1,6 +1,6 @@
-"""Rotary position embedding as records: frequencies of a table, and which of three positions turns each pair.
+"""Rotary position embedding as records: the frequencies of a table, and which of three positions rotates each pair.
 
-`models.rope` turns tables into numbers, the op `rope` rotates by them.
+`models.rope` computes the tables; the op `rope` applies them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class RopeTable:
-    """Rotary embedding frequencies; `models.rope` turns it into numbers.
+    """Rotary embedding frequencies; `models.rope` computes the numbers.
 
     `factors` names a float32[rotary_width / 2] tensor that divides the frequencies (Llama 3, LongRoPE), or is None.
     `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071).
@@ -34,9 +34,9 @@ class RopeTable:
 
 @dataclass(frozen=True, slots=True)
 class RopeSections:
-    """Which of a token's three positions turns each rotary pair: so many pairs by the temporal one, height, width.
+    """Which of a token's three positions rotates each pair: counts of pairs for temporal, height and width.
 
-    In that order, or `interleaved`: height takes the pairs 1, 4, 7 …, width 2, 5, 8 … (Qwen3-VL).
+    The pairs come in that order, or, if `interleaved`, height takes pairs 1, 4, 7 … and width 2, 5, 8 … (Qwen3-VL).
     """
 
     temporal: int

@@ -1,9 +1,9 @@
-"""What layers keep of a sequence: keys and values of its tokens, or a state of a fixed size.
+"""What layers store per sequence: keys and values of its tokens, or a state of fixed size.
 
-Keys and values lie in pages; layers with a window need those of the window alone (`Windows`).
-A state is what a convolution or a recurrence needs of all tokens before the next one. It cannot be cut back: to go back
-to an earlier position a copy of it from there is needed, a checkpoint. Which slot of a device's memory holds whose
-state is decided by the engine (`engine.kv.states`); ops say how it goes on with a token.
+Keys and values are stored in pages; layers with a window store only the pages of the window (`Windows`). A state is
+what a convolution or a recurrence carries from all earlier tokens to the next one. It cannot be truncated: returning to
+an earlier position requires a copy made there, a checkpoint. The engine decides which slot of a device's memory holds
+which state (`engine.kv.states`); ops define how a token updates it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PagedKV:
-    """What one layer keeps of each token: `kv_heads` keys of `key_width` and values of `value_width`.
+    """What one layer caches per token: `kv_heads` keys of `key_width` and values of `value_width`.
 
-    `window` limits its reach. Later layers may attend to it too, if they reach no further.
+    `window` limits its reach. Later layers with the same or a smaller reach may attend to it too.
     """
 
     kv_heads: int
@@ -26,17 +26,17 @@ class PagedKV:
 
     @property
     def numbers(self) -> int:
-        """Numbers of a token's keys and values."""
+        """Numbers in a token's keys and values."""
         return self.kv_heads * (self.key_width + self.value_width)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How much layers with a window keep: no whole contexts.
+    """How much layers with a window store in place of the whole context.
 
-    tokens   the widest window: so many positions, its own among them, a token may see in such a layer
-    n_pages  pages of each such layer, for all sequences together
-    n_spare  of them so many are free, where they can be, for drafts
+    tokens   the widest window: positions a token may see in such a layer, including its own
+    n_pages  pages of each such layer, shared by all sequences
+    n_spare  how many of these pages stay free for drafts, if possible
     """
 
     tokens: int
@@ -44,15 +44,15 @@ class Windows:
     n_spare: int
 
     def limit(self, layer: PagedKV) -> bool:
-        """Whether a layer keeps no more than this."""
+        """Whether a layer stores no more than this."""
         return layer.window is not None and layer.window <= self.tokens
 
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """What one layer keeps of a sequence: float32[shape], zeros before the first token.
+    """What one layer stores per sequence: float32[shape], zeros before the first token.
 
-    `token_width`: numbers of a token by which the state goes on. They are held for drafted tokens until these are
+    `token_width`: numbers of a token from which the state is updated. They are kept for drafted tokens until these are
     accepted or rejected.
     """
 
@@ -61,22 +61,22 @@ class LayerState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it."""
+        """Its bytes."""
         return 4 * math.prod(self.shape)
 
 
 MOST_STATE_BYTES = 256 << 20
-"""States and their checkpoints take so much, unless FEWEST_STATES take more."""
+"""Bytes for states and checkpoints, unless FEWEST_STATES need more."""
 FEWEST_STATES = 8
-"""Slots for one sequence: where it is, where a pass brings it, and checkpoints of the last few hundred tokens."""
+"""Slots per sequence: its state, the state after the pass, and checkpoints of the last few hundred tokens."""
 SLOTS_IN_PASS = 2
-"""Slots of a sequence in a pass: the state it is at, and the one that the pass brings it to."""
+"""Slots per sequence in a pass: the state before it and the state after it."""
 
 
 def n_state_slots(states: tuple[LayerState, ...], n_pages: int, max_outputs: int) -> int:
-    """Slots for the states of a model whose sequences share so many pages; 0 for a model without states.
+    """State slots for a model whose sequences share that many pages; 0 for a model without states.
 
-    No more than every page and every sequence of a pass could have.
+    At most as many as all pages and all sequences of a pass could use.
     """
     n_bytes = sum(state.nbytes for state in states)
     if not n_bytes:

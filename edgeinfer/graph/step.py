@@ -1,6 +1,6 @@
-"""What one pass evaluates, and where in the KV cache it stands.
+"""What one pass evaluates, and where it is stored in the KV cache.
 
-KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset.
+KV memory is divided into pages of PAGE positions; a slot is page * PAGE + offset.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE = 64
-"""Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
+"""Positions per KV page; also the fixed chunk of attention, so that sums never depend on the batch."""
 
 AXES = 3
-"""Temporal, height, width."""
+"""Temporal, height and width."""
 
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -24,10 +24,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
-    """Rows that stand for tokens of a batch: the n-th is that of its n-th token below zero.
+    """Rows that replace token ids of a batch: the n-th row belongs to the batch's n-th token below zero.
 
     values  float32[N, D]
-    names   N numbers below zero that identify rows when texts are compared; () if they are not
+    names   N numbers below zero that identify rows when texts are compared; () if they are not compared
     """
 
     values: Floats
@@ -36,16 +36,16 @@ class InputRows:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """T tokens to evaluate in one pass, in an order where parents precede children.
+    """T tokens to evaluate in one pass; parents come before children.
 
-    tokens     int32[T]  ids; below zero where `rows` has a row of numbers in place of an id
+    tokens     int32[T]  ids; below zero where `rows` has a row of numbers instead
     sequences  int32[T]  id of the sequence each token continues
     positions  int32[T]  position of each token in its sequence
-    parents    int32[T]  index in this batch of the token before it, or -1: the last cached token of its sequence
+    parents    int32[T]  index in this batch of the preceding token, or -1: the last cached token of its sequence
     outputs    int32[O]  indices of the tokens whose logits are requested, increasing
-    rows       of the tokens below zero, in order; None where all are ids
+    rows       rows of the tokens below zero, in order; None if all are ids
     axes       int32[T, 3]  temporal, height and width of each token for a multi-axis rotary embedding; None: its
-                            position along each of them
+               position along each axis
     """
 
     tokens: Int32s
@@ -57,7 +57,7 @@ class Batch:
     axes: Int32s | None = None
 
     def named_tokens(self) -> list[int]:
-        """The tokens as texts are compared: ids, and the names of rows."""
+        """The tokens in the form used to compare texts: ids, and the names of rows."""
         tokens: list[int] = self.tokens.tolist()
         if self.rows is not None:
             names = iter(self.rows.names)
@@ -65,7 +65,7 @@ class Batch:
         return tokens
 
     def rows_of(self, members: NDArray[np.integer[Any]]) -> InputRows | None:
-        """The rows of some tokens, by their increasing indices; None where these have none."""
+        """The rows of the tokens at these increasing indices; None if they have none."""
         if self.rows is None:
             return None
         numbers = np.cumsum(self.tokens < 0) - 1
@@ -75,7 +75,7 @@ class Batch:
 
 
 def joined_rows(batches: Sequence[Batch]) -> InputRows | None:
-    """The rows of batches one after the other; None where none has any."""
+    """The rows of several batches, concatenated; None if no batch has any."""
     found = [batch.rows for batch in batches if batch.rows is not None]
     if not found:
         return None
@@ -85,24 +85,24 @@ def joined_rows(batches: Sequence[Batch]) -> InputRows | None:
 
 
 def joined_axes(batches: Sequence[Batch]) -> Int32s | None:
-    """The axes of batches one after the other; None where none has any."""
+    """The axes of several batches, concatenated; None if no batch has any."""
     if all(batch.axes is None for batch in batches):
         return None
     return np.concatenate([same_axes(batch.positions) if batch.axes is None else batch.axes for batch in batches])
 
 
 def same_axes(positions: Int32s) -> Int32s:
-    """Each position along all axes: int32[T, 3]."""
+    """Each position repeated for all axes: int32[T, 3]."""
     return np.repeat(positions[:, None], AXES, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StateStep:
-    """Where the states of a pass's sequences lie; rows are those of `Step.tables`.
+    """Where the states of a pass's sequences are stored; rows are those of `Step.tables`.
 
-    firsts    int32[B]     the first token of each row; its others follow it
-    loads     int32[B]     slot of the state that each row begins with, -1: zeros
-    settled   int32[B]     the first so many tokens of each row are a chain and are part of the text
+    firsts    int32[B]     the first token of each row; the row's other tokens follow it
+    loads     int32[B]     slot of the state each row starts from, -1: zeros
+    settled   int32[B]     how many leading tokens of each row are a chain and belong to the text
     saves     int32[N, 3]  (row, n, slot): the state after the first n settled tokens of a row is written to a slot
     """
 
@@ -114,14 +114,14 @@ class StateStep:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A batch placed in KV memory.
+    """A batch with its place in KV memory.
 
-    rows    int32[T]     row of `tables` that belongs to each token's sequence
+    rows    int32[T]     row of `tables` for each token's sequence
     slots   int32[T]     KV slot each token's key and value are written to
-    starts  int32[T]     positions below it are read through `tables`, from it on they are the token's ancestors
-                         in the batch and the token itself
+    starts  int32[T]     positions below it are read through `tables`; from it on come the token's ancestors in the
+            batch and the token itself
     tables  int32[B, P]  page of each PAGE positions of a sequence; -1 where none is needed
-    states  of models whose sequences have some
+    states  where states are stored, for models that have them
     """
 
     batch: Batch
@@ -144,7 +144,7 @@ class Step:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """One batch of several sequences' own, one after the other."""
+    """The batches of several sequences as one batch, one after the other."""
     if len(batches) == 1:
         return batches[0]
     firsts = np.cumsum([0, *(len(batch.tokens) for batch in batches)], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Weights as ops name them: rows of a tensor of the file, in an order."""
+"""Weights as ops refer to them: rows of a tensor in the file, in a given order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RopePermutation:
-    """Row order of a projection whose rotary pairs are neighbours: even rows of each head first, then odd ones.
+    """Row order of a projection whose rotary pairs are adjacent: even rows of each head first, then odd ones.
 
-    Only the first `rotary_width` rows of each `head_width` rows move. With it every `Rope` is half-split ("NeoX").
+    Only the first `rotary_width` rows of each `head_width` rows move. After it every `Rope` is half-split ("NeoX").
     """
 
     head_width: int
@@ -18,7 +18,7 @@ class RopePermutation:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """`width` rows of each `step`, from the first row of a weight on: those of one of several parts that alternate."""
+    """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts."""
 
     width: int
     step: int
@@ -26,10 +26,10 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Rows `start:stop` of a tensor, each `columns` long (or elements of a 1-D one, with `columns` 1).
+    """Rows `start:stop` of a tensor, each `columns` long (or elements of a 1-D tensor, with `columns` 1).
 
-    A tensor of more dimensions is the rows of its last one: expert e of [E, F, D] is rows e * F to (e + 1) * F.
-    `order`: which of these rows, and in which order, if not all as they are.
+    A tensor with more dimensions is viewed as rows of its last one: expert e of [E, F, D] is rows e * F to (e + 1) * F.
+    `order` selects and orders these rows; None keeps them as they are.
     """
 
     tensor: str

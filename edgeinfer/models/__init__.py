@@ -1,1 +1,1 @@
-"""WHAT a model is: file formats, quant formats, architectures, text. Nothing here runs a model."""
+"""What a model is: file formats, quant formats, architectures, text. Runs no models."""

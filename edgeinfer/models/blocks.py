@@ -1,9 +1,9 @@
-"""What layers of many families are made of, each a function that adds ops to a `ModelGraph`.
+"""Building blocks shared by many model families, each a function that adds ops to a `ModelGraph`.
 
-The residual stream is the buffer `x`; a branch reads `normed`, and is added to `x` as it is computed or, where it is
-normed itself, left in `branch`. Biases, sinks, fused query-key-value projections, tied heads and an activation of the
-file's own (`feed_forward_activation`) are used wherever the file has them. Knows GGUF's tensor names, not the families.
-Raises BadGGUF where tensors are missing or of other shapes.
+The residual stream is the buffer `x`. A branch reads `normed`; its result is added to `x` directly or, if it is normed
+itself, left in `branch`. Biases, sinks, fused query-key-value projections, tied heads and the file's own activation
+(`feed_forward_activation`) are used if the file has them. Uses GGUF's tensor names; independent of the families. Raises
+BadGGUF for missing tensors or wrong shapes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
 RANK = 4
-"""GGUF's number of what pools by ranking."""
+"""GGUF's number for pooling by ranking."""
 Gate: TypeAlias = Literal["attn_q", "attn_gate"]
-"""The tensor that attention's gate is in: its rows follow those of each query head, or are a matrix of their own."""
+"""The tensor with attention's gate: its rows follow those of each query head, or form a matrix of their own."""
 
 
 def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) -> None:
-    """Rows of the embedding table times `scale`, in `x`; `positions`: learned ones, that are added."""
+    """Write the embedding rows times `scale` to `x`; `positions`: learned positions to add."""
     g.stage("embed")
     sizes = g.sizes
     x = g.buffer("x", sizes.width)
@@ -53,7 +53,7 @@ def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) ->
 
 
 def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm", scale: float = 1.0) -> ModelSpec:
-    """Final norm and output projection of the wanted rows, and the model; `scale` and `cap`: of logits.
+    """Final norm and output projection of the requested rows; returns the model. `scale` and `cap` apply to logits.
 
     Without output.weight the embedding is used (tied).
     """
@@ -74,9 +74,9 @@ def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm", sca
 
 
 def hidden_head(g: ModelGraph) -> ModelSpec:
-    """A model that gives its last hidden rows, which are normed already.
+    """A model whose output is its last hidden rows, already normed.
 
-    Raises UnsupportedModel where the file says that tokens see only those before them: it has no logits to write with.
+    Raises UnsupportedModel if the file says that the model is causal: it has no logits to generate with.
     """
     if g.hp.flag("attention.causal", default=False):
         raise UnsupportedModel(
@@ -89,10 +89,10 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
 
 
 def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
-    """Whether the file ranks documents, by a head that the graph then has.
+    """Whether the file ranks documents; if so, the ranking head is added to the graph.
 
-    `unsaid`: a head of one score ranks where the file does not say how rows are pooled. llama.cpp's converter says it
-    of no cross-encoder.
+    `unsaid`: if the file does not state its pooling, a head with one score means ranking. llama.cpp's converter does
+    not state it for cross-encoders.
     """
     hp, width = g.hp, g.sizes.width
     if "cls.output.weight" not in hp.tensors:
@@ -108,22 +108,22 @@ def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
 
 
 def norm_in_place(g: ModelGraph, tensor: str) -> None:
-    """The family's norm of `x`, which stays there: of families that norm after a branch was added."""
+    """The family's norm of `x`, in place: for families that norm after adding a branch."""
     g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
 
 
 def norm(g: ModelGraph, tensor: str, out: str = "normed") -> None:
-    """The family's norm of `x`, in `normed` or another buffer: what a branch begins with."""
+    """The family's norm of `x`, written to `normed` or another buffer: the start of a branch."""
     g.add(_norm(g, "x", g.buffer(out, g.sizes.width), f"{g.prefix}{tensor}.weight"))
 
 
 def rejoin(g: ModelGraph, tensor: str) -> None:
-    """The norm of a finished `branch`, and its addition to `x`."""
+    """Norm a finished `branch` and add it to `x`."""
     g.add(_norm(g, "branch", "branch", f"{g.prefix}{tensor}.weight"), Add("branch", "x", g.sizes.width))
 
 
 def join(g: ModelGraph, scale: float) -> None:
-    """Adds a finished `branch` times `scale` to `x`."""
+    """Add a finished `branch` times `scale` to `x`."""
     g.add(Scale("branch", g.sizes.width, scale), Add("branch", "x", g.sizes.width))
 
 
@@ -143,14 +143,13 @@ def attention(
     source: str = "normed",
     out: str = "x",
 ) -> int:
-    """Projections of `source`, rotary embedding, cache, attention and output projection; the number of the cache.
+    """Projections of `source`, rotary embedding, KV cache, attention and output projection. Returns the cache's number.
 
-    `rope`: None where positions are learned, or in layers that see none. `paired`: rotary pairs are neighbours in the
-    file, not halves of a head. `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 /
-    sqrt(head width). `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once.
-    `gate`: the tensor of a gate, whose sigmoid multiplies what the heads give. Not `causal`, or where the file says so
-    (`attention.causal`): tokens see those after them too. `shared`: the cache of an earlier layer, which is attended to
-    with queries of this one.
+    `rope`: None if positions are learned, or in layers without them. `paired`: rotary pairs are adjacent in the file,
+    not half-split. `window`, `soft_cap`, `scale`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width).
+    `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once. `gate`: the tensor of a
+    gate whose sigmoid multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`),
+    tokens also attend to later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
     """
     hp, sizes = g.hp, g.sizes
     heads, width = sizes.heads, sizes.head_width
@@ -196,8 +195,8 @@ def feed_forward(
 ) -> None:
     """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
-    `fused`: gate and up are the row halves of ffn_up. `width` of hidden rows, where it is not the layer's, and `suffix`
-    of the names of tensors: of an expert that every token has. `adds`: to what is in `out`, as always to `x`.
+    `fused`: gate and up are the two row halves of ffn_up. `width` (hidden width, if not the layer's) and `suffix` (of
+    tensor names) are for a shared expert. `adds`: add to `out`, as is always done for `x`.
     """
     hp, ffn = g.hp, width or g.sizes.ffn_width
     activation = _activation(hp, activation)
@@ -214,7 +213,7 @@ def feed_forward(
 
 
 def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str, *, adds: bool = False) -> None:
-    """The product that ends a branch: added to `x`, or alone in another buffer unless it `adds` there too."""
+    """The product that ends a branch: added to `x`; written to another buffer, or added there with `adds`."""
     hp, width = g.hp, g.sizes.width
     weight = hp.matrix(f"{g.prefix}{tensor}.weight", (width, columns))
     bias = hp.bias(f"{g.prefix}{tensor}.bias", width)
@@ -232,7 +231,7 @@ def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSN
 
 
 def _shared_cache(g: ModelGraph, layer: int, wanted: PagedKV) -> int:
-    """The number of an earlier layer's cache, which has what a layer attends to. Raises BadGGUF where it has not."""
+    """The number of the earlier layer's cache that a layer attends to. Raises BadGGUF if the cache does not fit."""
     kept = g.kept(layer)
     if replace(kept, window=None) != replace(wanted, window=None):
         raise BadGGUF(f"{g.prefix}attn attends to keys and values of another layer, which are of other sizes")
@@ -245,7 +244,7 @@ def _shared_cache(g: ModelGraph, layer: int, wanted: PagedKV) -> int:
 def _project_heads(
     g: ModelGraph, source: str, parts: Sequence[str], *, paired: bool, gated: bool = False
 ) -> dict[str, str]:
-    """Query, key and value projections, from a tensor each or from the row ranges of one; the buffer of each."""
+    """Query, key and value projections, from separate tensors or row ranges of one; returns their buffers."""
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
     unpair = RopePermutation(sizes.head_width, sizes.rotary_width) if paired else None
     heights = {"query": sizes.query_width, "key": sizes.key_width, "value": sizes.values_width}
@@ -293,7 +292,7 @@ def _head_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
 
 
 def _whole_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
-    """RMSNorm of all heads of each of these buffers."""
+    """RMSNorm over all heads of each of these buffers."""
     for name, heads in counts.items():
         width = heads * g.sizes.head_width
         weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", width)
@@ -301,7 +300,7 @@ def _whole_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
 
 
 def _activation(hp: Hyperparameters, usual: Activation) -> Activation:
-    """What the file's own key says, else what is usual in the family. Raises UnsupportedModel."""
+    """The file's own activation, else the family's default. Raises UnsupportedModel."""
     key = "feed_forward_activation"
     found, known = hp.text(key, usual), get_args(Activation)
     for activation in known:

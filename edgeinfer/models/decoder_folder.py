@@ -1,8 +1,8 @@
-"""A folder with a decoder as an ONNX graph, as optimum and onnxruntime-genai write them.
+"""A folder with a decoder as an ONNX graph, as written by optimum and onnxruntime-genai.
 
-In: a path. Out: a `DecoderFolder`: which file is the graph, what its inputs and outputs are called, what the settings
-beside it say about the model. Reads settings only; does not open the graph, and knows nothing of what runs it.
-Sources: optimum's exporters for ONNX, genai_config.json of onnxruntime-genai.
+In: a path. Out: a `DecoderFolder`: which file is the graph, the names of its inputs and outputs, what the settings
+beside it say about the model. Reads settings only; does not open the graph. Independent of what runs it. Sources:
+optimum's exporters for ONNX, genai_config.json of onnxruntime-genai.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from edgeinfer.models.json_config import JsonConfig
 
 GENAI, CONFIG = "genai_config.json", "config.json"
 GRAPHS = ("model.onnx", "decoder_model_merged.onnx")
-"""Names of a graph that reads prompts as well as single tokens, the likelier first."""
+"""File names of graphs that read prompts as well as single tokens, the likeliest first."""
 INNER = "onnx"
-"""The folder inside a published one in which graphs lie."""
+"""The subfolder of a published folder that contains graphs."""
 SAMPLE_BYTES = 65536
 U32, BYTES = 4, 24
-"""Types of GGUF: a metadata number of 32 bits, a tensor of bytes."""
+"""GGUF type numbers: a 32-bit metadata number, a tensor of bytes."""
 COUNT_MAX = (1 << 32) - 1
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a graph calls its inputs and outputs; %d in a name is the number of a layer."""
+    """The names of a graph's inputs and outputs; %d stands for the layer number."""
 
     tokens: str = "input_ids"
     mask: str = "attention_mask"
@@ -45,11 +45,11 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class DecoderFolder:
-    """A folder that holds a decoder. A number that its settings do not say is None.
+    """A folder that contains a decoder. Numbers missing from its settings are None.
 
-    most_context  tokens that the graph was made for; with more of them it fails
-    shares_cache  the graph writes keys and values behind the past ones, into the same memory
-    metadata      what is known of the model, by the keys of a GGUF file
+    most_context  most tokens the graph was made for; it fails with more
+    shares_cache  the graph writes new keys and values after the past ones, in the same memory
+    metadata      what is known of the model, under GGUF keys
     tensors       each file of weights, as if it were one tensor
     """
 
@@ -67,7 +67,7 @@ class DecoderFolder:
 
     @property
     def fingerprint(self) -> str:
-        """32 hex digits of the settings, and of the sizes and beginnings of the graph and its weights."""
+        """32 hex digits derived from the settings and from the sizes and beginnings of the graph and its weights."""
         digest = hashlib.blake2b(digest_size=16)
         for name in (GENAI, CONFIG):
             if (self.path / name).is_file():
@@ -87,24 +87,24 @@ class DecoderFolder:
         self.close()
 
     def release(self) -> None:
-        """Nothing is held that could be given back."""
+        """Does nothing: no memory is held that could be released."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 def is_decoder_folder(path: Path) -> bool:
-    """Whether a path is a folder in which a decoder may be, complete or not."""
+    """Whether a path is a folder that may contain a decoder, complete or not."""
     return path.is_dir() and ((path / GENAI).is_file() or bool(_graphs_in(path)))
 
 
 def folder_bytes(path: Path) -> int:
-    """Bytes of all files in a folder and in the folder of graphs inside it."""
+    """Bytes of all files in a folder and in its graph subfolder."""
     return sum(each.stat().st_size for place in (path, path / INNER) for each in place.glob("*") if each.is_file())
 
 
 def open_folder(path: Path) -> DecoderFolder:
-    """Read a folder's settings. Raises ModelNotFound where the graph is missing, UnsupportedModel."""
+    """Read a folder's settings. Raises ModelNotFound if the graph is missing, UnsupportedModel."""
     genai, config = JsonConfig.read(path / GENAI), JsonConfig.read(path / CONFIG)
     _check_kind(genai)
     by_genai = genai.has("model", "decoder")
@@ -142,7 +142,7 @@ def open_folder(path: Path) -> DecoderFolder:
 
 
 def _check_kind(genai: JsonConfig) -> None:
-    """Raises UnsupportedModel for models of several graphs."""
+    """Raises UnsupportedModel for models that consist of several graphs."""
     for part in ("encoder", "vision", "speech", "embedding"):
         if genai.has("model", part):
             raise UnsupportedModel(
@@ -159,7 +159,7 @@ def _graphs_in(path: Path) -> list[Path]:
 
 
 def _graph(path: Path, genai: JsonConfig) -> Path:
-    """The file of the graph. Raises ModelNotFound with what there is."""
+    """The graph's file. Raises ModelNotFound, listing the files present."""
     name = genai.text("model", "decoder", "filename")
     if name is not None:
         found = path / name
@@ -180,7 +180,7 @@ def _graph(path: Path, genai: JsonConfig) -> Path:
 
 
 def _names(genai: JsonConfig) -> Names:
-    """The names that genai_config.json gives; those that it leaves out are as usual."""
+    """The names in genai_config.json, with defaults for those it leaves out."""
     usual = Names()
 
     def given(part: str, key: str, otherwise: str) -> str:
@@ -200,7 +200,7 @@ def _names(genai: JsonConfig) -> Names:
 
 
 def _template(path: Path) -> str | None:
-    """The chat template: a file of its own, or in the tokenizer's settings, there one or several by name."""
+    """The chat template, from its own file or from the tokenizer's settings, which hold one or several named ones."""
     if (path / "chat_template.jinja").is_file():
         return (path / "chat_template.jinja").read_text(encoding="utf-8", errors="replace")
     settings = JsonConfig.read(path / "tokenizer_config.json")
@@ -211,7 +211,7 @@ def _template(path: Path) -> str | None:
 
 
 def _metadata(path: Path, kind: str, counts: Mapping[str, int | None], template: str | None) -> Metadata:
-    """What is known of the model, by the keys of a GGUF file."""
+    """What is known of the model, under GGUF keys."""
     texts = {"general.architecture": kind, "general.name": path.name}
     if template is not None:
         texts["tokenizer.chat_template"] = template
@@ -231,7 +231,7 @@ def _metadata(path: Path, kind: str, counts: Mapping[str, int | None], template:
 
 
 def _weights(graph: Path) -> dict[str, TensorInfo]:
-    """The graph and the files of weights beside it that are called after it."""
+    """The graph and the weight files beside it that share its name."""
     beside = sorted(each for each in graph.parent.glob(f"{graph.name}*data*") if each.is_file())
     sizes = {each.name: each.stat().st_size for each in (graph, *beside)}
     return {name: TensorInfo(name, (size,), BYTES, "I8", 0, size, 0) for name, size in sizes.items()}

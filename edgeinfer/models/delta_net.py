@@ -1,6 +1,7 @@
-"""Layers with a gated delta rule, as Qwen3-Next and Qwen3.5 have them: their sizes in a file, and their ops.
+"""Layers with a gated delta rule, as in Qwen3-Next and Qwen3.5: their sizes in a file, and their ops.
 
-In: Hyperparameters, then a graph. Out: a `DeltaNet`, and the ops of a layer. Knows GGUF's names, not the families.
+In: Hyperparameters, then a graph. Out: a `DeltaNet`, and the ops of a layer. Uses GGUF's names; independent of the
+families.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ TAPS_MAX, HEADS_MAX, WIDTH_MAX = 64, 4096, 4096
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
-    """Heads of keys and values, as wide as each other, and taps of the convolution before them.
+    """Key heads and value heads of the same width, and the taps of the convolution before them.
 
-    `grouped`: value heads that share a key head lie together.
+    `grouped`: value heads that share a key head are adjacent.
     """
 
     key_heads: int
@@ -41,7 +42,7 @@ class DeltaNet:
 
     @classmethod
     def read(cls, hp: Hyperparameters, *, grouped: bool = False) -> DeltaNet:
-        """Sizes from the keys of state-space models. Raises BadGGUF where they are impossible."""
+        """Sizes from the metadata keys of state-space models. Raises BadGGUF if they are invalid."""
         key_heads = hp.integer("ssm.group_count", most=HEADS_MAX)
         value_heads = hp.integer("ssm.time_step_rank", most=HEADS_MAX)
         width = hp.integer("ssm.state_size", most=WIDTH_MAX)
@@ -90,7 +91,7 @@ class DeltaNet:
         project(g, out, "ssm_out", inner, "x")
 
     def _add_decay_and_strength(self, g: ModelGraph) -> None:
-        """Two numbers of each value head, by products of their own, or by one with both for each key head in turn."""
+        """Two numbers per value head, from separate products, or from one that holds both for each key head in turn."""
         hp, prefix, heads, width = g.hp, g.prefix, self.value_heads, g.sizes.width
         decay, strength = g.buffer("decay", heads), g.buffer("strength", heads)
         fused = f"{prefix}ssm_ba.weight"
@@ -107,7 +108,7 @@ class DeltaNet:
 
 
 def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
-    """Which layers have attention: by a flag a layer, or every so many."""
+    """Which layers have attention: from one flag per layer, or from a period."""
     key = "attention.recurrent_layers"
     recurrent = hp.flags(key)
     if recurrent is None and hp.has(key):
@@ -123,7 +124,7 @@ def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
 
 
 def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
-    """Delta nets, gated attention and experts; `grouped`: value heads that share a key head lie together."""
+    """Delta nets, gated attention and experts; `grouped`: value heads that share a key head are adjacent."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     rope, delta_net = rope_table(hp, g.sizes.rotary_width), DeltaNet.read(hp, grouped=grouped)
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, shared_width=g.sizes.ffn_width)

@@ -1,7 +1,7 @@
 """Names of model files: shards, model names, quant suffixes.
 
 In: file names. Out: the names of all shards of a split model, the name a model is listed under, that name without its
-quant format. Deliberately does not touch any file.
+quant format. Touches no files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARD_CAP = 999
 
 
 def shard_names(file_name: str) -> tuple[str, ...]:
-    """The file names of all shards of the model that `file_name` is a shard of; itself when it is not split."""
+    """The file names of all shards of the model that `file_name` is a shard of; itself if the model is not split."""
     matched = SHARD.fullmatch(file_name)
     if matched is None:
         return (file_name,)
@@ -31,7 +31,7 @@ def shard_names(file_name: str) -> tuple[str, ...]:
 
 
 def model_name(file_name: str) -> str:
-    """The name of the model in `file_name`: without `.gguf` and without the number of a shard."""
+    """The name of the model in `file_name`: without `.gguf` and without the shard number."""
     matched = SHARD.fullmatch(file_name)
     if matched is not None:
         return matched["stem"]
@@ -39,7 +39,7 @@ def model_name(file_name: str) -> str:
 
 
 def quant_of(name: str) -> str | None:
-    """The quant format at the end of a model's name, in capitals; None when it has none."""
+    """The quant format at the end of a model's name, in capitals; None if there is none."""
     matched = QUANT.search(model_name(name))
     return matched["quant"].upper() if matched else None
 
@@ -50,7 +50,7 @@ def without_quant(name: str) -> str:
 
 
 def safe_file_name(name: str, where: str) -> str:
-    """The last part of `name` as a file name. Raises DownloadFailed when it is not one a model should have."""
+    """The last part of `name` as a file name. Raises DownloadFailed if it is not a valid model file name."""
     last = re.split(r"[/\\]", name)[-1]
     if not SAFE_NAME.fullmatch(last):
         raise DownloadFailed(f"{where}: {name!r} is not the name of a model file; use a name such as model.gguf")

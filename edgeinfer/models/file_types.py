@@ -1,7 +1,7 @@
-"""The name of a whole model's quant format: Q4_K_M, not the types of its single tensors.
+"""The name of a whole model's quant format, such as Q4_K_M, as opposed to the types of its tensors.
 
 In: a header. Out: the name. Source: the values of `general.file_type` in the GGUF specification (docs/gguf.md of ggml)
-and llama.cpp's `llama_ftype`. Does not know how any format is laid out.
+and llama.cpp's `llama_ftype`. Independent of how formats are laid out.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ FILE_TYPES = MappingProxyType(
 
 
 def quant_of_type(metadata: Metadata) -> str | None:
-    """What the file says it is; None where it does not, or says something unknown."""
+    """The type the file states; None if it states none or an unknown one."""
     said = metadata.get("general.file_type")
     return FILE_TYPES.get(said) if isinstance(said, int) else None
 
 
 def quant_name(header: Header) -> str | None:
-    """What the file says it is; else the type most of its bytes are in; None for a file without tensors."""
+    """The type the file states; else the type of most of its bytes; None for a file without tensors."""
     sizes: Counter[str] = Counter()
     for tensor in header.tensors.values():
         sizes[tensor.type_name] += tensor.nbytes

@@ -1,7 +1,7 @@
-"""A model's fingerprint: equal for equal models whatever they are called, different for others.
+"""A model's fingerprint: equal for equal models whatever their names, different for other models.
 
-In: an open file. Out: 32 hex digits, from the table of tensors, the architecture's metadata and samples of the
-weights. Reads a few pages only, so it is no proof against a forger; checksums of whole files belong to the store.
+In: an open file. Out: 32 hex digits, from the tensor table, the architecture's metadata and samples of the weights.
+Reads a few pages only, so it does not protect against forgery; checksums of whole files belong to the store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SAMPLE_BYTES = 4096
 
 
 def approximate(fingerprint: str, threshold: float | None) -> str:
-    """The fingerprint of a model whose activations below a threshold are zero: another model than without."""
+    """The fingerprint of a model with an activation threshold, which makes it a different model."""
     if threshold is None:
         return fingerprint
     return hashlib.blake2b(f"{fingerprint} approx {threshold!r}".encode(), digest_size=16).hexdigest()

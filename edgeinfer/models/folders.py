@@ -1,6 +1,6 @@
-"""Where models are kept.
+"""Where models are stored.
 
-In: the environment. Out: a path. Apart from the store, so that whoever only needs a folder imports nothing else.
+In: the environment. Out: a path. Separate from the store, so that code needing only the folder imports nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from edgeinfer.path_text import user_path
 
 
 def default_root() -> Path:
-    """The folder of models: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
+    """The models folder: in $EDGEINFER_HOME, else in the platform's user data directory."""
     home = os.environ.get("EDGEINFER_HOME")
     if home:
         return user_path(home) / "models"

@@ -1,7 +1,7 @@
 """What lists show of a model file, without reading its vocabulary: architecture, quant format, context.
 
-In: a file, or a listed model. Out: `HeaderFacts`. A file that does not say its quant format there, nor in its name, is
-read up to the end of its header. Reads no weights.
+In: a file, or a listed model. Out: `HeaderFacts`. If neither the start of the header nor the name states the quant
+format, the file is read up to the end of its header. Reads no weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VOCABULARY = "tokenizer."
 
 @dataclass(frozen=True, slots=True)
 class HeaderFacts:
-    """What the beginning of a header says; None where it does not."""
+    """What the beginning of a header states; None for what it does not."""
 
     architecture: str | None
     quant: str | None
@@ -30,7 +30,7 @@ class HeaderFacts:
 
 
 def header_facts(path: Path) -> HeaderFacts:
-    """The facts of a GGUF file on this machine. Raises BadGGUF."""
+    """The facts of a local GGUF file. Raises BadGGUF."""
     try:
         with path.open("rb") as file:
             metadata = parse_beginning(file.read(BEGINNING_BYTES), path.stat().st_size, str(path), VOCABULARY)
@@ -44,7 +44,7 @@ def header_facts(path: Path) -> HeaderFacts:
 def listed_format(model: LocalModel) -> tuple[str | None, str | None]:
     """Architecture and quant format of a listed model.
 
-    The whole header is read, and so checked, but for models of other programs, of which there may be many. Raises
+    The whole header is read, and so checked, except for models of other programs, of which there may be many. Raises
     BadGGUF.
     """
     if model.is_elsewhere:
@@ -55,5 +55,5 @@ def listed_format(model: LocalModel) -> tuple[str | None, str | None]:
 
 
 def context_length(metadata: Metadata, architecture: str) -> int | None:
-    """The context that a model was trained for, in tokens; None where its file does not say. Raises BadGGUF."""
+    """The context a model was trained for, in tokens; None if its file does not state it. Raises BadGGUF."""
     return metadata.integer(f"{architecture}.context_length", None)

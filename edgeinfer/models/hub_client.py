@@ -1,7 +1,7 @@
-"""The client of the Hugging Face hub: its package, its token, its progress, and its failures in our words.
+"""The Hugging Face hub client: its package, token and progress, with its errors translated to ours.
 
-In: names of repositories, addresses. Out: the imported package, `Remote`s, our own errors. The client is an extra and
-is imported here only. Does not know which files are models.
+In: names of repositories, addresses. Out: the imported package, `Remote`s, edgeinfer's own errors. The client is an
+optional dependency and is imported only here. Independent of which files are models.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MISSING_CLIENT = (
 
 
 def require_client() -> None:
-    """Raise DownloadFailed, saying how to install it, where the client is missing."""
+    """Raises DownloadFailed, saying how to install the client, if it is missing."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise DownloadFailed(MISSING_CLIENT)
 
 
 def client() -> tuple[Any, Any]:
-    """The client's package and its errors. It is an extra, so nothing can be imported from it by name."""
+    """The client's package and its errors. It is optional, so names cannot be imported from it statically."""
     refuse_telemetry()
     hub = importlib.import_module("huggingface_hub")
     importlib.import_module("huggingface_hub.constants")
@@ -44,7 +44,7 @@ def client() -> tuple[Any, Any]:
 
 @contextmanager
 def hub_api(text: str, repo: str, policy: DownloadPolicy) -> Iterator[Any]:
-    """The hub's API, once it is known to be reachable; failures inside the `with` become ours, naming `text`.
+    """The hub's API, once the hub is known to be reachable; errors inside the `with` become ours, naming `text`.
 
     Raises DownloadFailed, ModelNotFound.
     """
@@ -73,14 +73,14 @@ def hub_api(text: str, repo: str, policy: DownloadPolicy) -> Iterator[Any]:
 
 
 def readable(location: str, endpoint: str, policy: DownloadPolicy) -> Remote:
-    """A file as our own reader asks for it; the token goes to the hub itself, never to where it redirects."""
+    """A file as requested by our own downloader; the token is sent to the hub only, never to where it redirects."""
     hub, _ = client()
     token = hub.get_token() if location.startswith(endpoint) else None
     return ask(location, policy, (("Authorization", f"Bearer {token}"),) if token else ())
 
 
 def _check_reachable(endpoint: str, text: str, policy: DownloadPolicy) -> None:
-    """Ask once, quickly: without a network the client itself would try for half a minute."""
+    """Make one quick request: without a network the client itself would retry for half a minute."""
     try:
         probe(endpoint, policy)
     except Refused:
@@ -95,17 +95,17 @@ def _unreachable(text: str, cause: object) -> DownloadFailed:
 
 
 def progress_bar_class(progress: Progress, before_bytes: int, total_bytes: int) -> type[Any]:
-    """A `tqdm` class for the hub client; `before_bytes` of the model's `total_bytes` are there already."""
+    """A `tqdm` class for the hub client; `before_bytes` of the model's `total_bytes` already exist."""
     base: Any = importlib.import_module("tqdm").tqdm
     meter = ProgressMeter(progress)
 
     class SilentBar(base):  # type: ignore[misc]
-        """A bar that reports instead of drawing."""
+        """A progress bar that reports instead of drawing."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             options.pop("name", None)
             super().__init__(*arguments, **{**options, "file": io.StringIO(), "disable": False})
-            meter.start(before_bytes + int(self.n), total_bytes)  # bytes of an earlier download are no speed
+            meter.start(before_bytes + int(self.n), total_bytes)  # bytes of an earlier download do not count as speed
 
         def update(self, n: float | None = 1) -> bool | None:
             """Count `n` more bytes and report them."""

@@ -1,7 +1,7 @@
-"""What an architecture reads: GGUF metadata under its own prefix, and the shapes of the tensors that are there.
+"""What an architecture reads: GGUF metadata under its own prefix, and the shapes of the tensors present.
 
-In: a parsed header and the context length wanted. Out: typed, range-checked values with clear errors. Knows no
-architecture.
+In: a parsed header and the requested context length. Out: typed, range-checked values, with clear errors. Independent
+of architectures.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from edgeinfer.graph.weights import Every, RopePermutation, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
 
 COUNT_MAX = 1 << 31
-"""Largest size or count that is believed: every known model is far below it, and products of two stay exact."""
+"""Largest accepted size or count: every known model is far below it, and products of two stay exact."""
 
 NUMBER_MAX = 1e30
-"""Largest factor, base or scale that is believed; with its inverse as the least above zero, nothing overflows."""
+"""Largest accepted factor, base or scale; with its inverse as the least above zero, nothing overflows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Metadata, tensors, and `n_context`: the context the model will be run with (it selects LongRoPE factors)."""
+    """Metadata, tensors, and `n_context`: the context the model will run with (it selects LongRoPE factors)."""
 
     metadata: Metadata
     tensors: Mapping[str, TensorInfo]
@@ -43,7 +43,7 @@ class Hyperparameters:
         return self._full(key) in self.metadata
 
     def flags(self, key: str) -> list[bool] | None:
-        """The array `<architecture>.<key>`, one flag an entry, or None where it is no array of numbers."""
+        """The array `<architecture>.<key>` as one flag per entry, or None if it is not an array of numbers."""
         values = self.metadata.get(self._full(key))
         return [bool(value) for value in values] if isinstance(values, np.ndarray) else None
 
@@ -63,9 +63,9 @@ class Hyperparameters:
         return value
 
     def counts(self, key: str, n_layers: int, default: int | None = None, *, least: int = 1) -> tuple[int, ...]:
-        """`<architecture>.<key>` for each layer: an array of so many, or one number for all. 0 is allowed in an array.
+        """`<architecture>.<key>` for each layer: an array with one number per layer, or one number for all.
 
-        Raises BadGGUF as `integer`, and for an array of another length.
+        0 is allowed in an array. Raises BadGGUF as `integer`, and for an array of another length.
         """
         values = self.metadata.get(self._full(key))
         if not isinstance(values, np.ndarray):
@@ -100,7 +100,7 @@ class Hyperparameters:
         rows: tuple[int, int] | None = None,
         order: RopePermutation | Every | None = None,
     ) -> Weight:
-        """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF when it is missing or not `shape`."""
+        """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF if it is missing or not `shape`."""
         self._check(name, shape)
         start, stop = rows or (0, shape[0])
         return Weight(name, start, stop, shape[1], order)
@@ -121,7 +121,7 @@ class Hyperparameters:
         return first, tuple(Weight(name, start + n_rows, start + 2 * n_rows, columns) for start in starts)
 
     def columns_of(self, name: str, columns: int) -> Weight:
-        """The 2-D tensor `name`, of so many columns and however many rows. Raises BadGGUF as `matrix` does."""
+        """The 2-D tensor `name` with this many columns and any number of rows. Raises BadGGUF as `matrix` does."""
         info = self.tensors.get(name)
         n_rows = info.shape[0] if info is not None and len(info.shape) == 2 else 1
         self._check(name, (n_rows, columns))
@@ -133,7 +133,7 @@ class Hyperparameters:
         return Weight(name, 0, columns, 1)
 
     def row(self, name: str, length: int) -> Weight:
-        """The tensor `name`, of one dimension or of one row, as a matrix. Raises BadGGUF as `matrix` does."""
+        """The tensor `name`, 1-D or with a single row, as a matrix. Raises BadGGUF as `matrix` does."""
         info = self.tensors.get(name)
         self._check(name, (1, length) if info is not None and len(info.shape) == 2 else (length,))
         return Weight(name, 0, 1, length)
@@ -147,14 +147,14 @@ class Hyperparameters:
         return Weight(name, start, stop, 1, order)
 
     def table(self, name: str, shape: tuple[int, int]) -> Weight:
-        """All numbers of the 2-D tensor `name` in a row. Raises BadGGUF as `matrix` does."""
+        """All numbers of the 2-D tensor `name` as one vector. Raises BadGGUF as `matrix` does."""
         self._check(name, shape)
         return Weight(name, 0, shape[0] * shape[1], 1)
 
     def bias(
         self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None
     ) -> Weight | None:
-        """Like `vector`, or None when the file has no such tensor."""
+        """Like `vector`, or None if the file has no such tensor."""
         return self.vector(name, length, rows, order) if name in self.tensors else None
 
     def _full(self, key: str) -> str:

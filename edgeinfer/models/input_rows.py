@@ -1,8 +1,8 @@
-"""A model that is to be given rows of numbers in place of token ids, and three positions a token where it can be.
+"""Preparing a model for rows of numbers in place of token ids, and for three positions per token if it supports them.
 
-In: a ModelSpec and what its file says of axes (`rope.dimension_sections`). Out: the ModelSpec whose ops say so, which
-devices without rows or axes refuse by name. Knows nothing of what makes rows. Sources: Qwen2-VL (arXiv 2409.12191),
-Qwen3-VL (arXiv 2511.21631).
+In: a ModelSpec and what its file says about axes (`rope.dimension_sections`). Out: a ModelSpec whose ops declare rows
+and axes; devices without them refuse it by name. Independent of what produces rows. Sources: Qwen2-VL (arXiv
+2409.12191), Qwen3-VL (arXiv 2511.21631).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KEY = "rope.dimension_sections"
 
 
 def with_rows(spec: ModelSpec, hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> ModelSpec:
-    """The model, open for rows of numbers. `axes`: how files of its family lay out axes.
+    """The model prepared for rows of numbers. `axes`: how files of its family arrange axes.
 
-    Raises BadGGUF for sections that cannot be, UnsupportedModel where edgeinfer does not know what they mean.
+    Raises BadGGUF for invalid sections, UnsupportedModel if edgeinfer does not know what they mean.
     """
     sections = _sections(hp, axes)
     stages = tuple(replace(stage, ops=tuple(_open(op, sections, hp) for op in stage.ops)) for stage in spec.stages)
@@ -46,7 +46,7 @@ def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters) -> Op:
 
 
 def _sections(hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> RopeSections | None:
-    """What the file says; None where all pairs turn by one position."""
+    """The sections in the file; None if all pairs are rotated by a single position."""
     if not hp.has(KEY):
         return None
     values = hp.metadata.get(f"{hp.architecture}.{KEY}")

@@ -1,6 +1,7 @@
-"""A JSON file of settings that somebody else wrote: values by their path, each checked to be what is wanted.
+"""A JSON settings file written by another program: values by their path, each checked for its type.
 
-In: a path. Out: texts, numbers, lists of numbers; what is missing, or of another type, is None. Knows no keys.
+In: a path. Out: texts, numbers, lists of numbers; None for values that are missing or of another type. Independent of
+the keys.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from pathlib import Path
 from edgeinfer.errors import UnsupportedModel
 
 MOST_BYTES = 64 << 20
-"""Of a file of settings: more than any has, tokenizers of a million tokens aside."""
+"""Most bytes of a settings file: more than any has, except tokenizers of a million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonConfig:
-    """The settings of one file; all of them are missing where there is no such file."""
+    """The settings of one file; all are missing if the file does not exist."""
 
     path: Path
     values: object
 
     @classmethod
     def read(cls, path: Path) -> JsonConfig:
-        """Read a file if it is there. Raises UnsupportedModel for one that cannot be read or is no JSON object."""
+        """Read a file if it exists. Raises UnsupportedModel if it cannot be read or is not a JSON object."""
         if not path.is_file():
             return cls(path, {})
         try:
@@ -43,22 +44,22 @@ class JsonConfig:
         return found if isinstance(found, str) else None
 
     def integer(self, *keys: str) -> int | None:
-        """The whole number at a path of keys."""
+        """The integer at a path of keys."""
         return _whole(self._at(keys))
 
     def integers(self, *keys: str) -> tuple[int, ...]:
-        """The whole numbers at a path of keys: a list of them, or one; () where there are none."""
+        """The integers at a path of keys: a list of them, or a single one; () if there are none."""
         found = self._at(keys)
         listed = found if isinstance(found, list) else [found]
         return tuple(number for item in listed if (number := _whole(item)) is not None)
 
     def flag(self, *keys: str) -> bool | None:
-        """True or false at a path of keys."""
+        """The boolean at a path of keys."""
         found = self._at(keys)
         return found if isinstance(found, bool) else None
 
     def objects(self, *keys: str) -> tuple[JsonConfig, ...]:
-        """The objects of a list at a path of keys, each as settings of its own."""
+        """The objects of a list at a path of keys, each as its own settings."""
         found = self._at(keys)
         listed = found if isinstance(found, list) else []
         return tuple(JsonConfig(self.path, item) for item in listed if isinstance(item, dict))

@@ -1,7 +1,7 @@
-"""Short lists in files of the store: the models used last, and those that the user took off the list.
+"""Short lists in files of the store: models used recently, and models the user removed from the list.
 
-In: the store's folder, names, sources. Out: names and times, sources. A folder that cannot be written keeps the list it
-has; a line without a time counts too. Does not know whether the models are still there.
+In: the store's folder, names, sources. Out: names and times, sources. If the folder is not writable, the list stays as
+it is; lines without a time are valid. Does not check whether the models still exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgeinfer.path_text import path_text
 
 FILE_NAME = ".last-used"
 KEPT = 8
-"""Names that a start without a model goes through."""
+"""Number of names tried when starting without a model."""
 TIMES_KEPT = 200
 
 Used = tuple[str, datetime | None]
@@ -32,18 +32,18 @@ class LastUsed:
         return tuple(name for name, _ in self._lines())[:KEPT]
 
     def times(self) -> Mapping[str, datetime]:
-        """When each was used last, where that is known."""
+        """When each was last used, if known."""
         return {name: time for name, time in self._lines() if time is not None}
 
     def put(self, name: str) -> None:
-        """Note the name of the model that is used now."""
+        """Record that this model is used now."""
         if name.splitlines() == [name]:
             now = datetime.now().astimezone()
             others = tuple(other for other in self._lines() if other[0] != name)
             self._write(((name, now), *others[: TIMES_KEPT - 1]))
 
     def drop(self, name: str) -> bool:
-        """Take a name off the list; whether that changed it."""
+        """Remove a name from the list; returns whether the list changed."""
         lines = self._lines()
         kept = tuple(each for each in lines if each[0] != name)
         return len(kept) < len(lines) and self._write(kept)
@@ -72,7 +72,7 @@ class LastUsed:
 
 
 def _parted(line: str) -> Used:
-    """The name and the time of a line; a name may have tabs of its own."""
+    """The name and the time in a line; the name may contain tabs."""
     name, tab, ending = line.rpartition("\t")
     if tab:
         try:
@@ -86,22 +86,22 @@ UNLISTED_FILE_NAME = ".unlisted"
 
 
 class Unlisted:
-    """The models of other programs that the user took off the list, in one folder: a source a line.
+    """The models of other programs that the user removed from the list, in one folder: one source per line.
 
-    Pulling such a model lists it again, by a manifest of its own.
+    Pulling such a model lists it again, by its own manifest.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / UNLISTED_FILE_NAME
 
     def sources(self) -> frozenset[str]:
-        """The sources; none where the file cannot be read."""
+        """The sources; none if the file cannot be read."""
         try:
             return frozenset(path_text(self._path.read_bytes()).splitlines())
         except (OSError, ValueError):
             return frozenset()
 
     def add(self, source: str) -> None:
-        """Take a model off the list. Raises OSError."""
+        """Hide a model from the list. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_paths(self._path, "".join(f"{each}\n" for each in sorted({*self.sources(), source})))

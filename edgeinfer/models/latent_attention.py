@@ -1,8 +1,7 @@
-"""Multi-head latent attention: queries, and keys with values, come from latent rows that are narrower than they are.
+"""Multi-head latent attention: queries, keys and values are computed from narrower latent rows.
 
 In: the file's ranks. Out: ops of a layer in a `ModelGraph`. Keys and values are cached as heads, not as latent rows.
-Knows GGUF's tensor names, not the families.
-Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
+Uses GGUF's tensor names; independent of the families. Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
 EPSILON = 1e-6
-"""Of the norms of latent rows, as the models' own code has it; files say that of the other norms alone."""
+"""Epsilon of the latent rows' norms, from the models' own code; files state only that of the other norms."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """`query_rank` and `kv_rank`: widths of the latent rows. Of a head's key `rotary_width` columns are rotated."""
+    """`query_rank` and `kv_rank`: widths of the latent rows. `rotary_width` columns of each head's key are rotated."""
 
     query_rank: int
     kv_rank: int
@@ -50,7 +49,7 @@ class LatentAttention:
         return cls(query_rank, kv_rank, plain, sizes.rotary_width)
 
     def add(self, g: ModelGraph, rope: RopeTable, source: str = "normed", out: str = "x") -> None:
-        """A layer's attention, from projections to projection."""
+        """A layer's attention, from input to output projection."""
         sizes = g.sizes
         heads, widths = sizes.heads, (sizes.head_width, sizes.value_width)
         self._queries(g, rope, source)
@@ -92,11 +91,11 @@ class LatentAttention:
         )
 
     def _norm(self, g: ModelGraph, latent: str, tensor: str, rank: int) -> None:
-        """A latent row is normed before it is multiplied again."""
+        """Norm a latent row before it is projected again."""
         g.add(RMSNorm(latent, latent, g.hp.vector(f"{g.prefix}{tensor}.weight", rank), rank, EPSILON))
 
     def _part(self, g: ModelGraph, latent: str, tensor: str, out: str, rows: tuple[int, int, int]) -> None:
-        """Rows (first, count, of how many) of each head of a product of a latent row."""
+        """Rows (first, count, out of how many) of each head in a projection of a latent row."""
         first, width, step = rows
         total, columns = g.sizes.heads * step, self.query_rank if tensor == "attn_q_b" else self.kv_rank
         last = total - step + first + width

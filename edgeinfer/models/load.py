@@ -1,7 +1,7 @@
 """Opening a model: from a GGUF file, or its header alone, to a ModelSpec that can be run.
 
 In: a path, or metadata and tensor table. Out: a `Model`, a `ModelSpec`, exact weight sizes. Checks that everything the
-spec reads is there and readable, and that the file holds nothing the spec leaves out. Reads no weights.
+spec reads is present and readable, and that the spec uses everything in the file. Reads no weights.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from edgeinfer.models.quants import format_of
 from edgeinfer.models.thresholds import with_threshold
 
 UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*")
-"""Tensors that a model may hold and not read: rotary tables that its context does not select."""
+"""Tensors that a model may contain without reading them: rotary tables not selected by its context."""
 PARTS = {
     "what reads images": re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),
     "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*"),
 }
-"""Parts of a model that its answers can do without, by their tensors; blocks are those behind its layers."""
+"""Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An open file and what it computes; closing it closes the file."""
+    """An open file with its spec; closing it closes the file."""
 
     file: GGUFFile
     spec: ModelSpec
@@ -55,10 +55,10 @@ class Model:
 def open_model(
     path: str | Path, n_context: int | None = None, approx: float | None = None, *, rows: bool = False
 ) -> Model:
-    """Open a GGUF model to be run with `n_context` tokens (default: the context it was trained with).
+    """Open a GGUF model to run with `n_context` tokens (default: the context it was trained with).
 
-    `approx`: a threshold below which activations count as zero. `rows`: it is to be given rows of numbers besides
-    token ids. Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context or threshold.
+    `approx`: a threshold below which activations count as zero. `rows`: prepare it for rows of numbers besides token
+    ids. Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context or threshold.
     """
     file = GGUFFile.open(path)
     try:
@@ -76,7 +76,7 @@ def spec_of(
     *,
     rows: bool = False,
 ) -> ModelSpec:
-    """The spec of the model that a header describes. Works without the weights. Raises as `open_model` does."""
+    """The spec of the model described by a header. Works without the weights. Raises as `open_model` does."""
     if n_context is not None and not 0 < n_context <= COUNT_MAX:
         raise BadSetting(f"a context of {n_context} tokens is impossible; give a number from 1 to {COUNT_MAX}")
     kind = metadata.text("general.type", "model")
@@ -98,14 +98,14 @@ def spec_of(
 
 
 def left_out(spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> tuple[str, ...]:
-    """The parts of a file that edgeinfer leaves out, in words."""
+    """Descriptions of the parts of a file that edgeinfer leaves out."""
     n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
     found = (_part(name, spec.n_layers, n_blocks) for name in tensors)
     return tuple(dict.fromkeys(part for part in found if part is not None))
 
 
 def _part(tensor: str, n_layers: int, n_blocks: int) -> str | None:
-    """The part that a tensor belongs to and that answers can do without, if it is of one."""
+    """The optional part that a tensor belongs to, if any."""
     for part, pattern in PARTS.items():
         found = pattern.fullmatch(tensor)
         if found is not None and (not tensor.startswith("blk.") or n_layers <= int(found.group(1)) < n_blocks):
@@ -126,7 +126,7 @@ def _names(spec: ModelSpec) -> set[str]:
 
 
 def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int) -> None:
-    """Raise UnsupportedModel for a tensor that is read and has no quant format, or that nothing reads."""
+    """Raises UnsupportedModel for a tensor that is read but has no supported quant format, or that no op reads."""
     names = _names(spec)
     for name in tensors:
         if name in names:

@@ -1,6 +1,6 @@
-"""A model on this machine, and which of several a name means.
+"""A model on this machine, and how a name selects one of several.
 
-In: paths, names, lists of models. Out: `LocalModel`s, or ModelNotFound with what would work. Does not know where lists
+In: paths, names, lists of models. Out: `LocalModel`s, or ModelNotFound with suggestions. Independent of where lists
 come from.
 """
 
@@ -19,9 +19,9 @@ from edgeinfer.models.sources.path import shard_paths
 from edgeinfer.path_text import user_path
 
 OWN, LINKED = "edgeinfer", "linked"
-"""Places of models that were pulled: the store's folder, or wherever the file was already."""
+"""Places of pulled models: the store's folder, or the original location of the file."""
 LATEST = "latest"
-"""The tag that Ollama takes where none is given."""
+"""Ollama's default tag."""
 NAMES_TOLD = 10
 
 
@@ -29,25 +29,25 @@ NAMES_TOLD = 10
 class LocalModel:
     """A model on this machine; `paths` are its shards, `path` the first of them.
 
-    `place`: OWN, LINKED, or the program in whose folder it is; "" for a path that is in no list.
+    `place`: OWN, LINKED, or the program whose folder it is in; "" for a path that is in no list.
     """
 
     name: str
     path: Path
     nbytes: int  # of all shards
     source: str
-    sha256: str | None  # of the first shard; None where it was never computed
+    sha256: str | None  # of the first shard; None if it was never computed
     paths: tuple[Path, ...]
     place: str = ""
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is listed because it is in the folder of another program."""
+        """Whether it is listed only because it is in another program's folder."""
         return self.place not in (OWN, LINKED, "")
 
 
 def path_model(path: Path) -> LocalModel:
-    """The model at a path: a file with all of its shards, or a folder with a decoder. Raises ModelNotFound."""
+    """The model at a path: a file with all of its shards, or a decoder folder. Raises ModelNotFound."""
     if is_decoder_folder(folder := user_path(path).absolute()):
         return LocalModel(folder.name, folder, folder_bytes(folder), str(folder), None, (folder,))
     paths = shard_paths(user_path(path).absolute())
@@ -56,9 +56,9 @@ def path_model(path: Path) -> LocalModel:
 
 
 def named_model(text: str, models: Sequence[LocalModel]) -> LocalModel:
-    """The model that a name means, with or without `.gguf`, quant or Ollama's tag, in any case.
+    """The model that a name refers to, with or without `.gguf`, quant or Ollama's tag, ignoring case.
 
-    Those that were pulled come before those of other programs. Raises ModelNotFound.
+    Pulled models take precedence over those of other programs. Raises ModelNotFound.
     """
     wanted = model_name(text).casefold()
     for reduced in (_whole, without_quant, _without_tag):
@@ -81,7 +81,7 @@ def _whole(name: str) -> str:
 
 
 def _without_tag(name: str) -> str:
-    """A name as Ollama takes it, without what stands after the colon."""
+    """A name in Ollama's form, without the part after the colon."""
     return name.partition(":")[0]
 
 

@@ -1,6 +1,6 @@
-"""A look at a model that is not here: its header, without its body.
+"""Inspecting a remote model: its header, without its body.
 
-In: a source's text. Out: `HeaderLook`, or why there is none. Keeps nothing on this machine.
+In: a source's text. Out: `HeaderLook`, or why there is none. Stores nothing on this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgeinfer.temporary import temporary_folder
 
 @dataclass(frozen=True, slots=True)
 class HeaderLook:
-    """What is known of a model from its header. `source` in full, `nbytes` of all files."""
+    """What a header says about a model. `source` in full, `nbytes` of all files."""
 
     name: str
     source: str
@@ -30,7 +30,7 @@ class HeaderLook:
 
     @property
     def n_files(self) -> int:
-        """Its shards. Of several, the header lists the tensors of the first alone."""
+        """Number of shards. With several, the header lists the tensors of the first only."""
         return max(1, self.header.metadata.integer("split.count", 1))
 
     @property
@@ -40,7 +40,7 @@ class HeaderLook:
 
 
 class _Seen(EdgeInferError):
-    """Ends a pull once the header is there."""
+    """Ends a pull once the header has been read."""
 
     def __init__(self, header: Header, nbytes: int) -> None:
         super().__init__("the header is there")
@@ -48,7 +48,7 @@ class _Seen(EdgeInferError):
 
 
 def look(source: str, policy: DownloadPolicy | None = None) -> HeaderLook:
-    """Read the header of the model that `source` means. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+    """Read the header of the model that `source` refers to. Raises DownloadFailed, ModelNotFound, BadGGUF."""
     claimed: list[tuple[str, str]] = []
 
     def see(header: Header, nbytes: int) -> None:
@@ -73,7 +73,7 @@ def look(source: str, policy: DownloadPolicy | None = None) -> HeaderLook:
 
 
 def listed(source: str, policy: DownloadPolicy | None = None) -> tuple[ListedModel, ...]:
-    """The models that `source` offers, of several files and quants each; looked at where a source means one.
+    """The models that `source` offers, with their files and quants; reads the header if a source means a single one.
 
     Raises DownloadFailed, ModelNotFound, BadGGUF.
     """

@@ -1,7 +1,7 @@
 """The manifest of a stored model: a small JSON file beside it.
 
 In and out: `Manifest` values and their files. Paths inside the store's folder are written relative to it, so that the
-folder can be moved. A file that is no manifest reads as None. Does not know where models come from.
+folder can be moved. A file that is not a manifest reads as None. Independent of where models come from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MANIFEST_CAP_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One file of a model; `sha256` is None where it was never computed."""
+    """One file of a model; `sha256` is None if it was never computed."""
 
     path: Path
     nbytes: int
@@ -33,13 +33,13 @@ class Manifest:
 
     name: str
     source: str  # in full, with version or quant
-    key: str  # of its source
-    asked: str  # the source as it was asked for
+    key: str  # the key of its source
+    asked: str  # the source as the user gave it
     files: tuple[ModelFile, ...]
 
     @property
     def intact(self) -> bool:
-        """Whether every file is there in its size."""
+        """Whether every file exists with the recorded size."""
         return all(_size(file.path) == file.nbytes for file in self.files)
 
     def write(self, path: Path) -> None:
@@ -58,12 +58,12 @@ class Manifest:
 
 
 def manifest_file_name(name: str) -> str:
-    """The name of a model's manifest: that of the model, which may hold signs that names of files may not."""
+    """The file name of a model's manifest: the model's name, with characters invalid in file names replaced."""
     return f"{name.replace('/', '%2F').replace(':', '%3A')}.json"
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest in a file; None when it holds none."""
+    """The manifest in a file; None if it contains none."""
     try:
         if path.stat().st_size > MANIFEST_CAP_BYTES:
             return None
@@ -80,15 +80,15 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old one or the new one, never half of it.
+    """Write a small file so that readers see either the old or the new content, never half of it.
 
-    Raises ValueError for text that is no UTF-8.
+    Raises ValueError for text that is not valid UTF-8.
     """
     _write(path, text.encode("utf-8"))
 
 
 def write_paths(path: Path, text: str) -> None:
-    """The same for text with paths, whose names may be any bytes; `path_text` reads it."""
+    """The same for text with paths, whose names may contain any bytes; `path_text` reads it."""
     _write(path, path_bytes(text))
 
 

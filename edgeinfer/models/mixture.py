@@ -1,7 +1,7 @@
-"""Mixtures of experts: the sizes a file gives, and the feed-forward branch as ops.
+"""Mixtures of experts: the sizes in a file, and the feed-forward branch as ops.
 
-In: Hyperparameters, then a graph. Out: a `Mixture`, and the ops of a layer in the graph. Knows GGUF's names for
-experts, not the families. Old files that hold a tensor for each expert are read too.
+In: Hyperparameters, then a graph. Out: a `Mixture`, and the ops of a layer in the graph. Uses GGUF's names for experts;
+independent of the families. Also reads old files with one tensor per expert.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from edgeinfer.models.sizes import Sizes
 
 EXPERTS_MAX = 1024
 SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
-"""GGUF's numbers for shares that are a softmax over all experts, sigmoids, or a softmax over those that are chosen."""
+"""GGUF's numbers for the scoring: softmax over all experts, sigmoids, or softmax over the chosen ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """`count` experts of FFN width `width`, of which each token has `active`.
+    """`count` experts of FFN width `width`, `active` of which are used per token.
 
-    `normalised`, `scale`, `scoring`, `groups` and `active_groups` as in `ops.Router`. `shared_width`: FFN width of the
-    expert that every token has beside them, 0 where there is none; its share is the sigmoid of a score of its own, or
-    where it is not `shared_scored` one.
+    `normalised`, `scale`, `scoring`, `groups` and `active_groups` are as in `ops.Router`. `shared_width`: FFN width of
+    the shared expert that every token also uses, 0 if there is none; its share is the sigmoid of its own score, or one
+    if it is not `shared_scored`.
     """
 
     count: int
@@ -59,9 +59,9 @@ class Mixture:
         shared_scored: bool = True,
         gating: int = SOFTMAX_GATING,
     ) -> Mixture:
-        """Sizes from the keys that all families share; the arguments are what they are where a file does not say.
+        """Sizes from the keys that all families share; the arguments are the values for keys missing from a file.
 
-        Raises BadGGUF where they are impossible, UnsupportedModel where shares are computed in another way.
+        Raises BadGGUF if they are impossible, UnsupportedModel for another way of computing shares.
         """
         count = hp.integer("expert_count", most=EXPERTS_MAX)
         gating = hp.integer("expert_gating_func", 0, least=0) or gating
@@ -89,7 +89,7 @@ class Mixture:
 
     @classmethod
     def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
-        """Of families after DeepSeek-V3: sigmoids, and a whole expert beside them, as wide as so many of the others."""
+        """For families after DeepSeek-V3: sigmoid shares, and a shared expert as wide as this many of the others."""
         width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
         shared = width * hp.integer("expert_shared_count", least=0, most=EXPERTS_MAX)
         return cls.read(
@@ -97,21 +97,21 @@ class Mixture:
         )
 
     def add(self, g: ModelGraph, scale: float = 1.0) -> None:
-        """The experts of a layer, which read `normed` and add to `x`, all that they give times `scale`."""
+        """The experts of a layer: read `normed` and add their output, times `scale`, to `x`."""
         self._add_routed(g, "x", scale)
         self._add_shared(g, "x", scale)
 
     def branch(self, g: ModelGraph) -> None:
-        """The same alone in `branch`, for layers that norm what a mixture gives before it is added to `x`."""
+        """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`."""
         out = g.buffer("branch", g.sizes.width)
         g.add(Zero(out, g.sizes.width))
         self._add_routed(g, out)
         self._add_shared(g, out)
 
     def _add_routed(self, g: ModelGraph, out: str, scale: float = 1.0) -> None:
-        """A router and the experts that it chooses, which add to `out`.
+        """A router and the experts it chooses; their output is added to `out`.
 
-        With biases where the file has them; gate and up matrices may be halves of one tensor.
+        Biases are used if the file has them; gate and up matrices may be halves of one tensor.
         """
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         scores, shares = g.buffer("scores", self.count), g.buffer("shares", self.count)
@@ -137,7 +137,7 @@ class Mixture:
         )
 
     def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
-        """Of gate, up and down, where the file has that of gate."""
+        """The biases of gate, up and down, if the file has that of gate."""
         if f"{prefix}ffn_gate_exps.bias" not in hp.tensors:
             return None
         inner, outer = (self.count, self.width), (self.count, width)
@@ -145,7 +145,7 @@ class Mixture:
         return gate, up, hp.table(f"{prefix}ffn_down_exps.bias", outer)
 
     def _add_shared(self, g: ModelGraph, out: str, scale: float = 1.0) -> None:
-        """The expert that every token has, if there is one, which adds to `out`; where it is scaled, to `x`."""
+        """The shared expert, if there is one; added to `out`, or, if it is scaled, to `x`."""
         if self.shared_width and self.shared_scored:
             self._add_scored(g, out)
         elif self.shared_width and scale == 1.0:
@@ -155,7 +155,7 @@ class Mixture:
             join(g, scale)
 
     def _add_scored(self, g: ModelGraph, out: str) -> None:
-        """The shared expert with a score: one of one."""
+        """The shared expert with a score, as a mixture with a single expert."""
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         score = hp.row(f"{prefix}ffn_gate_inp_shexp.weight", width)
         inner = (self.shared_width, width)
@@ -170,7 +170,7 @@ class Mixture:
 
 
 def _groups(hp: Hyperparameters, count: int, active: int) -> tuple[int, int]:
-    """How many groups experts are in, and of how many a token has experts. Raises BadGGUF where they do not fit."""
+    """Number of expert groups, and how many groups a token may use. Raises BadGGUF if they do not fit."""
     groups = hp.integer("expert_group_count", 0, least=0, most=count) or 1
     active_groups = hp.integer("expert_group_used_count", 0, least=0, most=groups) or groups
     if count % groups:
@@ -184,7 +184,7 @@ def _groups(hp: Hyperparameters, count: int, active: int) -> tuple[int, int]:
 
 
 def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:
-    """The matrix of each expert, parts of one tensor or tensors of their own."""
+    """The matrix of each expert: parts of one tensor or separate tensors."""
     if f"{tensor}.0.weight" in hp.tensors:
         return tuple(hp.matrix(f"{tensor}.{expert}.weight", shape) for expert in range(count))
     return hp.stacked(f"{tensor}_exps.weight", count, shape)

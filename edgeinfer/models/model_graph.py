@@ -1,7 +1,7 @@
-"""A model while it is written down: its ops stage by stage, and the buffers, caches and states that they use.
+"""A model under construction: its ops stage by stage, and the buffers, caches and states that they use.
 
-In: what an architecture adds, layer by layer. Out: a ModelSpec. Knows no family, and no block that families share
-(those are in `blocks`). Names of buffers are few: a layer uses those of the layer before it again.
+In: what an architecture adds, layer by layer. Out: a ModelSpec. Independent of families and of the blocks they share
+(those are in `blocks`). Buffer names are few: each layer reuses those of the previous one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edgeinfer.models.sizes import Sizes
 
 
 class ModelGraph:
-    """`hp` is what the file says; `sizes` are those of the present layer, between layers the largest of any.
+    """`hp` is what the file says; `sizes` are those of the current layer, or, between layers, the largest of all.
 
-    `prefix` begins the names of the present layer's tensors.
+    `prefix` begins the tensor names of the current layer.
     """
 
     def __init__(self, hp: Hyperparameters, sizes: Sizes) -> None:
@@ -34,20 +34,20 @@ class ModelGraph:
         self._rank: RankHead | None = None
 
     def stage(self, name: str) -> None:
-        """Begin "embed", "blk.0" … or "head"; ops that are placed together."""
+        """Begin a stage ("embed", "blk.0" … or "head"): ops that are placed together."""
         self.prefix = f"{name}."
         kind, _, number = name.partition(".")
         self.sizes = self._whole.of_layer(int(number)) if kind == "blk" else self._whole
         self._stages.append((name, []))
 
     def add(self, *ops: Op) -> None:
-        """Add ops to the present stage."""
+        """Add ops to the current stage."""
         self._stages[-1][1].extend(ops)
 
     def buffer(self, name: str, width: int, rows: Rows = Rows.TOKENS, heads: int = 1) -> str:
-        """The buffer of that name, of rows cut into so many heads; its name, which is longer where sizes differ.
+        """The buffer with that name, of rows divided into this many heads. Returns its name, longer if sizes differ.
 
-        Buffers of one name are for layers of different sizes: no layer has a use for what is in that of another.
+        Buffers of one name serve layers of different sizes, because no layer needs another layer's contents.
         """
         first = self._shapes.setdefault(name, (heads, width))
         full = name if first == (heads, width) else f"{name} {heads} x {width // heads}"
@@ -55,16 +55,16 @@ class ModelGraph:
         return full
 
     def cache(self, layer: PagedKV) -> int:
-        """A KV cache for a layer; its number."""
+        """Add a KV cache for a layer; returns its number."""
         self._kv.append(layer)
         return len(self._kv) - 1
 
     def kept(self, layer: int) -> PagedKV:
-        """What the KV cache of that number keeps."""
+        """The KV cache with that number."""
         return self._kv[layer]
 
     def state(self, state: LayerState) -> int:
-        """A state for a layer; its number. Raises UnsupportedModel where tokens are to see those after them too."""
+        """Add a state for a layer; returns its number. Raises UnsupportedModel if tokens also attend to later ones."""
         if not self.hp.flag("attention.causal", default=True):
             raise UnsupportedModel(
                 f"this {self.hp.architecture} reads texts as a whole (attention.causal is false), and what edgeinfer "
@@ -74,15 +74,15 @@ class ModelGraph:
         return len(self._states) - 1
 
     def dense(self, weight: Weight) -> None:
-        """A matrix that a pooled row is multiplied by, after those before it."""
+        """Add a matrix to apply to a pooled row, after the earlier ones."""
         self._dense.append(weight)
 
     def rank(self, head: RankHead) -> None:
-        """What makes scores of a hidden row."""
+        """Set the ranking head, which turns a hidden row into scores."""
         self._rank = head
 
     def spec(self, logits: str = "logits") -> ModelSpec:
-        """The model; its last op has written `logits`."""
+        """The model; its last op must have written `logits`."""
         sizes = self._whole
         return ModelSpec(
             architecture=self.hp.architecture,

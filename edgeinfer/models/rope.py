@@ -1,7 +1,7 @@
 """Rotary position embedding: from a RopeTable to frequencies and tables of cosines and sines.
 
-Shared by every device so that all rotate by the same float32 numbers. Angles are computed in float64.
-Sources: RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071, section 3.2), Llama 3 and LongRoPE factors from the file.
+Shared by all devices, so that they rotate by the same float32 numbers. Angles are computed in float64. Sources:
+RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071, section 3.2), Llama 3 and LongRoPE factors from the file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from edgeinfer.graph.rotary import RopeTable
 def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) -> NDArray[np.float64]:
     """Angle per position of each rotary pair: float64[rotary_width / 2].
 
-    `factors`, float32[rotary_width / 2], is the tensor that the table names, or None. Raises BadGGUF where it has
-    another length or a value that is not a finite number above zero.
+    `factors`, float32[rotary_width / 2], is the tensor that the table names, or None. Raises BadGGUF if it has another
+    length or a value that is not a finite number above zero.
     """
     pairs = np.arange(0, table.rotary_width, 2, dtype=np.float64) / table.rotary_width
     plain = table.base**-pairs
@@ -36,10 +36,10 @@ def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) ->
 
 
 def _stretched_share(table: RopeTable) -> NDArray[np.float64]:
-    """YaRN's ramp over the pairs: 0 for short wavelengths (kept as they are), 1 for long ones (divided by factor).
+    """YaRN's ramp over the pairs: 0 for short wavelengths (unchanged), 1 for long ones (divided by factor).
 
-    float64[rotary_width / 2]. A pair is short if it turns `beta_fast` times within the original context, long if it
-    turns fewer than `beta_slow` times.
+    float64[rotary_width / 2]. A pair is short if it turns at least `beta_fast` times within the original context, long
+    if it turns fewer than `beta_slow` times.
     """
 
     def pair_with_turns(turns: float) -> float:
@@ -55,9 +55,9 @@ def _stretched_share(table: RopeTable) -> NDArray[np.float64]:
 def rotations(
     table: RopeTable, n_positions: int, factors: NDArray[np.float32] | None = None, first: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, times the table's magnitude, of positions from `first` to before `n_positions`.
+    """Cosines and sines, times the table's magnitude, of positions from `first` up to but excluding `n_positions`.
 
-    Each float32[n_positions - first, rotary_width / 2].
+    Each is float32[n_positions - first, rotary_width / 2].
     """
     angles = np.arange(first, n_positions, dtype=np.float64)[:, None] * frequencies(table, factors)[None, :]
     cosines = (np.cos(angles) * table.magnitude).astype(np.float32)

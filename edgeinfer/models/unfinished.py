@@ -1,7 +1,7 @@
-"""Pulls that ended early: which they were, and what of them is kept.
+"""Pulls that ended early: which they are, and what was received of them.
 
 In: the store's folder. Out: `Unfinished` values, from one small file per pull that names its parts. Addresses that may
-carry a secret (credentials, a query) are not written down, so that such pulls are not listed; their parts are kept all
+contain a secret (credentials, a query) are not written to disk, so such pulls are not listed; their parts are kept all
 the same. Does not download.
 """
 
@@ -24,27 +24,27 @@ NOTE_CAP_BYTES = 1 << 16
 
 
 def key_hash(source: ModelSource) -> str:
-    """A name for files that are about one source."""
+    """A name for the files that belong to one source."""
     return hashlib.sha256(path_bytes(source.key)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A pull that can go on: the source as it was asked for, and the files that hold what has arrived."""
+    """A pull that can be resumed: the source as the user gave it, and the files with the received data."""
 
     source: str
     name: str
-    nbytes: int  # of all that is received, 0 while that is not known
+    nbytes: int  # of everything to receive, 0 while unknown
     parts: tuple[Path, ...] = ()
-    note: Path | None = None  # the file that says so
+    note: Path | None = None  # the file that records this pull
 
     @property
     def done_bytes(self) -> int:
-        """What has arrived."""
+        """Bytes received."""
         return sum(path.stat().st_size for path in self.parts if path.is_file())
 
     def discard(self) -> None:
-        """Delete what has arrived."""
+        """Delete the received data."""
         discard_parts(self.parts)
         if self.note is not None:
             self.note.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def discard_parts(parts: tuple[Path, ...]) -> None:
 
 
 class PullNote:
-    """The note of one pull while it runs; use with `with`. It stays when the pull fails and a part of it is kept."""
+    """The record of a pull while it runs; use with `with`. It stays if the pull fails and a part of it is kept."""
 
     def __init__(self, folder: Path, source: ModelSource, asked: str) -> None:
         self._path = folder / f".{key_hash(source)}{SUFFIX}"
@@ -78,21 +78,21 @@ class PullNote:
             self._path.unlink(missing_ok=True)
 
     def named(self, name: str) -> None:
-        """Note what the model is called."""
+        """Record the model's name."""
         self._found = replace(self._found, name=name)
 
     def sized(self, nbytes: int) -> None:
-        """Note how large the model is."""
+        """Record the model's size."""
         self._found = replace(self._found, nbytes=nbytes)
 
     def measured(self, nbytes: int | None) -> None:
-        """Note how much is received in all, as it is shown; that is less than the model where it comes compressed."""
+        """Record how much is received in total, as displayed; less than the model's size if it is compressed."""
         if nbytes and nbytes != self._found.nbytes:
             self.sized(nbytes)
             self._write()
 
     def parted(self, path: Path) -> None:
-        """Note a file that is about to be received, on the disk too, as the process may be killed."""
+        """Record a file before data is received, and write it to disk at once, because the process may be killed."""
         self._found = replace(self._found, parts=(*self._found.parts, path))
         self._write()
 
@@ -108,13 +108,13 @@ class PullNote:
 
 
 def under_way(folder: Path, source: ModelSource) -> tuple[int, int | None]:
-    """Bytes that the pull of a source has received, and bytes in all if known; for other processes than the one."""
+    """Bytes received by the pull of a source, and total bytes if known; for processes other than the pulling one."""
     found = _read(folder / f".{key_hash(source)}{SUFFIX}")
     return (0, None) if found is None else (found.done_bytes, found.nbytes or None)
 
 
 def unfinished_in(folder: Path) -> tuple[Unfinished, ...]:
-    """The pulls that are over and of which something is kept, by name: not those that a process works at now."""
+    """The interrupted pulls with received data, by name, without those that a process is working on."""
     found = [_read(path) for path in folder.glob(f".*{SUFFIX}") if not is_held(path.with_suffix(".lock"))]
     kept = (each for each in found if each is not None and each.done_bytes)
     return tuple(sorted(kept, key=lambda each: each.name.casefold()))

@@ -1,8 +1,8 @@
 """How much work a pass is: weight bytes read, KV bytes read and multiply-adds, counted from the spec alone.
 
 In: a ModelSpec, the tensor table of a header, and the shape of a pass. Out: a `PassWork`. Used by the null device and
-by planning; nothing is read or computed, so a 100 GB model counts in milliseconds. Of experts those are counted that
-the tokens of a pass are expected to have.
+by planning; nothing is read or computed, so counting a 100 GB model takes milliseconds. Experts count as far as the
+tokens of a pass are expected to use them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.models.gguf import TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class PassWork:
-    """Bytes of weights and of cached keys and values that are read, and multiply-adds that are done."""
+    """Bytes of weights and of cached keys and values read, and multiply-adds done."""
 
     weight_bytes: int = 0
     kv_bytes: int = 0
@@ -34,26 +34,26 @@ class PassWork:
 
 
 def weight_bytes(weight: Weight, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the file that a weight's rows take."""
+    """Bytes in the file of a weight's rows."""
     info = tensors[weight.tensor]
     return info.nbytes * weight.n_rows * weight.columns // math.prod(info.shape)
 
 
 def unread_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int) -> float:
-    """Bytes of the file that are weights of experts which no token of a pass is expected to have."""
+    """Bytes in the file of expert weights that no token of a pass is expected to use."""
     products = [each for op in spec.ops() for each in op.cost.products]
     return sum(products_bytes(each, tensors) * (1.0 - each.share_read(n_tokens)) for each in products)
 
 
 def products_bytes(products: MatMulCost, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the file that the matrices of products take."""
+    """Bytes in the file of the matrices of products."""
     return products.experts * weight_bytes(products.weight, tensors)
 
 
 def pass_work(
     spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int, n_cached: int, n_outputs: int = 1
 ) -> PassWork:
-    """Work of one pass of `n_tokens` after `n_cached` cached ones, with logits of `n_outputs` of them."""
+    """Work of a pass of `n_tokens` after `n_cached` cached tokens, with logits for `n_outputs` of them."""
     total, n_rows = PassWork(), n_tokens
     for op in spec.ops():
         n_rows = n_outputs if op.takes_outputs else n_rows

@@ -10,7 +10,7 @@ from edgeinfer.models.gguf import TensorInfo
 
 
 def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    """The memory a lane takes, as `footprint.footprint` counts it; imported on first use to keep startup short."""
     from edgeinfer.backends.cuda.footprint import footprint as counted
 
     return counted(spec, tensors, limits)
@@ -23,7 +23,7 @@ def _open(options: DeviceOptions) -> Device:
 
 
 def _entrants() -> tuple[str, ...]:
-    _open(DeviceOptions()).close()  # raises where there is no GPU
+    _open(DeviceOptions()).close()  # raises if there is no GPU
     return ("cuda",)
 
 

@@ -1,9 +1,8 @@
-"""Keys and values on the GPU: their arrays, and pages and slots read, written and copied.
+"""The KV cache on the GPU: its arrays, and reading, writing and copying of pages and slots.
 
-In: the KV layers of a spec, limits. Out: a `GpuLayerCache` for each layer. A page's bytes are those of each layer in
-turn: keys, their scales, values, their scales. Layers that keep only a window have fewer pages, and a map on the host
-says at which of them a page of the KV memory lies; kernels are given slots and tables that are looked up already
-(`step`).
+In: the KV layers of a spec, limits. Out: a `GpuLayerCache` per layer. The bytes of a page are those of each layer in
+turn: keys, their scales, values, their scales. Layers with a window have fewer pages; a map on the host gives the page
+of each KV memory page, so kernels receive slots and tables that are already translated (`step`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from edgeinfer.graph.step import PAGE, Int32s
 
 
 class GpuKVMemory:
-    """The KV memory of a lane. `places`: of each page in layers that keep only a window."""
+    """The KV memory of a lane. `places`: the page of each KV memory page in layers with a window."""
 
     def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits, places: Int32s) -> None:
         self._driver = driver
@@ -42,7 +41,7 @@ class GpuKVMemory:
         return self._whole.nbytes + (0 if self._limited is None else self._limited.nbytes)
 
     def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
-        """Copy slots in order in all layers."""
+        """Copy slots, in order, in all layers."""
         if not len(sources):
             return
         self._whole.copy_slots(sources, targets, stream)
@@ -50,15 +49,15 @@ class GpuKVMemory:
             self.windows.copy_slots(sources, targets, stream)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        """Contents of pages, without window layers: uint8[len(pages), page_bytes]."""
         return self._whole.read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         self._whole.write_pages(pages, contents)
 
     def close(self) -> None:
-        """Drop the arrays."""
+        """Free the arrays."""
         self._whole.arrays.clear()
         if self._limited is not None:
             self._limited.arrays.clear()
@@ -66,7 +65,7 @@ class GpuKVMemory:
 
 
 class CudaWindows:
-    """Layers that keep only a window. Callers see to it that the GPU is not at work."""
+    """Layers with a window. Callers must ensure that the GPU is idle."""
 
     def __init__(self, pools: Pools, places: Int32s) -> None:
         self._pools, self._places = pools, places
@@ -77,7 +76,7 @@ class CudaWindows:
         return self._pools.page_bytes
 
     def assign(self, pages: Int32s, places: Int32s) -> None:
-        """Let pages lie at these places from now on."""
+        """Store pages at these places from now on."""
         self._places[pages] = places
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -85,7 +84,7 @@ class CudaWindows:
         return self._pools.read_pages(self._places[pages])
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` gave."""
+        """Restore what `read` returned."""
         self._pools.write_pages(self._places[pages], contents)
 
     def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
@@ -94,14 +93,14 @@ class CudaWindows:
 
 
 class Pools:
-    """Arrays of layers that have equally many pages."""
+    """The arrays of layers that have equally many pages."""
 
     def __init__(self, driver: Driver, n_pages: int) -> None:
         self._driver, self._n_pages = driver, n_pages
         self.arrays: list[tuple[GpuArray, int]] = []
 
     def layer(self, keys: KVForm, values: KVForm, *, is_limited: bool) -> GpuLayerCache:
-        """The arrays of a layer; where there are no scales, the words stand for them."""
+        """The arrays of a layer; without scales, the words take their place."""
         found: list[GpuArray] = []
         for form in (keys, values):
             words = self._driver.zeros(self._n_pages * PAGE * form.row_words, np.uint32)
@@ -120,7 +119,7 @@ class Pools:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a page of all these layers."""
+        """Bytes of a page over all these layers."""
         return self.nbytes // self._n_pages
 
     def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
@@ -146,7 +145,7 @@ class Pools:
         return np.concatenate([*parts, np.empty((len(pages), 0), np.uint8)], axis=1)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         start = 0
         for pool, _ in self.arrays:
             width = self._page_bytes(pool)

@@ -1,8 +1,8 @@
-"""The CUDA device: finds the GPU, says how much of its memory may be used, compiles models and parts of them.
+"""The CUDA device: finds the GPU, determines how much of its memory to use, compiles models and parts of them.
 
-In: device options. Out: lanes. "cuda:1" names the second GPU. EDGEINFER_CUDA_VRAM limits the bytes of GPU memory that a
-lane takes, so that weights are streamed; EDGEINFER_CUDA_GEMM is the number of tokens from which on products are left to
-cuBLAS, which is faster for prompts and not batch-invariant.
+In: device options. Out: lanes. "cuda:1" is the second GPU. EDGEINFER_CUDA_VRAM limits the GPU memory of a lane in
+bytes; weights beyond it are streamed. EDGEINFER_CUDA_GEMM is the number of tokens from which products use cuBLAS, which
+is faster for prompts but not batch-invariant.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from edgeinfer.backends.cuda.lane import CudaFragmentLane, CudaLane
 
 RESERVE = 256 << 20
-"""Bytes of GPU memory left to the driver, compiled kernels and the screen."""
+"""Bytes of GPU memory left for the driver, compiled kernels and the screen."""
 VRAM_VARIABLE = "EDGEINFER_CUDA_VRAM"
 GEMM_VARIABLE = "EDGEINFER_CUDA_GEMM"
 INSTALL = "pip install 'edgeinfer[cuda]'"
 
 
 class CudaDevice:
-    """Numba CUDA kernels on one GPU. `vram_bytes`: what a lane may take; None: what is free."""
+    """Numba CUDA kernels on one GPU. `vram_bytes`: the most a lane may take; None: all free memory."""
 
     name = "cuda"
 
@@ -45,7 +45,7 @@ class CudaDevice:
 
     @property
     def batch_invariant(self) -> bool:
-        """True, unless large products are left to cuBLAS."""
+        """True, unless large products use cuBLAS."""
         return self._gemm is None
 
     @property
@@ -53,7 +53,7 @@ class CudaDevice:
         return DeviceCapabilities(fragments=self, parts=self, memory=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CudaLane:
-        """Pack the weights and put them on the GPU. Raises DoesNotFit."""
+        """Pack the weights and move them to the GPU. Raises DoesNotFit."""
         from edgeinfer.backends.cuda.lane import CudaLane
 
         return CudaLane(self.compile_fragment(whole(spec), file, limits, progress), spec.logits)
@@ -67,7 +67,7 @@ class CudaDevice:
     def compile_fragments(
         self, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> list[CudaFragmentLane]:
-        """The same for parts that take turns and share memory, streams and the limit. Raises DoesNotFit."""
+        """The same for parts that run in turns and share memory, streams and the limit. Raises DoesNotFit."""
         from edgeinfer.backends.cuda.lane import CudaFragmentLane
         from edgeinfer.backends.cuda.model import CudaModel
 
@@ -79,7 +79,7 @@ class CudaDevice:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Bytes of GPU memory that may be used now."""
+        """Bytes of GPU memory that can be used now."""
         return self._budget()
 
     def _budget(self) -> int | None:
@@ -90,11 +90,11 @@ class CudaDevice:
         return min(known) if known else None
 
     def close(self) -> None:
-        """Lanes own the memory; nothing is left here."""
+        """Nothing to release: lanes own the memory."""
 
 
 def open_device(options: DeviceOptions) -> CudaDevice:
-    """The GPU that the options name. Raises DeviceUnavailable, BadSetting."""
+    """The GPU selected by the options. Raises DeviceUnavailable, BadSetting."""
     for package in ("numba_cuda", "cuda"):
         if importlib.util.find_spec(package) is None:
             raise DeviceUnavailable(f"the cuda device needs numba-cuda, which is not installed: {INSTALL}")
@@ -114,7 +114,7 @@ def _driver(number: int) -> Driver:
 
 
 def _gemm(fewest: int | None) -> Gemm | None:
-    """cuBLAS for products of so many tokens or more. Raises DeviceUnavailable."""
+    """cuBLAS for products of at least this many tokens. Raises DeviceUnavailable."""
     if fewest is None:
         return None
     from edgeinfer.backends.cuda.gemm import Gemm, cublas
@@ -123,7 +123,7 @@ def _gemm(fewest: int | None) -> Gemm | None:
 
 
 def number_in(variable: str, example: str) -> int | None:
-    """The number that an environment variable holds, None where it is not set. Raises BadSetting."""
+    """The number in an environment variable, None if it is not set. Raises BadSetting."""
     text = os.environ.get(variable)
     if not text:
         return None

@@ -1,7 +1,7 @@
-"""The way to one GPU: memory, streams, events and compiled kernels, through Numba CUDA or its simulator.
+"""Access to one GPU: memory, streams, events and compiled kernels, through Numba CUDA or its simulator.
 
-In: sizes. Out: arrays of the GPU, pinned arrays of the host, kernels made once for each set of constants. Raises the
-error tree's classes for what the driver reports. Imported only once Numba CUDA is known to be installed.
+In: sizes. Out: arrays on the GPU, pinned arrays on the host, kernels compiled once per set of constants. Driver errors
+are raised as edgeinfer's own error classes. Imported only once Numba CUDA is known to be installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What Numba raises where the driver reports an error; newer versions start kernels through cuda.core."""
+    """What Numba raises for driver errors; newer versions launch kernels through cuda.core."""
     found: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
     try:
         return (*found, importlib.import_module("cuda.core._utils.cuda_utils").CUDAError)
@@ -34,7 +34,7 @@ FAILURES = _failures()
 
 
 class GpuArray(Protocol):
-    """A flat array in the GPU's memory."""
+    """A flat array in GPU memory."""
 
     @property
     def nbytes(self) -> int: ...
@@ -55,7 +55,7 @@ class Stream(Protocol):
 
 
 class Event(Protocol):
-    """A mark in a stream."""
+    """A marker in a stream."""
 
     def record(self, stream: Stream) -> None: ...
 
@@ -64,18 +64,18 @@ class Event(Protocol):
     def synchronize(self) -> None: ...
 
     def elapsed_time(self, event: Event) -> float:
-        """Milliseconds from this mark to another; negative where nothing was timed."""
+        """Milliseconds from this event to another; negative if nothing was timed."""
         ...
 
 
 class GpuKernel(Protocol):
-    """A compiled kernel: kernel[grid, block, stream](*arguments) starts it."""
+    """A compiled kernel: kernel[grid, block, stream](*arguments) launches it."""
 
     def __getitem__(self, configuration: tuple[object, ...]) -> Callable[..., None]: ...
 
 
 class BlockSizes(NamedTuple):
-    """Threads of blocks: lanes of a warp, warps that norm a row, threads that each work for themselves."""
+    """Block sizes: lanes of a warp, warps per row of a norm, threads per block of independent threads."""
 
     lanes: int
     norm_warps: int
@@ -83,19 +83,19 @@ class BlockSizes(NamedTuple):
 
 
 class Startable(Protocol):
-    """A piece of work for the GPU."""
+    """A unit of work for the GPU."""
 
     def start(self, stream: Stream) -> None: ...
 
 
 class Kernels:
-    """The kernels of a device, each made when it is first asked for."""
+    """The kernels of a device, compiled on first use."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[object, ...]], GpuKernel] = {}
 
     def get(self, module: str, factory: str, *constants: object) -> GpuKernel:
-        """The kernel that `factory` of kernels.`module` makes for these constants."""
+        """The kernel that `factory` of kernels.`module` compiles for these constants."""
         key = (f"{module}.{factory}", constants)
         if key not in self._made:
             found = importlib.import_module(f"edgeinfer.backends.cuda.kernels.{module}")
@@ -104,7 +104,7 @@ class Kernels:
 
 
 def require_compiler() -> None:
-    """Raise DeviceUnavailable where the libraries that compile kernels are missing."""
+    """Raises DeviceUnavailable if the libraries that compile kernels are missing."""
     pathfinder = importlib.import_module("cuda.pathfinder")
     for library in ("nvvm", "nvrtc"):
         try:
@@ -117,13 +117,13 @@ def require_compiler() -> None:
 
 
 class Driver:
-    """One GPU. `number` counts the GPUs that the driver lists."""
+    """One GPU. `number` is its index in the driver's list."""
 
     simulated = bool(config.ENABLE_CUDASIM)
 
     def __init__(self, number: int = 0) -> None:
         self._number = number
-        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are meant to be small
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are intended
         try:
             found = len(cuda.gpus)
             if not 0 <= number < found:
@@ -148,11 +148,11 @@ class Driver:
         return name.decode() if isinstance(name, bytes) else str(name)
 
     def enter(self) -> None:
-        """Let the calling thread use this GPU."""
+        """Make this GPU current for the calling thread."""
         cuda.select_device(self._number)
 
     def free_bytes(self) -> int | None:
-        """Bytes of GPU memory that are free; None where nobody knows."""
+        """Bytes of free GPU memory; None if unknown."""
         if self.simulated:
             return None
         return int(cuda.current_context().get_memory_info().free)
@@ -164,7 +164,7 @@ class Driver:
         return array
 
     def empty(self, count: int, dtype: DTypeLike) -> GpuArray:
-        """A flat array of anything. Raises DoesNotFit."""
+        """An uninitialised flat array. Raises DoesNotFit."""
         n_bytes = count * np.dtype(dtype).itemsize
         try:
             array: GpuArray = cuda.device_array(count, dtype)
@@ -178,7 +178,7 @@ class Driver:
         return array
 
     def pinned(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
-        """Zeros of the host that the GPU can copy by itself."""
+        """Zeroed pinned memory on the host, which the GPU copies directly."""
         array: NDArray[np.generic] = cuda.pinned_array(shape, dtype)
         array[...] = 0
         return array
@@ -192,13 +192,13 @@ class Driver:
         return made
 
     def launch(self, launches: Sequence[Startable], stream: Stream) -> None:
-        """Start kernels and products, one after the other."""
+        """Launch kernels and products, one after the other."""
         for launch in launches:
             launch.start(stream)
 
 
 class Series:
-    """Several pieces of work, one after the other."""
+    """Several units of work, one after the other."""
 
     __slots__ = ("_parts",)
 
@@ -206,7 +206,7 @@ class Series:
         self._parts = parts
 
     def start(self, stream: Stream) -> None:
-        """Start them."""
+        """Launch them."""
         for part in self._parts:
             part.start(stream)
 
@@ -222,6 +222,6 @@ class GpuLaunch:
         self.kernel, self.grid, self.block, self.arguments = kernel, grid, block, arguments
 
     def start(self, stream: Stream) -> None:
-        """Start it, unless its grid is empty."""
+        """Launch it, unless its grid is empty."""
         if 0 not in self.grid:
             self.kernel[self.grid, self.block, stream](*self.arguments)

@@ -1,7 +1,7 @@
-"""How much GPU memory a model takes, counted from the header alone.
+"""GPU memory that a model takes, counted from the header alone.
 
-In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a lane holds whose weights all stay in the GPU's
-memory. Loads no CUDA.
+In: a ModelSpec, the tensor table, limits. Out: the exact bytes of a lane whose weights all stay in GPU memory. Does not
+load CUDA.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.models.gguf import TensorInfo
 
 
 def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[Weight, dict[str, int]]:
-    """Bytes of each region of each weight, in the order in which they are read first."""
+    """Bytes of each region of each weight, in order of first use."""
     forms = matrix_forms(spec, tensors)
     found: dict[Weight, dict[str, int]] = {}
     for weight in spec.weights():
@@ -29,7 +29,7 @@ def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[W
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
+    """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for an unsupported quant format."""
     DEVICE_OPS.check_kinds(spec.ops())
     weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
     kept = limits.windows

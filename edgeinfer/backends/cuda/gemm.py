@@ -1,10 +1,10 @@
-"""Products of many tokens by cuBLAS: tiles of weights unpacked to float16, multiplied, and added where they belong.
+"""Products of many tokens by cuBLAS: weight tiles are unpacked to float16, multiplied, and added to the output.
 
-In: placed weights, rows of float32. Out: launches. Off unless EDGEINFER_CUDA_GEMM names a number of tokens from which
-on it is used, because rows are then rounded to float16 instead of int8 and added in another order: keys and values of a
-prompt that was read so differ in their last bits from those of one that was read in smaller passes, and what was
-drafted and verified in a large pass from what was written token by token. A device with it says that it is not
-batch-invariant. Numbers beyond 65504 overflow.
+In: placed weights, rows of float32. Out: launches. Used only if EDGEINFER_CUDA_GEMM sets the number of tokens from
+which to use it, because rows are then rounded to float16 instead of int8 and summed in another order. So keys and
+values differ in their last bits between a prompt read in large passes and one read in small passes, and between drafts
+verified in a large pass and tokens decoded one by one. A device that uses it reports that it is not batch-invariant.
+Numbers beyond 65504 overflow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgeinfer.backends.cuda.placing import Placed
 from edgeinfer.errors import DeviceUnavailable
 
 TILE_BYTES = 64 << 20
-"""Bytes of unpacked weights at a time."""
+"""Bytes of unpacked weights per tile."""
 
 
 class Multiply(Protocol):
@@ -35,18 +35,18 @@ class Multiply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """From how many tokens on products are left to `multiply`."""
+    """The number of tokens from which products use `multiply`."""
 
     fewest: int
     multiply: Multiply
 
 
 Rows: TypeAlias = tuple[GpuArray, int, int]
-"""A buffer, its stride, and rows of a pass."""
+"""A buffer, its stride, and its rows in a pass."""
 
 
 def cublas() -> Multiply:
-    """The product of CuPy. Raises DeviceUnavailable."""
+    """CuPy's product. Raises DeviceUnavailable."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
@@ -66,7 +66,7 @@ def cublas() -> Multiply:
 
 
 class Multiplication:
-    """One product of a tile, as a piece of work."""
+    """The product of one tile, as a unit of work."""
 
     __slots__ = ("_call",)
 
@@ -74,15 +74,15 @@ class Multiplication:
         self._call = call
 
     def start(self, stream: Stream) -> None:
-        """Start it."""
+        """Launch it."""
         self._call(stream)
 
 
 class LargeProducts:
-    """Makes the launches of products of `fewest` tokens or more; owns the scratch memory for them."""
+    """Builds the launches for products of at least `fewest` tokens; owns their scratch memory."""
 
     def __init__(self, driver: Driver, layout: GpuBufferLayout, widths: list[tuple[int, int]], gemm: Gemm) -> None:
-        """`widths`: rows and columns of every matrix."""
+        """`widths`: rows and columns of all matrices."""
         self.fewest, self._driver, self._multiply = gemm.fewest, driver, gemm.multiply
         most_tokens = layout.most_tokens
         columns = max(padded(width) for _, width in widths)

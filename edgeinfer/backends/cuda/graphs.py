@@ -1,8 +1,8 @@
-"""Steps recorded as CUDA graphs, which the driver starts in one go.
+"""Steps recorded as CUDA graphs, which the driver launches in one call.
 
-In: a stream and what starts a step's kernels on it. Out: a `RecordedStep`. Where cuda-python is missing, under the
-simulator, or where recording fails, there is none, and kernels are started one by one. Knows nothing of what the
-kernels do.
+In: a stream and a function that launches a step's kernels on it. Out: a `RecordedStep`. If cuda-python is missing,
+under the simulator, or if recording fails, nothing is recorded and kernels are launched one by one. Independent of what
+the kernels do.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from edgeinfer.backends.cuda.driver import FAILURES, Driver, Stream
 
 
 class Bindings(Protocol):
-    """What is used of cuda.bindings.driver."""
+    """The functions used from cuda.bindings.driver."""
 
     def __getattr__(self, name: str) -> Callable[..., tuple[object, ...]]: ...
 
 
 class GraphFailed(Exception):
-    """A call of the driver's graph functions that did not succeed."""
+    """A call of the driver's graph functions failed."""
 
 
 RECORDING_FAILURES: tuple[type[Exception], ...] = (GraphFailed, *FAILURES)
@@ -36,17 +36,17 @@ class RecordedStep:
         self._bindings, self._graph, self._executable = bindings, graph, executable
 
     def launch(self, stream: Stream) -> None:
-        """Start it. Raises GraphFailed."""
+        """Launch it. Raises GraphFailed."""
         _done(self._bindings.cuGraphLaunch(self._executable, _handle(self._bindings, stream)))
 
     def close(self) -> None:
-        """Give it back to the driver."""
+        """Free it."""
         self._bindings.cuGraphExecDestroy(self._executable)
         self._bindings.cuGraphDestroy(self._graph)
 
 
 class Recorder:
-    """Records graphs, as long as that works."""
+    """Records graphs until recording fails."""
 
     def __init__(self, driver: Driver, bindings: Bindings | None = None) -> None:
         self._bindings = None if driver.simulated and bindings is None else bindings or found_bindings()
@@ -56,7 +56,10 @@ class Recorder:
         return self._bindings is not None
 
     def record(self, start: Callable[[], None], stream: Stream) -> RecordedStep | None:
-        """A graph of what `start` starts on `stream`, of kernels that are compiled; nothing runs. None: it failed."""
+        """Record what `start` launches on `stream` as a graph; nothing runs. Returns None if recording fails.
+
+        All kernels must be compiled already.
+        """
         bindings = self._bindings
         if bindings is None:
             return None
@@ -91,7 +94,7 @@ def _handle(bindings: Bindings, stream: Stream) -> object:
 
 
 def _done(answer: tuple[object, ...]) -> tuple[object, ...]:
-    """What a driver function gives after its status. Raises GraphFailed."""
+    """The result of a driver function after its status. Raises GraphFailed."""
     status, *rest = answer
     if int(status) != 0:  # type: ignore[call-overload]
         raise GraphFailed(str(status))

@@ -1,7 +1,7 @@
-"""A part of a model, or a whole one, on the GPU: steps that run there without the host, and the part's KV pages.
+"""A model, or part of one, on the GPU: runs steps there without the host, and holds its KV pages.
 
-In: steps and the rows of input buffers. Out: the rows of output buffers. One copy sends the step, one for each
-input and output moves rows; in between only kernels run, from a recorded graph where small passes repeat.
+In: steps and the rows of input buffers. Out: the rows of output buffers. One copy sends the step, one copy per input
+and output moves rows; in between only kernels run, from a recorded graph for small passes that repeat.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
 
 MOST_RECORDED = 64
-"""Tokens of passes that are recorded as graphs."""
+"""Most tokens of a pass that is recorded as a graph."""
 MOST_GRAPHS = 32
 
 
 class CudaFragmentLane:
-    """Fragment `number` of those of a model on the GPU; one of them runs at a time."""
+    """Fragment `number` of a model's fragments on the GPU; one of them runs at a time."""
 
     def __init__(self, model: CudaModel, fragment: Fragment, number: int) -> None:
         self.model, self._driver, self._stream = model, model.driver, model.stream
@@ -39,7 +39,7 @@ class CudaFragmentLane:
         self._hosts = {name: model.host(name) for name in (*fragment.inputs, *fragment.outputs)}
         self._recorder = model.recorder
         self._graphs: dict[LaunchShape, RecordedStep | None] = {}
-        # cuBLAS may allocate memory, which a recording forbids.
+        # cuBLAS may allocate memory, which is forbidden while recording.
         self._fewest_unrecorded = min(MOST_RECORDED + 1, model.fewest_large)
         self._shape: LaunchShape | None = None
         self._began, self._seconds = 0.0, 0.0
@@ -47,19 +47,22 @@ class CudaFragmentLane:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of GPU memory, fewer than the footprint where weights are streamed; the first part counts the rest."""
+        """Bytes of GPU memory, fewer than the footprint if weights are streamed.
+
+        Memory that all parts share is counted for the first part.
+        """
         if self._closed:
             return 0
         return self._caches.nbytes + (self.model.shared_bytes if self._number == 0 else 0)
 
     @property
     def windows(self) -> CudaWindows | None:
-        """Layers that keep only a window."""
+        """Layers with a window."""
         return self._caches.windows
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes of weights that all parts are sent in each step."""
+        """Bytes of weights streamed in each step, over all parts."""
         return self.model.streamed_bytes
 
     @property
@@ -79,7 +82,7 @@ class CudaFragmentLane:
             raise DeviceFailed(f"{self._driver.name} failed: {error}") from error
 
     def _start(self, step: Step, inputs: Mapping[str, Floats]) -> None:
-        """Send a step and its inputs, start its kernels and ask for its outputs."""
+        """Send a step and its inputs, launch its kernels and request its outputs."""
         self._began = time.perf_counter()
         self._marks[0].record(self._stream)
         shape = self.model.send(step)
@@ -97,7 +100,7 @@ class CudaFragmentLane:
         self._shape = shape
 
     def _run(self, shape: LaunchShape) -> None:
-        """Start the kernels of a pass, from a graph once it has run without."""
+        """Launch the kernels of a pass, from a graph once the pass has run without one."""
         is_recorded = self.records and shape.tokens < self._fewest_unrecorded
         graph = self._graphs.get(shape) if is_recorded else None
         if graph is not None:
@@ -111,14 +114,14 @@ class CudaFragmentLane:
             self._graphs[shape] = self._recorder.record(lambda: self.start_kernels(shape), self._stream)
 
     def start_kernels(self, shape: LaunchShape) -> None:
-        """Start the kernels of a pass, for what lies in the buffers, without a graph."""
+        """Launch the kernels of a pass on the current buffer contents, without a graph."""
         self.model.start(self._stages, shape)
 
     def _n_rows(self, name: str, shape: LaunchShape) -> int:
         return shape.tokens if self.model.layout.is_tokens(name) else shape.outputs
 
     def wait(self) -> Mapping[str, Floats]:
-        """The output buffers of the last step, valid until any part's next. Raises DeviceFailed."""
+        """The output buffers of the last step, valid until any part's next step. Raises DeviceFailed."""
         if self._shape is None:
             raise ValueError("no step was submitted")
         try:
@@ -135,7 +138,7 @@ class CudaFragmentLane:
 
     @property
     def ran(self) -> tuple[float, float]:
-        """When the last step was given to the GPU, and then plus what it took there, by time.perf_counter."""
+        """When the last step was submitted to the GPU, and that time plus its duration there, by time.perf_counter."""
         return self._began, self._began + self._seconds
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -148,7 +151,7 @@ class CudaFragmentLane:
         return self._caches.read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         self._stream.synchronize()
         self._caches.write_pages(pages, contents)
 
@@ -159,7 +162,7 @@ class CudaFragmentLane:
         self._graphs.clear()
 
     def close(self) -> None:
-        """Give the memory back. Safe to call twice."""
+        """Free the memory. May be called twice."""
         if self._closed:
             return
         self._stream.synchronize()
@@ -171,7 +174,7 @@ class CudaFragmentLane:
 
 
 class CudaLane:
-    """A whole model: a fragment that nothing enters and whose logits leave."""
+    """A whole model: a fragment with no inputs whose output is the logits."""
 
     def __init__(self, part: CudaFragmentLane, logits: str) -> None:
         self.part, self.capabilities = part, LaneCapabilities(windows=part.windows)
@@ -185,7 +188,7 @@ class CudaLane:
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes of weights that are sent in each step."""
+        """Bytes of weights streamed in each step."""
         return self.part.streamed_bytes
 
     def run(self, step: Step) -> Floats:

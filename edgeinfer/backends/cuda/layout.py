@@ -1,10 +1,11 @@
-"""How weights and values lie in the GPU's memory, as numbers: regions of a matrix, shapes of buffers and caches.
+"""How weights and values are laid out in GPU memory: regions of a matrix, shapes of buffers and caches.
 
-In: a ModelSpec, a tensor table and limits. Out: forms, shapes and byte counts. Loads no CUDA, so that a plan can count.
+In: a ModelSpec, a tensor table and limits. Out: forms, shapes and byte counts. Does not load CUDA, so that a plan can
+count.
 
-A matrix is cut into blocks of 32 columns; each row lies on its own, block after block, so that the lanes of a warp read
-neighbouring blocks. Integer formats keep codes of 4, 6 or 8 bits; scales are float16, int8 multiples of a float16 unit
-per 256 columns, or float32, whichever is exact. Float formats keep their bits.
+A matrix is divided into blocks of 32 columns; rows are stored separately, block after block, so that the lanes of a
+warp read neighbouring blocks. Integer formats keep codes of 4, 6 or 8 bits; scales are float16, int8 multiples of a
+float16 unit per 256 columns, or float32, whichever is the smallest exact form. Float formats keep their bits.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ BLOCK = 32
 SUPER_BLOCKS = 8
 """Blocks that share a unit of scales."""
 ALIGNMENT = 256
-"""Bytes that regions of a slab begin at a multiple of."""
+"""Alignment in bytes of the regions of a slab."""
 SPLIT_TOKENS = 8
-"""Passes of up to this many tokens cut attention by chunks of PAGE positions; larger ones have blocks enough."""
+"""Passes of up to this many tokens split attention into chunks of PAGE positions; larger ones have enough blocks."""
 
 Scales: TypeAlias = Literal["half", "multiple", "float"]
 
 
 def over(count: int, block: int) -> int:
-    """Blocks of `block` threads for `count` of them."""
+    """Number of blocks of `block` threads for `count` threads."""
     return max(1, -(-count // block))
 
 
 def padded(width: int, multiple: int = BLOCK) -> int:
-    """The next multiple."""
+    """`count` rounded up to the next multiple."""
     return -(-width // multiple) * multiple
 
 
@@ -51,7 +52,7 @@ def padded(width: int, multiple: int = BLOCK) -> int:
 class IntegerForm:
     """Codes of `code_bits`, each plus `low`, with one scale (and minimum) for each `group` of columns.
 
-    6-bit codes lie as 4 low bits and, in a region of their own, 2 high bits.
+    6-bit codes are stored as 4 low bits and, in a region of their own, 2 high bits.
     """
 
     code_bits: Literal[4, 6, 8]
@@ -62,7 +63,7 @@ class IntegerForm:
 
     @property
     def constants(self) -> tuple[int, int, Scales, int, bool]:
-        """What kernels of such weights are made for."""
+        """The constants that kernels for such weights are compiled for."""
         return self.code_bits, self.low, self.scales, self.group, self.has_minimum
 
     @property
@@ -85,7 +86,7 @@ class IntegerForm:
 
 @dataclass(frozen=True, slots=True)
 class FloatForm:
-    """Floats as they are: two to a 32-bit word, or one; rows are padded with zeros to whole blocks."""
+    """Unchanged floats, one or two per 32-bit word; rows are padded with zeros to whole blocks."""
 
     kind: Literal["f16", "bf16", "f32"]
 
@@ -107,7 +108,7 @@ def n_units(columns: int) -> int:
 
 
 def form_of(form: QuantFormat) -> Form:
-    """How a quant format is kept."""
+    """The form in which a quant format is stored."""
     if isinstance(form, FloatFormat):
         kinds: dict[str, Literal["f16", "bf16"]] = {"F16": "f16", "BF16": "bf16"}
         return FloatForm(kinds.get(form.name, "f32"))
@@ -135,9 +136,9 @@ def slab_bytes(sizes: list[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KVForm:
-    """How the keys, or the values, of a layer lie: [slot, kv head, head], heads padded.
+    """Layout of a layer's keys, or of its values: [slot, kv head, head], with padded heads.
 
-    f16: two numbers to a word. int8: four codes to a word, and a float16 scale for each block of 32.
+    f16: two numbers per word. int8: four codes per word, and a float16 scale for each block of 32.
     """
 
     kind: KVKind
@@ -164,12 +165,12 @@ class KVForm:
 
     @classmethod
     def of(cls, layer: PagedKV, limits: Limits) -> tuple[KVForm, KVForm]:
-        """Of the keys and of the values of a layer."""
+        """The layouts of a layer's keys and of its values."""
         return cls(limits.kv, layer.kv_heads, layer.key_width), cls(limits.kv, layer.kv_heads, layer.value_width)
 
 
 class GpuBufferLayout:
-    """Shapes of the values of one model under given limits."""
+    """Shapes of one model's values under given limits."""
 
     def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> None:
         self._spec, self._limits = spec, limits
@@ -179,10 +180,10 @@ class GpuBufferLayout:
             for op in spec.ops()
             if isinstance(op, MatMul) and isinstance(format_of(tensors[op.weight.tensor].ggml_type), BlockFormat)
         }
-        """Buffers that are also kept as int8: the inputs of products with integer weights."""
+        """Buffers that are also stored as int8: the inputs of products with integer weights."""
 
     def is_tokens(self, name: str) -> bool:
-        """Whether a buffer has a row for each token, not for each output."""
+        """Whether a buffer has one row per token, not per output."""
         return self._buffers[name].rows is Rows.TOKENS
 
     def width(self, name: str) -> int:
@@ -205,7 +206,7 @@ class GpuBufferLayout:
 
     @property
     def n_chunks(self) -> int:
-        """Chunks of PAGE positions of the longest context."""
+        """Chunks of PAGE positions in the longest context."""
         return self._limits.n_context // PAGE + 1
 
     @property
@@ -216,23 +217,23 @@ class GpuBufferLayout:
 
     @property
     def step_header(self) -> int:
-        """int32 numbers of a step before its tables: six for each token, one for each output."""
+        """int32 numbers of a step before its tables: six per token, one per output."""
         return 6 * self._limits.max_tokens + self._limits.max_outputs
 
     @property
     def step_ints(self) -> int:
-        """int32 numbers of the largest step: `window_step_at`, and what layers with a window have in another place."""
+        """int32 numbers of the largest step: `window_step_at`, plus the separate slots and tables of window layers."""
         n_tokens, has_windows = self._limits.max_tokens, self._limits.windows is not None
         return self.window_step_at + (2 * n_tokens + self._reached_ints if has_windows else 0)
 
     @property
     def window_step_at(self) -> int:
-        """int32 numbers of the largest step for other layers: its header, a table and a path for each token."""
+        """int32 numbers of the largest step without window layers: its header, and a table and a path per token."""
         return self.step_header + self._reached_ints
 
     @property
     def _reached_ints(self) -> int:
-        """int32 numbers of a table and of a path for each token."""
+        """int32 numbers of a table and a path for each token."""
         n_tokens = self._limits.max_tokens
         return n_tokens * self.n_chunks + n_tokens * (n_tokens + 1) // 2
 

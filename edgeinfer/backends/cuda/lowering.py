@@ -1,7 +1,7 @@
 """From ops to launches: which kernel runs on which arrays, with which grid, for a pass of a given shape.
 
-In: a ModelSpec, the buffers, placed weights and caches. Out: for each stage a list of `Call`s, functions of a
-`LaunchShape`. Nothing is started here.
+In: a ModelSpec, the buffers, placed weights and caches. Out: a list of `Call`s per stage, functions of a `LaunchShape`.
+Launches nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Rounded:
 
 @dataclass(frozen=True, slots=True)
 class GpuLayerCache:
-    """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words stand for them).
+    """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words take their place).
 
-    `is_limited`: it keeps only a window.
+    `is_limited`: whether the layer has a window.
     """
 
     key_form: KVForm
@@ -47,7 +47,7 @@ class GpuLayerCache:
 
 @dataclass(frozen=True, slots=True)
 class GpuArrays:
-    """Every array that launches name, but weights."""
+    """All arrays used by launches, except weights."""
 
     buffers: dict[str, GpuArray]
     rounded: dict[str, Rounded]
@@ -77,11 +77,11 @@ class CudaLowering:
         self.flat = (driver.sizes.threads, 1)
 
     def over(self, count: int) -> int:
-        """Blocks for `count` threads that work for themselves."""
+        """Number of blocks for `count` independent threads."""
         return over(count, self.flat[0])
 
     def calls(self, stage: Stage) -> list[Call]:
-        """The launches of a stage. Raises UnsupportedModel for an op there is not."""
+        """The launches of a stage. Raises UnsupportedModel for an unsupported op."""
         found: list[Call] = []
         self._fresh.clear()
         for op in stage.ops:
@@ -89,24 +89,24 @@ class CudaLowering:
         return found
 
     def written(self, name: str) -> None:
-        """The int8 form of a buffer is out of date."""
+        """Mark the int8 form of a buffer as out of date."""
         self._fresh.discard(name)
 
     def is_large(self, n_rows: int) -> bool:
-        """Whether products of so many rows are left to cuBLAS."""
+        """Whether products of this many rows use cuBLAS."""
         return self.large is not None and n_rows >= self.large.fewest
 
     def stride(self, name: str) -> int:
-        """Numbers between the rows of a buffer."""
+        """Distance between the rows of a buffer, in numbers."""
         return self.layout.shape(name)[1]
 
     def rows(self, name: str) -> Callable[[LaunchShape], int]:
-        """How many rows of a buffer a pass has."""
+        """Number of rows of a buffer in a pass."""
         is_tokens = self.layout.is_tokens(name)
         return lambda shape: shape.tokens if is_tokens else shape.outputs
 
     def round(self, name: str) -> list[Call]:
-        """Make the int8 form of a buffer, unless it is there."""
+        """Compute the int8 form of a buffer, unless it is up to date."""
         if name in self._fresh:
             return []
         self._fresh.add(name)

@@ -1,8 +1,8 @@
-"""What the parts of one model share on a GPU: placed weights, buffers, the step, one stream, the kernels of each stage.
+"""What the parts of one model share on a GPU: weights, buffers, the step, one stream, the kernels of each stage.
 
-In: the fragments that the GPU runs, one after the other, and a budget for all of them. Out: memory that keeps to it,
-stages to start. Each part has keys and values of its own; a buffer of the same name is the same memory in all parts, so
-that a part's outputs are to be taken before the next part begins. Knows nothing of what is sent in and out.
+In: the fragments that run on the GPU, one after the other, and a memory budget for all of them. Out: memory within the
+budget, stages to launch. Each part has its own keys and values; buffers of the same name are the same memory in all
+parts, so a part's outputs must be read before the next part begins. Independent of what enters and leaves the parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from edgeinfer.steps import Progress
 
 
 class CudaModel:
-    """Fragments of one model on a GPU. `budget`: bytes of it they may take, None for no limit. Raises DoesNotFit."""
+    """Fragments of one model on a GPU. `budget`: GPU bytes they may take, None for no limit. Raises DoesNotFit."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class CudaModel:
     ) -> None:
         spec = together(fragments)
         if len(fragments) > 1:
-            limits = replace(limits, windows=None)  # each part has pages of its own
+            limits = replace(limits, windows=None)  # each part has its own pages
         self.driver, self.limits = driver, limits
         self.layout = GpuBufferLayout(spec, file.tensors, limits)
         room = _room_for_weights(driver, spec, file, limits, budget)
         self.stream = driver.stream()
         self.recorder = Recorder(driver)
-        places = np.zeros(limits.n_pages, np.int32)  # in layers that keep only a window
+        places = np.zeros(limits.n_pages, np.int32)  # in layers with a window
         self._step, self._shape = GpuStepRecord(driver, self.layout, limits, places), LaunchShape(0, 0, 0)
         self._sent: Step | None = None
         self.caches = [GpuKVMemory(driver, fragment.spec.kv, limits, places) for fragment in fragments]
@@ -74,11 +74,11 @@ class CudaModel:
         self._calls = {stage.name: lowering.calls(stage) for stage in spec.stages}
         self._hosts: dict[str, Floats] = {}
         self.fewest_large = limits.max_tokens + 1 if gemm is None else gemm.fewest
-        """Tokens of the smallest pass that cuBLAS has a part in."""
+        """Tokens of the smallest pass that uses cuBLAS."""
         self._n_open = len(fragments)
 
     def _allocate(self, spec: ModelSpec, file: GGUFFile, caches: list[GpuLayerCache]) -> GpuArrays:
-        """All arrays but weights, caches and the step."""
+        """All arrays except weights, caches and the step."""
         driver, layout, step = self.driver, self.layout, self._step
         buffers: dict[str, GpuArray] = {}
         rounded: dict[str, Rounded] = {}
@@ -105,7 +105,7 @@ class CudaModel:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of GPU memory but for keys and values."""
+        """Bytes of GPU memory, without keys and values."""
         memory = self._memory
         arrays = [*memory.buffers.values(), *(array for pair in memory.rotations.values() for array in pair)]
         for rounded in memory.rounded.values():
@@ -115,15 +115,15 @@ class CudaModel:
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes of weights that are sent in each step."""
+        """Bytes of weights streamed in each step."""
         return self._weights.streamed_bytes
 
     def is_streamed(self, stage: str) -> bool:
-        """Whether weights of a stage are sent in each step."""
+        """Whether weights of a stage are streamed."""
         return stage in self._weights.sent
 
     def host(self, name: str) -> Floats:
-        """Pinned rows of a buffer on the host, made when first asked for."""
+        """Pinned host rows of a buffer, allocated on first use."""
         if name not in self._hosts:
             self._hosts[name] = self.driver.pinned(self.layout.shape(name), np.float32).view(np.float32)
         return self._hosts[name]
@@ -133,21 +133,21 @@ class CudaModel:
         return self._memory.buffers[name][: n_rows * self.layout.shape(name)[1]]
 
     def send(self, step: Step) -> LaunchShape:
-        """Take over a step, unless it is the one that was sent last."""
+        """Take over a step, unless it is the one sent last."""
         if step is not self._sent:
             self._shape = self._step.fill(step, self.stream)
             self._sent = step
         return self._shape
 
     def start(self, stages: Sequence[str], shape: LaunchShape) -> None:
-        """Start the kernels of some stages, and send what those after them need."""
+        """Launch the kernels of these stages, and send weights for the following ones."""
         self._feeding.run(stages, lambda name: self._start_stage(name, shape), self.stream)
 
     def _start_stage(self, name: str, shape: LaunchShape) -> None:
         self.driver.launch([call(shape) for call in self._calls[name]], self.stream)
 
     def leave(self) -> None:
-        """One of the parts is closed; after the last one the memory is given back."""
+        """Close one part; after the last one the memory is freed."""
         self._n_open -= 1
         if self._n_open == 0:
             self._calls.clear()
@@ -156,7 +156,7 @@ class CudaModel:
 
 
 def together(fragments: Sequence[Fragment]) -> ModelSpec:
-    """One spec of all fragments: the stages of each in turn, their names numbered, and its KV layers after others'."""
+    """One spec of all fragments: their stages in turn, with numbered names, and their KV layers one after the other."""
     stages: list[Stage] = []
     first = 0
     for number, fragment in enumerate(fragments):
@@ -171,7 +171,7 @@ def together(fragments: Sequence[Fragment]) -> ModelSpec:
 
 
 def stage_name(number: int, name: str) -> str:
-    """What a stage of a fragment is called among those of all."""
+    """The name of a fragment's stage among those of all fragments."""
     return f"{number}.{name}"
 
 
@@ -180,7 +180,7 @@ def _moved(op: Op, first: int) -> Op:
 
 
 def _large_products(driver: Driver, layout: GpuBufferLayout, spec: ModelSpec, gemm: Gemm) -> LargeProducts | None:
-    """Scratch memory for large products, where a pass can be large."""
+    """Scratch memory for large products, if a pass can be large."""
     widths = [(op.weight.n_rows, op.weight.columns) for op in spec.ops() if isinstance(op, MatMul)]
     if not widths or layout.most_tokens < gemm.fewest:
         return None
@@ -190,7 +190,7 @@ def _large_products(driver: Driver, layout: GpuBufferLayout, spec: ModelSpec, ge
 def _room_for_weights(
     driver: Driver, spec: ModelSpec, file: GGUFFile, limits: Limits, budget: int | None
 ) -> int | None:
-    """Bytes left for weights. Raises DoesNotFit where not even pages and buffers have room."""
+    """Bytes left for weights. Raises DoesNotFit if even pages and buffers do not fit."""
     if budget is None:
         return None
     needed = footprint(spec, file.tensors, limits)

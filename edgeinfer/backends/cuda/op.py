@@ -1,6 +1,6 @@
-"""How the cuda device runs an op, as the files of `ops` say it.
+"""How the CUDA device runs an op, as declared by the files of `ops`.
 
-In: an op of a model. Out: functions from the shape of a pass to launches. Knows no op by name.
+In: an op of a model. Out: functions from the shape of a pass to launches. Independent of any particular op.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Call: TypeAlias = Callable[[LaunchShape], Startable]
 
 @dataclass(frozen=True, slots=True)
 class CudaOp:
-    """One op. `calls`: its launches, in order."""
+    """One op. `calls` returns its launches, in order."""
 
     calls: Callable[[CudaLowering, Any], list[Call]]
     fields: frozenset[str] = frozenset()

@@ -1,7 +1,7 @@
-"""Weights in the form the GPU's kernels read, made on the host.
+"""Weights in the form the GPU's kernels read, packed on the host.
 
-In: raw rows of a GGUF tensor. Out: the bytes of each region of `layout.Form`. Codes and scales stay what they are: no
-bit is lost. Knows nothing of where the regions are put.
+In: raw rows of a GGUF tensor. Out: the bytes of each region of `layout.Form`. Codes and scales keep their exact values.
+Independent of where the regions are placed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _floats(raw: Bytes, quant: FloatFormat, form: FloatForm) -> Bytes:
 
 
 def _codes(codes: NDArray[np.int8], form: IntegerForm) -> dict[str, Bytes]:
-    """Codes in planes: low nibbles of 16 bytes are a block's columns 0-15, high ones 16-31; then pairs of high bits.
+    """Codes in planes: low nibbles of 16 bytes are a block's columns 0-15, high nibbles 16-31; then pairs of high bits.
 
     Byte i of word w of the high bits holds columns 16 * w + 4 * pair + i, pair after pair from the lowest bits up.
     """
@@ -95,7 +95,7 @@ def _multiples(raw: Bytes, quant: BlockFormat, form: IntegerForm) -> dict[str, B
 
 
 def _numbers(blocks: Bytes, numbers: tuple[Number, ...]) -> NDArray[np.int16]:
-    """Integers that lie in pieces: blocks uint8[n, b, bytes] -> int16[n, b, len(numbers)]."""
+    """Integers stored in several bit fields: blocks uint8[n, b, bytes] -> int16[n, b, len(numbers)]."""
     found = np.zeros((*blocks.shape[:2], len(numbers)), np.int16)
     for place, pieces in enumerate(numbers):
         for piece in pieces:

@@ -1,8 +1,8 @@
-"""Weights in memory: packed into slabs, kept on the GPU or sent there for each step.
+"""Weights in memory: packed into slabs that stay on the GPU or are streamed to it in each step.
 
-In: a GGUF file, a budget. Out: for each weight the flat arrays that kernels read. Where the budget does not hold all,
-some stay in pinned memory of the host, and two slabs of the GPU take them in turns, so that one load is sent while what
-the other holds is read. Weights of several stages, and embeddings, always stay on the GPU.
+In: a GGUF file, a budget. Out: the flat arrays that kernels read, per weight. If the budget does not hold all weights,
+some stay in pinned host memory and alternate between two slabs on the GPU: one load is sent while the other is read.
+Weights used by several stages, and embeddings, always stay on the GPU.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Placed:
     regions: dict[str, GpuArray]
 
     def region(self, name: str) -> GpuArray:
-        """A region, or, where the form has none of that name, another, which kernels do not read then."""
+        """A region, or a placeholder that kernels do not read if the form has no such region."""
         return self.regions.get(name, next(iter(self.regions.values())))
 
     def integer_arrays(self) -> tuple[GpuArray, GpuArray, GpuArray, GpuArray]:
-        """Codes, high bits, scales and units of integer weights; codes stand for what the form does not have."""
+        """Codes, high bits, scales and units of integer weights; the codes take the place of missing regions."""
         codes = self.region("codes")
         units = self.regions.get("units", codes.view(np.uint16))
         return codes, self.region("high"), self.region("scales"), units
@@ -72,7 +72,7 @@ def stage_weights(stage: Stage) -> list[Weight]:
 
 @dataclass(frozen=True, slots=True)
 class StageWeights:
-    """Weights of a stage that are kept on the GPU, or sent there, as one."""
+    """Weights of a stage that are kept on the GPU, or streamed, together."""
 
     stage: str
     weights: tuple[Weight, ...]
@@ -81,9 +81,9 @@ class StageWeights:
 
 
 class GpuWeights:
-    """All weights of a model's parts. `budget`: bytes of the GPU they may take, None for no limit. Raises DoesNotFit.
+    """All weights of a model's parts. `budget`: GPU bytes they may take, None for no limit. Raises DoesNotFit.
 
-    `spare`: weights that are the first to be streamed.
+    `spare`: weights that are streamed first.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GpuWeights:
         kept, self._loads = self._choose(spec, spare, budget)
         self._slabs = [self._slab(list(load.weights)) for load in self._loads]
         self.sent: dict[str, list[int]] = {}
-        """The loads that are sent for each stage that needs some."""
+        """The loads of each stage that has streamed weights."""
         for number, load in enumerate(self._loads):
             self.sent.setdefault(load.stage, []).append(number)
         self._load_of = {weight: place for place, load in enumerate(self._loads) for weight in load.weights}
@@ -114,10 +114,10 @@ class GpuWeights:
     def _choose(
         self, spec: ModelSpec, spare: frozenset[Weight], budget: int | None
     ) -> tuple[list[Weight], list[StageWeights]]:
-        """The weights that stay on the GPU, and those that are sent for each step, in order of use.
+        """The weights that stay on the GPU, and the loads streamed in each step, in order of use.
 
-        The size of the two halves decides what can be sent at all; of all sizes the one that sends the fewest bytes, of
-        weights that are not spare above all.
+        The size of the two halves determines which loads can be streamed. The size chosen is the one that streams the
+        fewest bytes, above all of weights that are not spare.
         """
         stages = {stage.name: stage_weights(stage) for stage in spec.stages}
         everything = list(dict.fromkeys(weight for found in stages.values() for weight in found))
@@ -148,7 +148,7 @@ class GpuWeights:
     def _movable(
         self, spec: ModelSpec, stages: dict[str, list[Weight]], spare: frozenset[Weight]
     ) -> list[StageWeights]:
-        """What could be streamed, in order of use: of each stage the spare weights, then the others."""
+        """What can be streamed, in order of use: for each stage its spare weights, then the others."""
         uses = Counter(weight for found in stages.values() for weight in found)
         embeddings = {op.weight for op in spec.ops() if isinstance(op, Embed)}
         loads: list[StageWeights] = []
@@ -173,7 +173,7 @@ class GpuWeights:
         return found
 
     def _slab(self, found: list[Weight]) -> Slab:
-        """Where the regions of weights lie in one slab."""
+        """Where the regions of these weights are stored in one slab."""
         places: dict[Weight, dict[str, tuple[int, int]]] = {}
         end = 0
         for weight in found:
@@ -184,7 +184,7 @@ class GpuWeights:
         return Slab(places, end)
 
     def _load(self, kept: list[Weight], progress: Progress) -> None:
-        """Pack everything: weights that stay one by one, the others into pinned slabs."""
+        """Pack everything: resident weights one by one, the others into pinned slabs."""
         total, done = len(self._regions), 0
         for weight in kept:
             slab = self._slab([weight])
@@ -205,7 +205,7 @@ class GpuWeights:
             self._halves = tuple(self._driver.empty(widest, np.uint8) for _ in range(2))
 
     def _packed(self, slab: Slab, host: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Write the weights of a slab into it."""
+        """Write the weights of a slab to it."""
         for weight, places in slab.places.items():
             regions = {name: host[start : start + size] for name, (start, size) in places.items()}
             if weight.tensor in self._forms:
@@ -215,7 +215,7 @@ class GpuWeights:
         return host
 
     def _placed(self, weight: Weight, slab: Slab, array: GpuArray) -> Placed:
-        """The arrays of a weight whose slab lies in `array`."""
+        """The arrays of a weight whose slab is stored in `array`."""
         form = self._forms.get(weight.tensor)
         regions: dict[str, GpuArray] = {}
         for name, (start, size) in slab.places[weight].items():
@@ -225,7 +225,7 @@ class GpuWeights:
         return Placed(weight, form, regions)
 
     def place(self, weight: Weight) -> Placed:
-        """Where a weight lies when its stage runs."""
+        """Where a weight is stored while its stage runs."""
         if weight in self._resident:
             return self._resident[weight]
         number = self._load_of[weight]
@@ -237,12 +237,12 @@ class GpuWeights:
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes of weights that are sent in each step."""
+        """Bytes of weights streamed in each step."""
         return sum(slab.nbytes for slab in self._slabs)
 
     @property
     def n_sent(self) -> int:
-        """How many loads are sent in each step, numbered in order of use."""
+        """Loads streamed in each step, numbered in order of use."""
         return len(self._loads)
 
     def send(self, number: int, stream: Stream) -> None:
@@ -251,15 +251,15 @@ class GpuWeights:
         self._halves[number % 2][: len(host)].copy_to_device(host, stream=stream)
 
     def close(self) -> None:
-        """Drop the arrays."""
+        """Free the arrays."""
         self._resident, self._arrays, self._hosts, self._halves = {}, [], [], ()
 
 
 class StageFeeding:
-    """Runs stages while streamed weights are sent ahead on a stream of their own, for the next step too.
+    """Runs stages and streams weights ahead on a stream of its own, including those of the next step.
 
-    Loads go to the two halves in turns. One is sent as soon as what its half held has been read, so that it is on its
-    way while the stages before it run, here or on other devices.
+    Loads alternate between the two halves. A load is sent as soon as the previous contents of its half have been read,
+    so that the transfer overlaps with earlier stages, here or on other devices.
     """
 
     def __init__(self, driver: Driver, held: GpuWeights) -> None:
@@ -273,11 +273,11 @@ class StageFeeding:
         self._loads = held.sent
 
     def run(self, names: Sequence[str], start: Callable[[str], None], stream: Stream) -> None:
-        """Start each stage on `stream` once its weights are there."""
+        """Launch each stage on `stream` once its weights have arrived."""
         for name in names:
             loads = self._loads.get(name, ())
             for number in loads:
-                if self._holds[number % 2] != number:  # the first step, or one after a step that was broken off
+                if self._holds[number % 2] != number:  # the first step, or one after an aborted step
                     self._send(number)
                 self._sent[number % 2].wait(stream)
             start(name)
@@ -287,7 +287,7 @@ class StageFeeding:
             self._send_ahead()
 
     def _send_ahead(self) -> None:
-        """Send the loads that come next, as far as their halves are free."""
+        """Send the next loads, as far as their halves are free."""
         for _ in range(min(2, self._weights.n_sent)):
             half = self._next % 2
             if self._holds[half] == self._next:

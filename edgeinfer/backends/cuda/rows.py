@@ -1,4 +1,4 @@
-"""Rows of a matrix, looked up by numbers that stand in the step: embeddings and learned positions."""
+"""Rows of a matrix, looked up by numbers in the step: embeddings and learned positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def look_up(lowering: CudaLowering, weight: Weight, name: str, scale: float, rows_at: int, *, adds: bool) -> list[Call]:
-    """Rows of a matrix into a buffer, or added to it; their numbers stand in the step from `rows_at` on."""
+    """Copy rows of a matrix to a buffer, or add them to it; their numbers are in the step from `rows_at` on."""
     lowering.written(name)
     placed, out, stride = lowering.place(weight), lowering.memory.buffers[name], lowering.stride(name)
     form, factor = placed.form, np.float32(scale)

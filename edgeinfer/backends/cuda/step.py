@@ -1,8 +1,8 @@
-"""The step record in the GPU's memory: where a pass's tokens, slots, page tables and paths are.
+"""The step record in GPU memory: the pass's tokens, slots, page tables and paths.
 
-In: a `base.Step`. Out: one int32 array, sent in one copy from pinned memory, and the numbers that kernels are started
-with. A token whose context lies where its sequence's table says needs no path; the others, of draft trees, have one
-slot for each position from their start on. Layers that keep only a window have slots, tables and paths of their own.
+In: a `base.Step`. Out: one int32 array, sent in one copy from pinned memory, and the numbers that kernels are launched
+with. A token whose context is stored where its sequence's table says needs no path; other tokens, in draft trees, list
+one slot for each position from their start on. Layers with a window have their own slots, tables and paths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeinfer.graph.step import PAGE, Int32s, Step
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """What launches depend on: tokens and outputs of a pass, and a bound for chunks of its longest context."""
+    """What launches depend on: tokens and outputs of a pass, and a bound for the chunks of its longest context."""
 
     tokens: int
     outputs: int
@@ -31,7 +31,7 @@ class GpuStepRecord:
     """Owns the array on both sides."""
 
     def __init__(self, driver: Driver, layout: GpuBufferLayout, limits: Limits, places: Int32s) -> None:
-        """`places`: of each page in layers that keep only a window, as far as there are such."""
+        """`places`: the page of each KV memory page in layers with a window, if there are any."""
         self._places, self._has_windows = places, limits.windows is not None
         n_tokens = limits.max_tokens
         self.tokens_at, self.positions_at, self.slots_at = 0, n_tokens, 2 * n_tokens
@@ -85,7 +85,7 @@ class GpuStepRecord:
         return end
 
     def _write_paths(self, step: Step, slots: list[int], direct: list[bool], end: int) -> tuple[list[int], int]:
-        """Slots of the ancestors in the batch and the own one of tokens that need them: where each path begins."""
+        """Slots of ancestors in the batch, and own slots, of tokens that need a path: where each path begins."""
         parents = step.batch.parents.tolist()
         found: list[list[int]] = []
         begins: list[int] = []
@@ -99,13 +99,13 @@ class GpuStepRecord:
 
 
 def chunk_bound(last: int, most: int) -> int:
-    """Chunks to start blocks for, up to position `last`: a power of two, so that few numbers occur."""
+    """Chunks to launch blocks for, up to position `last`: a power of two, so that few distinct values occur."""
     needed = last // PAGE + 1
     return min(most, 1 << (needed - 1).bit_length())
 
 
 def direct_tokens(step: Step) -> list[bool]:
-    """Which tokens, like all their ancestors in the batch, lie where their sequence's table says."""
+    """Which tokens are stored, like all their ancestors in the batch, where their sequence's table says."""
     positions = step.batch.positions
     pages = step.tables[step.rows, positions // PAGE].astype(np.int64)
     own = (pages * PAGE + positions % PAGE == step.slots).tolist()
@@ -116,6 +116,6 @@ def direct_tokens(step: Step) -> list[bool]:
 
 
 def located(places: Int32s, slots: Int32s) -> Int32s:
-    """Where layers that keep only a window have slots of the KV memory."""
+    """Slots of the KV memory as stored in layers with a window."""
     found: Int32s = places[slots // PAGE] * PAGE + slots % PAGE
     return found

@@ -1,6 +1,6 @@
-"""llama.cpp, through llama-cpp-python's own binding of its calls: any GGUF file that it can read, on CPU or GPU.
+"""llama.cpp, through llama-cpp-python's low-level binding: any GGUF file that it can read, on CPU or GPU.
 
-In: a model's file and limits. Out: an `Evaluator`. Imports llama_cpp only when a model is opened. Its batched and
+In: a model file and limits. Out: an `Evaluator`. llama_cpp is imported only when a model is opened. Its batched and
 single evaluations round differently, so logits are not batch-invariant.
 """
 
@@ -18,13 +18,13 @@ from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.steps import Progress
 
 INT8_BYTES = 34 / 32
-"""Of a cached number in ggml's Q8_0: blocks of 32 with a float16 scale."""
+"""Bytes of a cached number in ggml's Q8_0: blocks of 32 with a float16 scale."""
 PASS_BUFFERS = 6
-"""Rows of the model's widest value that a pass holds at a time, roughly."""
+"""Approximate number of rows of the model's widest value that a pass holds at a time."""
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """Bytes as llama.cpp keeps them: the file's tensors, its cells, and an estimate of what a pass takes."""
+    """Bytes as llama.cpp stores them: the file's tensors, its cells, and an estimate for a pass."""
     per_token = int(spec.kv_bytes_per_token(1) * (INT8_BYTES if limits.kv == "int8" else 2))
     widest = max(spec.width, spec.ffn_width, spec.heads * spec.head_width)
     buffers = 4 * (limits.max_tokens * widest * PASS_BUFFERS + limits.max_outputs * spec.n_vocab)

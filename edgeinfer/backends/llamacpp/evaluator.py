@@ -1,7 +1,7 @@
-"""The llama.cpp Evaluator: batches and trees against llama.cpp's own KV memory.
+"""The llama.cpp Evaluator: batches and trees evaluated against llama.cpp's own KV memory.
 
-In: batches of tokens whose positions and pages somebody else has counted. Out: logits. Where llama.cpp cannot cut a
-memory back (recurrent models), the sequence's tokens are read again before its next pass.
+In: batches of tokens whose positions and pages the caller tracks. Out: logits. If llama.cpp cannot truncate a memory
+(recurrent models), the sequence's tokens are evaluated again before its next pass.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.steps import Progress
 
 NO_ROOM, ABORTED = 1, 2
-"""What llama_decode gives where no cells are free, and where it was told to stop."""
+"""Return values of llama_decode if no cells are free, and if it was aborted."""
 PRETENDED = 64
-"""Tokens that are read where many are pretended: copies of them take the place of the others."""
+"""Tokens that are evaluated for a `pretend`; copies of them stand for the rest."""
 
 
 @dataclass(slots=True)
 class _LlamaSequence:
-    """A sequence that has tokens. llama.cpp's number of it, and how many tokens lie in its memory.
+    """A sequence that has tokens: llama.cpp's number for it, and how many tokens its memory holds.
 
-    `shift`: positions are so many lower there, for tokens that were only pretended.
+    `shift`: how much lower positions are there, because of pretended tokens.
     """
 
     member: int
@@ -50,14 +50,14 @@ class _LlamaSequence:
 
 @dataclass(slots=True)
 class _Branches:
-    """A tree that is pending: what was borrowed for further leaves of each sequence, and whose each token is."""
+    """A pending tree: llama.cpp sequences borrowed for further leaves, and the llama.cpp sequences of each token."""
 
     borrowed: dict[int, list[int]]
     members: list[list[int]] = field(default_factory=list)
 
 
 class LlamaEvaluator:
-    """One model of llama.cpp and its context. Close it."""
+    """One llama.cpp model with its context. Must be closed."""
 
     batch_invariant = False
 
@@ -103,12 +103,12 @@ class LlamaEvaluator:
 
     @property
     def resident_bytes(self) -> int:
-        """What llama.cpp says that it allocated, mapped weights included."""
+        """Bytes that llama.cpp reports as allocated, mapped weights included."""
         return 0 if self._closed else self._opened.resident_bytes
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What is different with this model."""
+        """What the user should be told about this model."""
         if self._opened.is_recurrent:
             return ("this model's memory cannot be cut back: nothing is drafted, and changed texts are read again",)
         return ()
@@ -119,17 +119,17 @@ class LlamaEvaluator:
         return self._text
 
     def use(self, most_workers: int) -> None:
-        """Use no more threads from the next pass on."""
+        """Use at most this many threads from the next pass on."""
         if most_workers != self._most_workers:
             self._most_workers = most_workers
             decode, prefill = (max(1, min(most_workers, n_threads)) for n_threads in self._threads)
             self._api.llama_set_n_threads(self._opened.context, decode, prefill)
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set.
+        """Abort later passes as soon as this flag is set.
 
-        llama.cpp asks between any two operations. It is given strlen of the flag's text to call, which is 0 until the
-        flag is set: native code, that takes nanoseconds and no lock of the interpreter.
+        llama.cpp polls between any two operations. Its callback is strlen of the flag's text, which is 0 until the flag
+        is set: native code that takes nanoseconds and does not need the interpreter lock.
         """
         if stopped is self._flag:
             return
@@ -138,7 +138,7 @@ class LlamaEvaluator:
         self._api.llama_set_abort_callback(self._opened.context, callback, stopped.address if stopped else None)
 
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+        """Logits of the batch's outputs: float32[O, V], valid until the next call. The tokens stay pending.
 
         Raises DoesNotFit for too many sequences, DeviceFailed, Interrupted. Nothing is pending then.
         """
@@ -162,7 +162,7 @@ class LlamaEvaluator:
         return self._logits(len(batch.outputs))
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Accept the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         assert self._pending is not None
         batch, branches = self._pending
         found = self._sequences[sequence]
@@ -187,7 +187,7 @@ class LlamaEvaluator:
             self._pending = None
 
     def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+        """Drop a sequence's cached tokens from position n_cached on."""
         self._discard(sequence)
         if (found := self._sequences.get(sequence)) is None:
             return
@@ -198,7 +198,7 @@ class LlamaEvaluator:
             self._cut(found, n_cached)
 
     def branch(self, sequence: int, twin: int) -> None:
-        """Let an empty sequence begin with the same tokens. Raises DoesNotFit for too many sequences."""
+        """Start an empty sequence with the tokens of another one. Raises DoesNotFit for too many sequences."""
         self._discard(sequence)
         if (found := self._sequences.get(sequence)) is None:
             return
@@ -207,9 +207,9 @@ class LlamaEvaluator:
         self._sequences[twin] = _LlamaSequence(member, list(found.tokens), found.n_held, found.shift)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read: copies of a few that were, at the same positions as those.
+        """Count tokens as cached without reading them: copies of a few real ones, at the same positions.
 
-        What a pass costs depends on the cells there are, not on what they hold.
+        The cost of a pass depends on the number of cells, not on what they hold.
         """
         self.truncate(sequence, 0)
         if not n_tokens:
@@ -229,7 +229,7 @@ class LlamaEvaluator:
         found.shift, found.n_held = n_tokens - n_read, n_tokens
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence: how many tokens, the tokens, and llama.cpp's state."""
+        """The cached state of a sequence: the number of tokens, the tokens, and llama.cpp's state."""
         self._discard()
         if (found := self._sequences.get(sequence)) is None:
             return b""
@@ -238,7 +238,7 @@ class LlamaEvaluator:
         return tokens.tobytes() + self._state(found.member)
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence. Raises DeviceFailed where llama.cpp does not accept the state."""
+        """Replace the cached state of a sequence. Raises DeviceFailed if llama.cpp does not accept it."""
         self.truncate(sequence, 0)
         if not state:
             return
@@ -254,7 +254,7 @@ class LlamaEvaluator:
         found.n_held = n_tokens
 
     def close(self) -> None:
-        """Give back the context and the model; may be called twice."""
+        """Free the context and the model; may be called twice."""
         if not self._closed:
             self._closed = True
             self._sequences.clear()
@@ -281,14 +281,14 @@ class LlamaEvaluator:
         return np.array([self._sequences[name].shift for name in batch.sequences.tolist()], np.int32)
 
     def _borrow(self, branches: _Branches, name: int) -> int:
-        """One more of llama.cpp's sequences, with what a sequence of ours has."""
+        """Another llama.cpp sequence, with the contents of one of our sequences."""
         member = self._take()
         branches.borrowed[name].append(member)
         self._api.llama_memory_seq_cp(self._opened.memory, self._sequences[name].member, member, -1, -1)
         return member
 
     def _decode(self) -> None:
-        """Run what is in the arrays, on the chosen cores."""
+        """Run the arrays' contents on the chosen cores."""
         with self._on_cores():
             failed = self._api.llama_decode(self._opened.context, self._arrays.batch)
         if not failed:
@@ -304,7 +304,7 @@ class LlamaEvaluator:
 
     @contextlib.contextmanager
     def _on_cores(self) -> Iterator[None]:
-        """Threads that llama.cpp starts stay on the cores of the thread that calls it."""
+        """Pin the threads that llama.cpp starts to the cores of the calling thread."""
         if sys.platform != "linux" or not self._cores:
             yield
             return
@@ -329,7 +329,7 @@ class LlamaEvaluator:
         return view
 
     def _discard(self, only: int | None = None) -> None:
-        """Drop what is pending, or what is of one sequence."""
+        """Drop all pending tokens, or those of one sequence."""
         if self._pending is None:
             return
         batch, branches = self._pending
@@ -348,7 +348,7 @@ class LlamaEvaluator:
         self._give_back(self._sequences.pop(name).member)
 
     def _cut(self, found: _LlamaSequence, n_held: int) -> None:
-        """Keep the first tokens in llama.cpp's memory, or none where it cannot cut."""
+        """Keep the first tokens in llama.cpp's memory, or none if it cannot truncate."""
         found.n_held = n_held
         within = n_held > found.shift or not n_held
         if not within or not self._remove(found.member, n_held - found.shift):

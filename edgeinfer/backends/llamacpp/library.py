@@ -1,6 +1,6 @@
-"""The llama.cpp library: imported once, its messages kept from the terminal, its failures in words.
+"""The llama.cpp library: imported once, its messages kept off the terminal, its failures turned into messages.
 
-In: nothing. Out: the module of calls, and the last errors that it reported. Knows no models.
+In: nothing. Out: the module of its functions, and the last errors it reported. Independent of models.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from edgeinfer.errors import DeviceUnavailable
 KEY = "llamacpp"
 INSTALL = "pip install 'edgeinfer[llamacpp]'"
 ERROR, CONTINUED = 4, 5
-"""Levels of its messages: an error, and more of the message before."""
+"""Log levels: error, and continuation of the previous message."""
 MOST_LINES = 6
 NEEDED = ("llama_memory_seq_cp", "llama_state_seq_set_data", "llama_init_from_model", "llama_set_abort_callback")
 
 
 class Library:
-    """llama.cpp's calls as `api`, and what it said. One for the process: its message callback is process-wide."""
+    """llama.cpp's functions as `api`, and its messages. One per process, since its message callback is process-wide."""
 
     def __init__(self, install: str) -> None:
-        """Raises DeviceUnavailable where the package is missing, broken or too old."""
-        os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else it has a debugger look at it first, which may hang
+        """Raises DeviceUnavailable if the package is missing, broken or too old."""
+        os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # otherwise it first runs a debugger on itself, which may hang
         try:
             import llama_cpp
         except ImportError as reason:
@@ -50,18 +50,18 @@ class Library:
         llama_cpp.llama_backend_init()
 
     def forget(self) -> None:
-        """Forget what was said."""
+        """Forget earlier messages."""
         self._lines.clear()
         self._sizes.clear()
 
     @property
     def errors(self) -> str:
-        """The last errors in one line; "" where there were none."""
+        """The last errors in one line; "" if there were none."""
         return "; ".join(dict.fromkeys(line for line in self._lines if line))
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Lines in which it told the size of a buffer."""
+        """Messages that report the size of a buffer."""
         return tuple(self._sizes)
 
     def _listen(self, level: int, text: bytes, _: object) -> None:

@@ -1,6 +1,6 @@
-"""A model and a context of llama.cpp: opened with our limits, or the reason why not.
+"""Opening a llama.cpp model and context with our limits, or giving the reason why that fails.
 
-In: a file, limits, options. Out: llama.cpp's handles, with what must live as long. Knows no tokens.
+In: a file, limits, options. Out: llama.cpp's handles, with the objects that must live as long. Independent of tokens.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edgeinfer.graph.step import PAGE
 from edgeinfer.steps import Progress
 
 MOST_SEQUENCES = 128
-"""Of llama.cpp's sequences: resting ones, and one more for each further leaf of a tree."""
+"""Number of llama.cpp sequences: inactive ones, and one more per further leaf of a tree."""
 FEW_SEQUENCES = 8
-"""Of a model that keeps a state for each of them, however short it is."""
+"""The same for a model that keeps a state per sequence, however short the sequence."""
 ALL_LAYERS = 1 << 20
 TARGETS = ("", "cpu", "gpu")
 SIZE = re.compile(r"buffer size\s*=\s*([\d.]+) MiB")
@@ -27,7 +27,7 @@ SIZE = re.compile(r"buffer size\s*=\s*([\d.]+) MiB")
 
 @dataclass(frozen=True, slots=True)
 class LlamaHandles:
-    """llama.cpp's handles of a model and its context. `is_recurrent`: its memory cannot be cut back."""
+    """Handles of a llama.cpp model and its context. `is_recurrent`: its memory cannot be truncated."""
 
     model: Any
     context: Any
@@ -38,13 +38,13 @@ class LlamaHandles:
     is_recurrent: bool
 
     def close(self, api: Any) -> None:
-        """Give both back."""
+        """Free both."""
         api.llama_free(self.context)
         api.llama_model_free(self.model)
 
 
 def check_target(library: Library, target: str) -> None:
-    """Raises BadSetting for a target there is not, DeviceUnavailable for a GPU that this build cannot use."""
+    """Raises BadSetting for an unknown target, DeviceUnavailable for a GPU that this build cannot use."""
     if target not in TARGETS:
         raise BadSetting(f"llamacpp has no target {target!r}: it is llamacpp, llamacpp:cpu or llamacpp:gpu")
     if target == "gpu" and not library.api.llama_supports_gpu_offload():
@@ -55,7 +55,7 @@ def check_target(library: Library, target: str) -> None:
 
 
 def open_model(library: Library, path: Path, target: str, progress: Progress) -> Any:
-    """llama.cpp's model. Raises UnsupportedModel with its reason."""
+    """llama.cpp's model. Raises UnsupportedModel with llama.cpp's reason."""
     api = library.api
     wanted = api.llama_model_default_params()
     wanted.n_gpu_layers = ALL_LAYERS if target == "gpu" else 0
@@ -77,7 +77,7 @@ def open_model(library: Library, path: Path, target: str, progress: Progress) ->
 
 
 def open_context(library: Library, model: Any, limits: Limits, options: DeviceOptions) -> LlamaHandles:
-    """A context of a model, which then owns it. Raises DoesNotFit."""
+    """A context of a model; it then owns the model. Raises DoesNotFit."""
     api = library.api
     is_recurrent = bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
     n_sequences = FEW_SEQUENCES if is_recurrent else MOST_SEQUENCES
@@ -114,7 +114,7 @@ def open_context(library: Library, model: Any, limits: Limits, options: DeviceOp
 
 
 def threads(options: DeviceOptions) -> tuple[int, int]:
-    """Threads for single tokens and for prompts: as many as were asked for, or as the plans of each kind take."""
+    """Threads for decode and for prefill: as many as requested, or as the plans of each kind use."""
     most = options.n_workers or len(options.cores or ()) or 1
     return tuple(  # type: ignore[return-value]
         sum(share > 0 for share in shares) or most for shares in (options.decode_shares, options.prefill_shares)

@@ -1,7 +1,7 @@
-"""A batch in llama.cpp's own form: arrays that it reads in place, and which token belongs to which of its sequences.
+"""A batch in llama.cpp's form: arrays that it reads in place, and the llama.cpp sequences of each token.
 
-In: a `Batch`, llama.cpp's sequence of each of ours. Out: the `llama_batch` structure. A tree becomes one sequence of
-llama.cpp's per leaf: a token belongs to those of all leaves below it, so that each path sees itself alone.
+In: a `Batch`, the llama.cpp sequence of each of our sequences. Out: the `llama_batch` structure. A tree becomes one
+llama.cpp sequence per leaf: a token belongs to the sequences of all leaves below it, so each path sees only itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.graph.step import Batch, Int32s
 
 
 def is_chain(batch: Batch) -> bool:
-    """Whether the tokens follow one another in one sequence."""
+    """Whether the tokens form a chain in a single sequence."""
     n_tokens = len(batch.tokens)
     return n_tokens == 1 or bool(
         (batch.parents == np.arange(-1, n_tokens - 1)).all() and (batch.sequences == batch.sequences[0]).all()
@@ -24,9 +24,9 @@ def is_chain(batch: Batch) -> bool:
 
 
 def members_of(batch: Batch, own: Mapping[int, int], borrow: Callable[[int], int]) -> list[list[int]]:
-    """Per token, llama.cpp's sequences that it belongs to: those of all leaves below it.
+    """The llama.cpp sequences of each token: those of all leaves below it.
 
-    The first leaf of a sequence of ours is in its `own`, `borrow` gives one for each further leaf.
+    The first leaf of a sequence uses its `own` llama.cpp sequence; `borrow` supplies one for each further leaf.
     """
     parents, sequences = batch.parents.tolist(), batch.sequences.tolist()
     inner = set(parents)
@@ -46,7 +46,7 @@ def members_of(batch: Batch, own: Mapping[int, int], borrow: Callable[[int], int
 
 
 class Arrays:
-    """The memory of a `llama_batch` of so many tokens, each in so many sequences at most."""
+    """The memory of a `llama_batch` with this many tokens, each in at most this many sequences."""
 
     def __init__(self, api: Any, max_tokens: int, max_sequences: int) -> None:
         self._tokens = np.zeros(max_tokens, np.int32)
@@ -68,7 +68,7 @@ class Arrays:
             setattr(self.batch, name, ctypes.cast(array.ctypes.data, kinds[name]))
 
     def fill(self, tokens: Int32s, positions: Int32s, outputs: Int32s) -> None:
-        """The tokens of the next pass, all of one sequence until told otherwise."""
+        """Set the tokens of the next pass, all in one sequence until changed."""
         n_tokens = len(tokens)
         self._tokens[:n_tokens] = tokens
         self._positions[:n_tokens] = positions
@@ -77,13 +77,13 @@ class Arrays:
         self.batch.n_tokens = n_tokens
 
     def give_all(self, member: int) -> None:
-        """Every token of the pass is in this sequence of llama.cpp's alone."""
+        """Put every token of the pass in this one llama.cpp sequence."""
         n_tokens = self.batch.n_tokens
         self._counts[:n_tokens] = 1
         self._members[:n_tokens, 0] = member
 
     def give(self, members: list[list[int]]) -> None:
-        """Each token is in these."""
+        """Put each token in these sequences."""
         for token, of_token in enumerate(members):
             self._counts[token] = len(of_token)
             self._members[token, : len(of_token)] = of_token

@@ -1,6 +1,6 @@
-"""Vocabulary and tokenizer as llama.cpp reads them, for models whose tokenizer edgeinfer does not have.
+"""Vocabulary and tokenizer as llama.cpp reads them, for models whose tokenizer edgeinfer does not support.
 
-In: a loaded model. Out: a `Vocabulary`, ids and pieces. Calls of llama.cpp only; no file is read.
+In: a loaded model. Out: a `Vocabulary`, ids and pieces. Uses llama.cpp's functions only; reads no file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from edgeinfer.models.text import TokenType, Vocabulary
 
 FIRST_PIECE_BYTES = 64
 NO_COUNT = -(1 << 31)
-"""llama.cpp's answer where it cannot even count."""
+"""llama.cpp's return value if it cannot even count."""
 KINDS = ("none", "llama", "gpt2", "bert", "t5", "rwkv", "plamo2")
-"""Kinds of tokenizers by llama.cpp's number, as files name them."""
+"""Kinds of tokenizers by llama.cpp's number, under the names used in files."""
 ATTRIBUTES = (
     (1 << 3, TokenType.CONTROL),
     (1 << 0, TokenType.UNKNOWN),
@@ -23,11 +23,11 @@ ATTRIBUTES = (
     (1 << 1, TokenType.UNUSED),
     (1 << 5, TokenType.BYTE),
 )
-"""Bits of a token's attributes, the first that is set counts."""
+"""Bits of a token's attributes; the first one set counts."""
 
 
 class LlamaText:
-    """The texts of one model."""
+    """The tokenizer of one model."""
 
     def __init__(self, api: Any, model: Any) -> None:
         self._api = api
@@ -35,7 +35,7 @@ class LlamaText:
         self.n_tokens = int(api.llama_vocab_n_tokens(self._vocab))
 
     def vocabulary(self) -> Vocabulary:
-        """Every token, and those that have a meaning of their own."""
+        """All tokens, and the special ones."""
         api, vocab = self._api, self._vocab
         kind = int(api.llama_vocab_type(vocab))
         tokens = range(self.n_tokens)
@@ -59,7 +59,7 @@ class LlamaText:
         )
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Ids of a text, as `models.text.Tokenizer.encode`. Raises EdgeInferError where llama.cpp cannot tokenize."""
+        """Ids of a text, as `models.text.Tokenizer.encode`. Raises EdgeInferError if llama.cpp cannot tokenize it."""
         data = text.encode()
         room = len(data) + 2
         while True:

@@ -1,6 +1,6 @@
-"""The onnx device: any model as an ONNX graph, run by ONNX Runtime on the execution provider that is asked for.
+"""The ONNX device: any model as an ONNX graph, run by ONNX Runtime on the chosen execution provider.
 
-Folders with a decoder that another program wrote are run as they are, by an `Evaluator`.
+Decoder folders written by other programs are run as they are, by an `Evaluator`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTALL = "pip install 'edgeinfer[onnx]'"
 
 
 def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    """The memory a lane takes, as `footprint.footprint` counts it; imported on first use to keep startup short."""
     from edgeinfer.backends.onnx.footprint import footprint as counted
 
     return counted(spec, tensors, limits)
@@ -36,14 +36,14 @@ def _open(options: DeviceOptions) -> Device:
 
 
 def require_packages(wanted: tuple[str, ...] = PACKAGES) -> None:
-    """Raises DeviceUnavailable, with what to install, where a package is missing."""
+    """Raises DeviceUnavailable, saying what to install, if a package is missing."""
     missing = [name for name in wanted if not _is_installed(name)]
     if missing:
         raise DeviceUnavailable(f"the onnx device needs {' and '.join(missing)}, not installed here: {INSTALL}")
 
 
 def _is_installed(name: str) -> bool:
-    """Whether there is such a package; a mere folder of that name is none."""
+    """Whether the package exists; a folder of that name without code does not count."""
     found = importlib.util.find_spec(name)
     return found is not None and found.origin is not None
 

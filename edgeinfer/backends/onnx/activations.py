@@ -7,7 +7,7 @@ from edgeinfer.graph.activations import Activation
 
 
 def activated(graph: OnnxGraph, activation: Activation, gate: str) -> str:
-    """The name of activation(gate)."""
+    """The name of the tensor activation(gate)."""
     match activation:
         case "silu":
             return graph.contrib("QuickGelu", (gate,), alpha=1.0)

@@ -1,9 +1,9 @@
-"""Attention over a cache of rows, as nodes: by GroupQueryAttention, or by plain operators.
+"""Attention over a cache of rows, as graph nodes: with GroupQueryAttention, or with plain operators.
 
-In: queries, keys and values as they come. Out: attended values; new keys and values go to the cache. A mask says what
-each token sees: no order of rows is assumed. Layouts of the cache: [1, G, rows, K], written in place, for
-GroupQueryAttention, whose keys and values are of one width and of one layer; [rows, G, width] for plain operators,
-which read what is there and put out the new rows. Knows no steps.
+In: queries, keys and values. Out: attended values; new keys and values go to the cache. A mask says what each token
+sees, so rows may be in any order. Cache layouts: [1, G, rows, K], written in place, for GroupQueryAttention, which
+requires keys and values of one width and one layer; [rows, G, width] for plain operators, which read existing rows and
+output the new ones. Independent of steps.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
 
 HEAD_MULTIPLE = 8
-"""What GroupQueryAttention wants head widths to be multiples of;"""
+"""GroupQueryAttention requires head widths that are multiples of this."""
 ROTATED_MULTIPLE = 16
-"""and those of heads and their rotated parts where it rotates them."""
+"""Where it also rotates, head widths and rotated widths must be multiples of this."""
 POSITIONS, OUTPUTS, LAST, TOTAL = "positions", "outputs", "last", "total"
 
 
 def fits_grouped(spec: ModelSpec) -> bool:
-    """Whether GroupQueryAttention takes the heads of all layers."""
+    """Whether GroupQueryAttention supports the heads of all layers."""
     kept = spec.kv
     return not spec.shares_kv and all(
         layer.key_width == layer.value_width and layer.key_width % HEAD_MULTIPLE == 0 for layer in kept
@@ -34,22 +34,22 @@ def fits_grouped(spec: ModelSpec) -> bool:
 
 
 def mask_name(window: int | None) -> str:
-    """The input that says what tokens see: 0 or minus infinity, float32[1, 1, T, rows + T]."""
+    """The mask input: 0 or minus infinity, float32[1, 1, T, rows + T]."""
     return "mask" if window is None else f"mask.{window}"
 
 
 def cache_names(layer: int) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The inputs and the outputs for keys and values of a layer."""
+    """The inputs and outputs for a layer's keys and values."""
     return (f"keys.{layer}", f"values.{layer}"), (f"new_keys.{layer}", f"new_values.{layer}")
 
 
 def may_rotate(op: Rope) -> bool:
-    """Whether GroupQueryAttention takes heads and rotations of these widths."""
+    """Whether GroupQueryAttention can rotate heads of these widths itself."""
     return op.head_width % ROTATED_MULTIPLE == 0 and op.table.rotary_width % ROTATED_MULTIPLE == 0
 
 
 def rotary_inputs(query: Value, key: Value) -> tuple[Value, Value, Rope | None]:
-    """Query and key before their rotation, and the rotation, where an attention can do it for both."""
+    """Query and key before rotation, and the rotation, if one attention can apply it to both."""
     if not isinstance(query, Turned) or not isinstance(key, Turned):
         return query, key, None
     if query.rope.table == key.rope.table and may_rotate(query.rope):
@@ -58,7 +58,7 @@ def rotary_inputs(query: Value, key: Value) -> tuple[Value, Value, Rope | None]:
 
 
 def grouped_inputs(lowering: OnnxLowering, query: Value, key: Value, value: Value) -> list[str]:
-    """Query, key and value as GroupQueryAttention takes them, two-dimensional: one tensor where they are one."""
+    """Query, key and value as GroupQueryAttention takes them, two-dimensional: one tensor if they are parts of one."""
     if isinstance(query, TensorPart) and isinstance(key, TensorPart) and isinstance(value, TensorPart):
         in_order = (query.index, key.index, value.index) == (0, 1, 2) and len(query.widths) == 3
         if in_order and query.whole == key.whole == value.whole:
@@ -67,28 +67,28 @@ def grouped_inputs(lowering: OnnxLowering, query: Value, key: Value, value: Valu
 
 
 class LaneSurroundings:
-    """What our own lanes bind: embedded tokens, positions, the rows that are wanted; plain attention."""
+    """The bindings of our own lanes: embedded tokens, positions, output rows; plain attention."""
 
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         self._rows: dict[int, tuple[str, str]] = {}
 
     def embedded(self, lowering: OnnxLowering, op: Embed) -> str:
-        """The rows of the embedding, which the host looks up."""
+        """The embedding rows, which the host looks up."""
         return self._graph.input(input_name(op.out), FLOAT, ("tokens", op.weight.columns))
 
     def placed(self, lowering: OnnxLowering, value: str, op: PositionEmbed) -> str:
-        """The rows as they are: the host has added positions to them. Raises UnsupportedModel for other rows."""
+        """The rows unchanged: the host has added positions already. Raises UnsupportedModel for other rows."""
         if value != input_name(op.out):
             raise UnsupportedModel("learned positions stand in another part than the embedding they belong to")
         return value
 
     def taken(self, lowering: OnnxLowering, value: str) -> str:
-        """The rows whose logits are wanted."""
+        """The rows whose logits are requested."""
         return self._graph.node("Gather", (value, self._graph.input(OUTPUTS, INT64, ("outputs",))), axis=0)
 
     def rotated(self, lowering: OnnxLowering, value: str, op: Rope) -> str:
-        """A rotation by itself."""
+        """A separate rotation."""
         graph = self._graph
         inputs = (
             graph.reshape(value, 1, -1, op.heads * op.head_width),
@@ -107,7 +107,7 @@ class LaneSurroundings:
         return self._graph.input(mask_name(window), FLOAT, (1, 1, "tokens", "rows"))
 
     def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str:
-        """Attention in plain operators: products, softmax and joins."""
+        """Attention in plain operators: products, softmax and concatenation."""
         graph, groups = self._graph, op.kv_heads
         repeats = op.heads // groups
         query = graph.reshape(lowering.tensor(op.query), -1, groups, repeats, op.key_width)
@@ -127,9 +127,9 @@ class LaneSurroundings:
         return graph.reshape(turned, -1, op.heads * op.value_width)
 
     def _all_rows(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> tuple[str, str]:
-        """Cached and new rows per head: keys as [G, width, rows], values as [G, rows, width]; the new ones are put out.
+        """Cached and new rows per head: keys as [G, width, rows], values as [G, rows, width].
 
-        Once for all layers that attend to them.
+        The new rows are graph outputs. Built once for all layers that attend to them.
         """
         if op.layer not in self._rows:
             (inputs, outputs), found = cache_names(op.layer), []
@@ -140,7 +140,7 @@ class LaneSurroundings:
         return self._rows[op.layer]
 
     def _joined(self, new: str, names: tuple[str, str], head: tuple[int, int], order: tuple[int, ...]) -> str:
-        """New rows behind those of the cache, in an order of (rows, kv head, width)."""
+        """New rows appended to those of the cache, in order (rows, kv head, width)."""
         graph, (name, out) = self._graph, names
         rows = graph.node("Reshape", (new, graph.numbers(-1, *head)), out=out)
         graph.output(out, FLOAT, ("tokens", *head))
@@ -152,7 +152,7 @@ class GroupedSurroundings(LaneSurroundings):
     """The same with GroupQueryAttention, which also rotates."""
 
     def attended(self, lowering: OnnxLowering, op: Attention, key: Value, value: Value) -> str:
-        """One node; keys and values are written behind the cached rows of the same memory."""
+        """One node; new keys and values are written after the cached rows in the same memory."""
         graph = self._graph
         query, key, rotation = rotary_inputs(lowering.value(op.query), key)
         parts = grouped_inputs(lowering, query, key, value)
@@ -183,5 +183,5 @@ class GroupedSurroundings(LaneSurroundings):
 
 
 def surroundings(graph: OnnxGraph, *, grouped: bool) -> LaneSurroundings:
-    """The surroundings of a lane."""
+    """The environment of a lane."""
     return GroupedSurroundings(graph) if grouped else LaneSurroundings(graph)

@@ -1,7 +1,7 @@
-"""Keys and values of a lane: arrays of rows, which slot has which row, room for new ones.
+"""Keys and values of a lane: arrays of rows, the row of each slot, and room for new rows.
 
-In: steps, slots, pages. Out: where new rows go, and what each token sees, as numbers to add to scores. Rows are
-numbered by `CacheRows`; before them lies a row of zeros that nobody sees. Knows no graph.
+In: steps, slots, pages. Out: where new rows go, and what each token sees, as numbers to add to scores. `CacheRows`
+numbers the rows; a row of zeros that no token sees comes before them. Independent of graphs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 
 LOOK_EVERY = 64
-"""Rows that are added before it is counted again how many are dead."""
+"""Rows added before dead rows are counted again."""
 
 
 class OnnxCache:
-    """Rows of all layers. `grouped`: arrays are [1, G, rows, width], else [rows, G, width]."""
+    """Rows of all layers. `grouped`: arrays are [1, G, rows, width], otherwise [rows, G, width]."""
 
     def __init__(self, layers: Sequence[PagedKV], sizes: RowCounts, *, grouped: bool) -> None:
         self._sizes, self._rows = sizes, CacheRows(sizes.n_slots)
@@ -41,11 +41,11 @@ class OnnxCache:
 
     @property
     def n_cached(self) -> int:
-        """Rows there are, with the one in front."""
+        """Number of rows, including the one in front."""
         return LEAD_ROWS + self._rows.n_rows
 
     def make_room(self, n_tokens: int) -> None:
-        """Have room for the rows of a pass; dead rows go when they are many or in the way."""
+        """Make room for the rows of a pass; compact if dead rows are many or in the way."""
         rows = self._rows
         full = self.n_cached + n_tokens > self._sizes.cache_rows
         if full or (rows.n_rows >= self._next_look and rows.is_crowded):
@@ -74,11 +74,11 @@ class OnnxCache:
         filled[:, LEAD_ROWS:] = np.where(seen, np.float32(0.0), np.float32(-np.inf))
 
     def append(self, slots: Int32s) -> None:
-        """The rows behind the last one are now those of these slots."""
+        """Assign the newly appended rows to these slots."""
         self._rows.append(slots)
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """The targets have the rows of the sources from now on."""
+        """Let the target slots refer to the rows of the source slots."""
         self._rows.copy(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -94,7 +94,7 @@ class OnnxCache:
         return np.ascontiguousarray(np.concatenate(gathered, axis=1)).view(np.uint8)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages, as new rows."""
+        """Restore the contents of pages, as new rows."""
         slots = _slots(pages)
         if self.n_cached + len(slots) > self._sizes.cache_rows:
             self._compact(slots)
@@ -108,7 +108,7 @@ class OnnxCache:
         self._rows.append(slots)
 
     def close(self) -> None:
-        """Drop the arrays."""
+        """Free the arrays."""
         self.arrays, self._by_row = [], []
 
 

@@ -1,7 +1,7 @@
-"""The Evaluator of decoder folders: a graph that somebody else made, run by ONNX Runtime over keys and values of ours.
+"""The Evaluator of decoder folders: another program's graph, run by ONNX Runtime over our own KV cache.
 
-In: batches of tokens whose positions and pages somebody else has counted. Out: logits. The graph's mask is one row for
-all tokens, so a pass of it is a chain of one sequence: of a tree each path from root to leaf is run by itself.
+In: batches of tokens whose positions and pages the caller tracks. Out: logits. The graph's mask is one row for all
+tokens, so each of its passes is a chain of one sequence: for a tree, each path from root to leaf is run by itself.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from edgeinfer.models.text.folder_text import FolderText
 from edgeinfer.steps import Progress
 
 LOGITS_BYTES = 64 << 20
-"""What the logits of a pass may take; the graph makes those of every token."""
+"""Most bytes for the logits of a pass; the graph computes those of every token."""
 LEAST_TOKENS = 32
 """Tokens of a long pass, however large the vocabulary."""
 LONG_PASS = 8
-"""Tokens of a pass that may be broken off while it runs."""
+"""Tokens of a pass that can be aborted while it runs."""
 LOOK_S = 0.05
-"""How often a thread that waits for a stop looks whether the pass is over."""
+"""How often a thread waiting for a stop checks whether the pass has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingChain:
-    """A pending chain: its tokens in the batch, and copies of its rows, or none where the cache still has them."""
+    """A pending chain: its tokens in the batch, and copies of its rows, or none if the cache still has them."""
 
     sequence: int
     path: tuple[int, ...]
@@ -49,7 +49,7 @@ class _PendingChain:
 
 
 class FolderEvaluator:
-    """One decoder folder with the keys and values of its sequences. Close it."""
+    """One decoder folder with the keys and values of its sequences. Must be closed."""
 
     batch_invariant = False
     notices: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class FolderEvaluator:
 
     @property
     def resident_bytes(self) -> int:
-        """The graph's files, what is cached, and the logits of a pass."""
+        """Bytes of the graph's files, of what is cached, and of the logits of a pass."""
         if self._closed:
             return 0
         return self._weight_bytes + self._made.nbytes + sum(cache.nbytes for cache in self._caches.values())
@@ -111,16 +111,16 @@ class FolderEvaluator:
         return self._text
 
     def use(self, most_workers: int) -> None:
-        """ONNX Runtime keeps the threads that it was opened with."""
+        """Has no effect: ONNX Runtime keeps the threads it was opened with."""
 
     def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set."""
+        """Abort later passes as soon as this flag is set."""
         self._flag = stopped
 
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+        """Logits of the batch's outputs: float32[O, V], valid until the next call. The tokens stay pending.
 
-        Raises DoesNotFit where memory runs out, DeviceFailed, Interrupted. Nothing is pending then.
+        Raises DoesNotFit if memory runs out, DeviceFailed, Interrupted. Nothing is pending then.
         """
         self._pending = []
         paths = paths_of(batch)
@@ -140,7 +140,7 @@ class FolderEvaluator:
         return logits
 
     def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        """Accept the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         wanted = tuple(path.tolist())
         found = next(run for run in self._pending if run.sequence == sequence and run.path[: len(wanted)] == wanted)
         self._pending = [run for run in self._pending if run.sequence != sequence]
@@ -151,7 +151,7 @@ class FolderEvaluator:
             cache.append([rows[:, : len(wanted)] for rows in found.rows])
 
     def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+        """Drop a sequence's cached tokens from position n_cached on."""
         self._discard(sequence)
         if not n_cached:
             self._caches.pop(sequence, None)
@@ -159,26 +159,26 @@ class FolderEvaluator:
             cache.truncate(n_cached)
 
     def branch(self, sequence: int, twin: int) -> None:
-        """Let an empty sequence begin with the same tokens."""
+        """Start an empty sequence with the tokens of another one."""
         self._discard(sequence)
         if (cache := self._caches.get(sequence)) is not None:
             self._caches[twin] = cache.twin()
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached that nobody read: their keys and values are zeros."""
+        """Count tokens as cached without reading them: their keys and values are zeros."""
         self.truncate(sequence, 0)
         if n_tokens:
             shapes = [(port.heads, n_tokens, port.width, port.dtype) for port in self._ports.cache]
             self._cache(sequence).append([np.zeros(shape, dtype) for *shape, dtype in shapes])
 
     def save(self, sequence: int) -> bytes:
-        """What is cached of a sequence: keys and values of layer after layer."""
+        """The cached state of a sequence: keys and values, layer by layer."""
         self._discard(sequence)
         cache = self._caches.get(sequence)
         return b"" if cache is None else b"".join(rows.tobytes() for rows in cache.rows())
 
     def restore(self, sequence: int, state: bytes) -> None:
-        """Replace what is cached of a sequence. Raises DeviceFailed where the state is of no whole tokens."""
+        """Replace the cached state of a sequence. Raises DeviceFailed if the state is not a whole number of tokens."""
         self.truncate(sequence, 0)
         ports = self._ports.cache
         n_tokens, over = divmod(len(state), sum(port.numbers(1) * port.dtype.itemsize for port in ports))
@@ -195,7 +195,7 @@ class FolderEvaluator:
         self._cache(sequence).append(rows)
 
     def close(self) -> None:
-        """Drop the session and everything cached; may be called twice."""
+        """Free the session and the cache; may be called twice."""
         if not self._closed:
             self._closed = True
             self._caches.clear()
@@ -213,7 +213,7 @@ class FolderEvaluator:
         self._pending = [run for run in self._pending if run.sequence != sequence]
 
     def _run(self, cache: DecoderCache, tokens: Int32s) -> NDArray[Any]:
-        """Read a chain behind what is cached: logits number[T, V], valid until the next one."""
+        """Evaluate a chain after the cached tokens: logits number[T, V], valid until the next call."""
         ports, n_new, before = self._ports, len(tokens), cache.n_tokens
         self._tokens[:n_new] = tokens
         self._positions[:n_new] = np.arange(before, before + n_new)
@@ -239,9 +239,9 @@ class FolderEvaluator:
 
     @contextlib.contextmanager
     def _stoppable(self, n_new: int) -> Iterator[onnxruntime.RunOptions | None]:
-        """Options of a pass that ends, as Interrupted, when the flag is set: the runtime looks between operators.
+        """Run options that end a pass, as Interrupted, when the flag is set: the runtime checks them between operators.
 
-        The flag is looked at before every pass, and by a thread of its own while a long one runs.
+        The flag is checked before every pass, and by a separate thread during a long one.
         """
         flag = self._flag
         if flag is not None and flag.is_set():
@@ -264,13 +264,13 @@ class FolderEvaluator:
 
 
 def open_evaluator(path: Path, limits: Limits, options: DeviceOptions, progress: Progress) -> FolderEvaluator:
-    """The evaluator of a folder. What ONNX Runtime would report to its makers on some systems is off."""
+    """The evaluator of a folder. Disables telemetry that ONNX Runtime sends on some systems."""
     onnxruntime.disable_telemetry_events()
     return FolderEvaluator(path, limits, options, progress)
 
 
 def _end_when_set(flag: StopFlag, over: threading.Event, options: onnxruntime.RunOptions) -> None:
-    """End a pass once the flag is set; returns soon after the pass is over."""
+    """End a pass once the flag is set; returns soon after the pass has ended."""
     while not over.is_set():
         if flag.wait(LOOK_S):
             options.terminate = True
@@ -278,7 +278,7 @@ def _end_when_set(flag: StopFlag, over: threading.Event, options: onnxruntime.Ru
 
 
 def paths_of(batch: Batch) -> list[tuple[int, ...]]:
-    """Indices of the tokens from a root to each leaf, in the order of the leaves."""
+    """Indices of the tokens on the path from the root to each leaf, in the order of the leaves."""
     parents: list[int] = batch.parents.tolist()
     inner = set(parents)
     found = []

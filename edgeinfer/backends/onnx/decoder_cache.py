@@ -1,8 +1,8 @@
-"""Keys and values of one sequence of a decoder graph that somebody else made.
+"""Keys and values of one sequence, for a decoder graph written by another program.
 
-In: how many tokens a pass has, and how many of them are kept. Out: arrays bound to the graph's past and present. Two
-ways of graphs: present is past with new rows behind it, in other memory; or new rows go into the memory of the past.
-Every array is number[1, G, rows, K]. Knows no tokens.
+In: how many tokens a pass has, and how many of them are accepted. Out: arrays bound to the graph's past and present.
+Graphs work in one of two ways: present is past followed by new rows, in other memory; or new rows are written to the
+memory of the past. Every array is number[1, G, rows, K]. Independent of token ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Numbers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CachePort:
-    """Keys or values of one layer: the names of past and present, heads, their width, the type of the numbers."""
+    """Keys or values of one layer: names of past and present, heads, head width, number type."""
 
     past: str
     present: str
@@ -31,12 +31,12 @@ class CachePort:
     dtype: np.dtype[Any]
 
     def numbers(self, n_rows: int) -> int:
-        """Numbers of so many rows."""
+        """Numbers in this many rows."""
         return self.heads * n_rows * self.width
 
 
 class DecoderCache:
-    """What one sequence has cached. `in_place`: the graph writes into the memory of the past."""
+    """The cache of one sequence. `in_place`: the graph writes to the memory of the past."""
 
     def __init__(self, ports: Sequence[CachePort], *, in_place: bool, most_rows: int) -> None:
         self._ports, self._in_place, self._most_rows = tuple(ports), in_place, most_rows
@@ -51,7 +51,7 @@ class DecoderCache:
         return sum(array.nbytes for array in held)
 
     def bind(self, session: GraphSession, n_new: int) -> None:
-        """Let the graph read what is cached and write what it adds for so many tokens."""
+        """Bind the cached rows for reading, and room for this many new tokens."""
         self._reserve(self.n_tokens + n_new)
         before, after = self.n_tokens, self.n_tokens + n_new
         if self._in_place:
@@ -61,7 +61,7 @@ class DecoderCache:
             session.bind_output(port.present, present, (1, port.heads, after, port.width))
 
     def keep(self, n_new: int, n_kept: int) -> None:
-        """Of a pass of n_new tokens over what is cached, keep the first ones."""
+        """After a pass of n_new tokens, keep the first ones."""
         n_after = self.n_tokens + n_kept
         if not self._in_place:
             if n_kept == n_new:
@@ -73,7 +73,7 @@ class DecoderCache:
         self.n_tokens = n_after
 
     def fresh(self, n_new: int) -> list[Numbers]:
-        """Copies of the rows that a pass of n_new tokens added: number[G, n_new, K] of each array."""
+        """Copies of the rows added by a pass of n_new tokens: number[G, n_new, K] per array."""
         n_after = self.n_tokens + n_new
         return [
             self._view(present, port, n_after)[:, self.n_tokens : n_after].copy()
@@ -81,7 +81,7 @@ class DecoderCache:
         ]
 
     def append(self, rows: Sequence[Numbers]) -> None:
-        """Put rows as `fresh` gives them behind what is cached."""
+        """Append rows in the form that `fresh` returns."""
         n_new = rows[0].shape[1]
         n_after = self.n_tokens + n_new
         self._reserve(n_after)
@@ -94,7 +94,7 @@ class DecoderCache:
         self.keep(n_new, n_new)
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget what lies behind the first tokens."""
+        """Drop everything after the first tokens."""
         if n_tokens >= self.n_tokens:
             return
         if not self._in_place:
@@ -104,26 +104,26 @@ class DecoderCache:
         self.n_tokens = n_tokens
 
     def twin(self) -> DecoderCache:
-        """Another one with the same contents."""
+        """A copy with the same contents."""
         other = DecoderCache(self._ports, in_place=self._in_place, most_rows=self._most_rows)
         if self.n_tokens:
             other.append(self.rows())
         return other
 
     def rows(self) -> list[Numbers]:
-        """Copies of all that is cached: number[G, n_tokens, K] of each array."""
+        """Copies of the whole cache: number[G, n_tokens, K] per array."""
         return [
             self._view(array, port, self.n_tokens)[:, : self.n_tokens].copy()
             for array, port in zip(self._past, self._ports, strict=True)
         ]
 
     def _view(self, array: Numbers, port: CachePort, n_rows: int) -> Numbers:
-        """An array as number[G, rows, K]: as the graph lays out so many rows."""
+        """An array as number[G, rows, K], in the graph's layout for this many rows."""
         n_laid = self._capacity if self._in_place else n_rows
         return array[: port.numbers(n_laid)].reshape(port.heads, n_laid, port.width)
 
     def _reserve(self, n_rows: int) -> None:
-        """Have room for so many rows: half as many again as there were, in whole pages."""
+        """Make room for this many rows: grow by half, in whole pages."""
         if n_rows <= self._capacity:
             return
         wanted = max(n_rows, min(self._capacity * 3 // 2, self._most_rows))

@@ -1,7 +1,7 @@
-"""What a decoder graph of a folder wants and gives, matched with what edgeinfer can give it.
+"""The inputs and outputs of a decoder folder's graph, matched with what edgeinfer can supply.
 
-In: a folder's settings, the inputs and outputs of its graph. Out: `DecoderPorts`, or UnsupportedModel that names what
-does not match. Runs nothing.
+In: a folder's settings, the inputs and outputs of its graph. Out: `DecoderPorts`, or UnsupportedModel naming what does
+not match. Runs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.decoder_folder import DecoderFolder
 
 BRANCH = "use_cache_branch"
-"""Of optimum's merged graphs: which of its two halves runs."""
+"""In optimum's merged graphs: selects which of the two halves runs."""
 TYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
     {
         "tensor(float)": np.dtype(np.float32),
@@ -36,7 +36,7 @@ MOST_LAYERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class NamedPort:
-    """An input or output that edgeinfer knows, and the type of its numbers."""
+    """A supported input or output, and the type of its numbers."""
 
     name: str
     dtype: np.dtype[Any]
@@ -44,7 +44,7 @@ class NamedPort:
 
 @dataclass(frozen=True, slots=True)
 class DecoderPorts:
-    """Tokens and the mask are [1, T] and [1, S + T]; `positions` and `branch` are None where the graph has none."""
+    """Tokens and the mask are [1, T] and [1, S + T]; `positions` and `branch` are None if the graph has none."""
 
     tokens: NamedPort
     mask: NamedPort | None
@@ -86,7 +86,7 @@ def ports_of(folder: DecoderFolder, inputs: Sequence[Port], outputs: Sequence[Po
 
 
 def _cache_ports(folder: DecoderFolder, wanted: dict[str, Port], given: dict[str, Port]) -> tuple[CachePort, ...]:
-    """Past and present of every layer, keys and values. Raises UnsupportedModel where there are none, or half."""
+    """Past and present of every layer's keys and values. Raises UnsupportedModel if they are missing or incomplete."""
     found: list[CachePort] = []
     for layer in range(MOST_LAYERS):
         for past, present in zip(folder.names.past, folder.names.present, strict=True):
@@ -127,7 +127,7 @@ def _cache_port(folder: DecoderFolder, port: Port, present: str) -> CachePort:
 
 
 def _logits(folder: DecoderFolder, given: dict[str, Port]) -> tuple[NamedPort, int]:
-    """The logits and their number. Raises UnsupportedModel where they are not of every token."""
+    """The logits output and its width. Raises UnsupportedModel if logits are not computed for every token."""
     port = given.get(folder.names.logits)
     if port is None:
         raise UnsupportedModel(

@@ -1,6 +1,6 @@
-"""The onnx device: finds the execution provider that is asked for, compiles fragments and whole models.
+"""The ONNX device: finds the chosen execution provider, compiles fragments and whole models.
 
-In: options. Out: lanes. Raises DeviceUnavailable where ONNX Runtime lacks the provider.
+In: options. Out: lanes. Raises DeviceUnavailable if ONNX Runtime lacks the provider.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Where sessions run: providers in order of preference, how many threads, the cores they are pinned to or ()."""
+    """Where sessions run: providers in order of preference, number of threads, the cores they are pinned to or ()."""
 
     name: str
     providers: tuple[str, ...]
@@ -36,7 +36,7 @@ class Seats:
 
 
 def seats_of(options: DeviceOptions) -> Seats:
-    """What options mean for sessions. Raises DeviceUnavailable for a provider that is not there, BadSetting."""
+    """The session settings for these options. Raises DeviceUnavailable for a missing provider, BadSetting."""
     providers = providers_for(options.target, onnxruntime.get_available_providers())
     name = f"onnx:{options.target}" if options.target else "onnx"
     cores = allowed_cpus() if options.cores is None else options.cores
@@ -51,7 +51,7 @@ def seats_of(options: DeviceOptions) -> Seats:
 class OnnxDevice:
     """Graphs of ONNX operators on one execution provider."""
 
-    batch_invariant = False  # products of several rows take other kernels than those of one, and sums another order
+    batch_invariant = False  # products of several rows use other kernels than those of one, and sum in another order
 
     def __init__(self, options: DeviceOptions) -> None:
         self._seats = seats_of(options)
@@ -71,23 +71,23 @@ class OnnxDevice:
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> OnnxFragmentLane:
-        """Part of a model as a graph. Raises UnsupportedModel for a part that no graph can be, DeviceFailed."""
+        """Part of a model as a graph. Raises UnsupportedModel for a part that cannot be a graph, DeviceFailed."""
         refuse_thresholds(fragment.spec, self.name)
         DEVICE_OPS.check(fragment.spec.ops())
         threads = self.n_workers, self._seats.pinned_to
         return OnnxFragmentLane(fragment, file, limits, self._seats.providers, threads, progress)
 
     def close(self) -> None:
-        """Lanes own everything."""
+        """Nothing to release: lanes own everything."""
 
 
 def targets() -> tuple[str, ...]:
-    """Execution providers that the installed ONNX Runtime has and that compute here, by the names users give."""
+    """Execution providers of the installed ONNX Runtime that compute on this machine, by user-facing name."""
     found = (target_of(name) for name in onnxruntime.get_available_providers())
     return tuple(name for name in found if name != REMOTE)
 
 
 def open_device(options: DeviceOptions) -> OnnxDevice:
-    """The onnx device with these options. What ONNX Runtime would report to its makers on some systems is off."""
+    """The ONNX device with these options. Disables telemetry that ONNX Runtime sends on some systems."""
     onnxruntime.disable_telemetry_events()
     return OnnxDevice(options)

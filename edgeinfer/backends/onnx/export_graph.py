@@ -1,8 +1,8 @@
 """A whole model as a graph for other programs, in the conventions of onnxruntime-genai and optimum.
 
-In: a model. Out: an `OnnxGraph` that reads input_ids, attention_mask (and position_ids where attention cannot count
-positions itself, or they are learned) and past_key_values, and puts out logits of every token and the present keys and
-values. Knows no files.
+In: a model. Out: an `OnnxGraph` with inputs input_ids, attention_mask and past_key_values (also position_ids, if
+attention cannot count positions itself or they are learned), whose outputs are the logits of every token and the
+present keys and values. Independent of files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRESENT = ("present.%d.key", "present.%d.value")
 
 
 def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> OnnxGraph:
-    """The model as a graph. Raises UnsupportedModel where GroupQueryAttention does not take its heads."""
+    """The model as a graph. Raises UnsupportedModel if GroupQueryAttention does not support its heads."""
     DEVICE_OPS.check(spec.ops())
     if not fits_grouped(spec):
         raise UnsupportedModel(f"{_why_not_grouped(spec)}; --device onnx runs this model, by plain operators")
@@ -44,7 +44,7 @@ def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Prog
 
 
 def _why_not_grouped(spec: ModelSpec) -> str:
-    """Why GroupQueryAttention does not take the heads of a model."""
+    """Why GroupQueryAttention does not support the heads of a model."""
     if spec.shares_kv:
         return "layers attend to the keys and values of others, and GroupQueryAttention has those of its own"
     for layer in spec.kv:
@@ -56,7 +56,7 @@ def _why_not_grouped(spec: ModelSpec) -> str:
 
 
 class _Exported:
-    """Surroundings in those programs' names; tokens are [batch, sequence]."""
+    """The environment in those programs' names; tokens are [batch, sequence]."""
 
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
@@ -74,7 +74,7 @@ class _Exported:
         return self._by_sequence
 
     def embedded(self, lowering: OnnxLowering, op: Embed) -> str:
-        """Rows of the embedding, decoded by the graph."""
+        """Embedding rows, decoded by the graph."""
         graph, weight = self._graph, op.weight
         source = format_of(lowering.file.tensors[weight.tensor].ggml_type)
         form = form_of(source)
@@ -101,7 +101,7 @@ class _Exported:
         return graph.node("Add", (cut, graph.reshape(minimums, -1, columns // form.block, 1)))
 
     def placed(self, lowering: OnnxLowering, value: str, op: PositionEmbed) -> str:
-        """Rows of positions that are given are added."""
+        """Add the rows of the given positions."""
         graph = self._graph
         ids = graph.input(POSITION_IDS, INT64, ("batch_size", "sequence_length"))
         table = graph.weight("positions", matrices.floats(lowering.file, (op.weight,)))
@@ -109,11 +109,11 @@ class _Exported:
         return graph.node("Add", (value, graph.reshape(rows, -1, op.weight.columns)))
 
     def taken(self, lowering: OnnxLowering, value: str) -> str:
-        """All rows: these programs choose among the logits."""
+        """All rows: these programs select the logits themselves."""
         return value
 
     def rotated(self, lowering: OnnxLowering, value: str, op: Rope) -> str:
-        """A rotation by itself, by positions that are given."""
+        """A separate rotation, by the given positions."""
         graph = self._graph
         positions = graph.input(POSITION_IDS, INT64, ("batch_size", "sequence_length"))
         inputs = (graph.node("Reshape", (value, self._by_sequence)), positions, *lowering.rotations(op.table))

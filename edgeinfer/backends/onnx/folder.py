@@ -1,7 +1,7 @@
-"""A folder that onnxruntime-genai, optimum and plain ONNX Runtime can run: graph, weights, what they are.
+"""A folder for onnxruntime-genai, optimum and plain ONNX Runtime: graph, weights and configuration.
 
-In: a model. Out: model.onnx, model.onnx.data and genai_config.json. Whoever calls sees to it that no half folder
-is left behind. Knows no tokenizers.
+In: a model. Out: model.onnx, model.onnx.data and genai_config.json. The caller must ensure that no incomplete folder is
+left behind. Independent of tokenizers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from edgeinfer.steps import Progress
 
 GRAPH_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.onnx", "model.onnx.data", "genai_config.json"
 ALIGNMENT = 4096
-"""Where each weight begins is a multiple of it, so that readers may map the file."""
+"""Alignment of each weight in bytes, so that readers can map the file."""
 KINDS = {"gemma3": "gemma3_text"}
-"""What onnxruntime-genai calls an architecture, where it is not the same name."""
+"""onnxruntime-genai's name for an architecture, if it differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialIds:
-    """Tokens that begin, end and fill a text."""
+    """The BOS, EOS and padding tokens."""
 
     begin: int | None
     ends: tuple[int, ...]
@@ -45,7 +45,7 @@ class SpecialIds:
 def write_folder(
     folder: Path, spec: ModelSpec, file: GGUFFile, n_context: int, special: SpecialIds, progress: Progress
 ) -> list[Path]:
-    """Write the files into an existing folder; gives their paths. Raises UnsupportedModel, OSError."""
+    """Write the files to an existing folder; returns their paths. Raises UnsupportedModel, OSError."""
     if len({(op.heads, op.kv_heads, op.key_width) for op in spec.ops() if isinstance(op, Attention)}) > 1:
         raise UnsupportedModel(
             f"layers of this {spec.architecture} have heads of their own, and {SETTINGS_FILE} has one number for all; "
@@ -60,7 +60,7 @@ def write_folder(
 
 
 def _write_weights(path: Path, graph: OnnxGraph) -> dict[str, tuple[int, int]]:
-    """Write the large initialisers one after the other; offset and length of each."""
+    """Write the large initialisers one after the other; returns the offset and length of each."""
     places: dict[str, tuple[int, int]] = {}
     with path.open("wb") as out:
         for name, array in graph.large.items():
@@ -71,7 +71,7 @@ def _write_weights(path: Path, graph: OnnxGraph) -> dict[str, tuple[int, int]]:
 
 
 def _settings(spec: ModelSpec, n_context: int, special: SpecialIds, inputs: tuple[str, ...]) -> dict[str, object]:
-    """genai_config.json."""
+    """The contents of genai_config.json."""
     named = {INPUT_IDS: INPUT_IDS, MASK: MASK, "past_key_names": PAST[0], "past_value_names": PAST[1]}
     if POSITION_IDS in inputs:
         named[POSITION_IDS] = POSITION_IDS

@@ -1,9 +1,9 @@
-"""How much memory the onnx device takes for a model, counted from the header alone.
+"""Memory that the ONNX device takes for a model, counted from the header alone.
 
-In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a lane then says it holds: initialisers, rows of
-the cache, and what is bound as input and output. Keys and values are float32, however they are asked for. Not counted:
-activations, which ONNX Runtime keeps in an arena of its own (of the size of the largest pass so far), and the copies of
-the weights while a session is made (about two).
+In: a ModelSpec, the tensor table, limits. Out: the exact bytes that a lane then reports: initialisers, rows of the
+cache, and bound inputs and outputs. Keys and values are float32 whatever format is requested. Not counted: activations,
+which ONNX Runtime keeps in its own arena (as large as the largest pass so far), and copies of the weights while a
+session is created (about two).
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 
 LEAD_ROWS = 1
-"""Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""
+"""Rows in front of all others that no token sees.
+
+With an empty cache GroupQueryAttention would count positions itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How many rows the cache and the bound buffers of a fragment have."""
+    """Number of rows in the cache and the bound buffers of a fragment."""
 
     n_slots: int
     cache_rows: int
@@ -44,17 +47,17 @@ class RowCounts:
 
     @classmethod
     def of(cls, limits: Limits) -> RowCounts:
-        """Room for every slot, for rows that are dead until they are many, and for those of one pass."""
+        """Room for every slot, for dead rows up to the compaction limit, and for the rows of one pass."""
         n_slots = limits.n_pages * PAGE
         spare = max(limits.max_tokens, SPARE_ROWS + int(SPARE_SHARE * n_slots))
         cache_rows = LEAD_ROWS + n_slots + spare
-        # GroupQueryAttention wants a rotation for every row of the cache, though it looks up positions alone.
+        # GroupQueryAttention needs a rotation for every row of the cache, although it looks them up by position only.
         table_rows = max(limits.n_context, cache_rows)
         return cls(n_slots, cache_rows, limits.max_tokens, max(1, limits.max_outputs), table_rows)
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """Bytes of a whole model. Raises UnsupportedModel for a quant format there is not."""
+    """Bytes of a whole model. Raises UnsupportedModel for an unsupported quant format."""
     return fragment_footprint(whole(spec), tensors, limits)
 
 
@@ -69,7 +72,7 @@ def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], li
 
 
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: RowCounts) -> int:
-    """Bytes of all initialisers but the few numbers that are shapes."""
+    """Bytes of all initialisers, without the few numbers that are shapes."""
     products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, ProductGroup)}
     norms = {vector for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) for vector in op.vectors}
     ones = {op.width for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) and op.weight is None}
@@ -78,7 +81,7 @@ def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: RowC
 
 
 def bound_bytes(fragment: Fragment, sizes: RowCounts) -> int:
-    """Bytes of the input and output buffers of the largest pass; inputs that a caller owns are not counted."""
+    """Bytes of the input and output buffers of the largest pass, without inputs that the caller owns."""
     spec = fragment.spec
     rows = {Rows.TOKENS: sizes.max_tokens, Rows.OUTPUTS: sizes.max_outputs}
     floats = sum(rows[spec.buffer(name).rows] * spec.buffer(name).width for name in fragment.outputs)
@@ -90,10 +93,10 @@ def bound_bytes(fragment: Fragment, sizes: RowCounts) -> int:
 
 
 def rope_tables(spec: ModelSpec) -> tuple[RopeTable, ...]:
-    """The different rotary tables, in order of use."""
+    """The distinct rotary tables, in order of use."""
     return tuple(dict.fromkeys(op.table for op in spec.ops() if isinstance(op, Rope)))
 
 
 def windows(spec: ModelSpec) -> tuple[int | None, ...]:
-    """The different reaches of attention, in order of use: one mask each."""
+    """The distinct reaches of attention, in order of use: one mask each."""
     return tuple(dict.fromkeys(op.window for op in spec.ops() if isinstance(op, Attention)))

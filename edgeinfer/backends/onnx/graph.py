@@ -1,7 +1,7 @@
-"""An ONNX graph as it grows: nodes, inputs, outputs and initialisers by name.
+"""An ONNX graph under construction: nodes, inputs, outputs and initialisers by name.
 
-In: operators and arrays. Out: a small ONNX model, and beside it the large arrays, which never pass through protobuf (it
-ends at 2 GB). Knows no models and runs nothing.
+In: operators and arrays. Out: a small ONNX model, and separately the large arrays, which are never put in a protobuf
+(limited to 2 GB). Independent of models; runs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IR_VERSION = 10
 FLOAT, INT64, INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 TYPES = {np.dtype(np.float32): FLOAT, np.dtype(np.uint8): TensorProto.UINT8}
 MEMORY = "in memory"
-"""Where initialisers are said to lie that are handed over beside the model."""
+"""The nominal location of initialisers that are passed separately from the model."""
 
 Array = NDArray[np.generic]
 Dimension = int | str
@@ -27,7 +27,7 @@ Attribute = int | float | str | tuple[int, ...]
 
 
 class OnnxGraph:
-    """Names are given out by the graph but for its inputs, outputs and large initialisers."""
+    """The graph generates all names except those of its inputs, outputs and large initialisers."""
 
     def __init__(self) -> None:
         self.large: dict[str, Array] = {}
@@ -37,17 +37,17 @@ class OnnxGraph:
         self._outputs: dict[str, ValueInfoProto] = {}
 
     def input(self, name: str, element: int, shape: Sequence[Dimension]) -> str:
-        """An input of the graph; asking again for the same name gives the same input."""
+        """An input of the graph; a repeated name returns the same input."""
         self._inputs.setdefault(name, helper.make_tensor_value_info(name, element, list(shape)))
         return name
 
     def output(self, name: str, element: int, shape: Sequence[Dimension]) -> str:
-        """An output of the graph, which some node writes."""
+        """An output of the graph, written by some node."""
         self._outputs[name] = helper.make_tensor_value_info(name, element, list(shape))
         return name
 
     def weight(self, name: str, values: Array) -> str:
-        """An initialiser that is handed over beside the model; of one name the first counts."""
+        """An initialiser passed separately from the model; the first one with a name counts."""
         self.large.setdefault(name, np.ascontiguousarray(values))
         return name
 
@@ -82,7 +82,7 @@ class OnnxGraph:
     def nodes(
         self, kind: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "", **attributes: Attribute
     ) -> tuple[str, ...]:
-        """Append an operator with these outputs, "" for those that are not wanted and "?" for a name to be given."""
+        """Append an operator with these outputs: "" for an unused one, "?" for a generated name."""
         named = tuple(self._fresh(f"{kind}.{i}") if out == "?" else out for i, out in enumerate(outputs))
         node = helper.make_node(kind, list(inputs), list(named), f"{kind}.{len(self._nodes)}", domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
@@ -90,11 +90,11 @@ class OnnxGraph:
         return named
 
     def reshape(self, value: str, *shape: int) -> str:
-        """A value in another shape; -1 once for what follows from the rest."""
+        """A value in another shape; -1 at most once, for the inferred dimension."""
         return self.node("Reshape", (value, self.numbers(*shape)))
 
     def model(self, location: str = MEMORY, places: dict[str, tuple[int, int]] | None = None) -> Any:
-        """The model with its large initialisers lying at `location`; `places` gives each one's offset and length."""
+        """The model with its large initialisers stored at `location`; `places` gives the offset and length of each."""
         initialisers = [*self._small.values()]
         for name, array in self.large.items():
             offset, length = (0, array.nbytes) if places is None else places[name]

@@ -1,6 +1,6 @@
-"""Products that read the same buffer, as one: fewer and larger steps for a runtime that pays for each.
+"""Products that read the same buffer, merged into one: fewer and larger nodes for a runtime with a cost per node.
 
-In: ops of a stage. Out: the same ops, neighbouring products of one source and one form joined. Knows no graph.
+In: ops of a stage. Out: the same ops, with adjacent products of the same source and form merged. Independent of graphs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.models.quants import QuantFormat, format_of
 
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
-    """Products of one source whose rows lie one below the other; each op takes its own part of the columns out."""
+    """Products of one source with their rows stacked; each op takes its own columns of the result."""
 
     ops: tuple[MatMul, ...]
     source: QuantFormat
@@ -30,7 +30,7 @@ class ProductGroup:
 
     @property
     def biases(self) -> tuple[Weight, ...]:
-        """The bias of every op, or nothing: they are only joined where all have one or none has."""
+        """The biases of all ops, or nothing: products are merged only if all have a bias or none has."""
         return tuple(op.bias for op in self.ops if op.bias is not None)
 
     @property

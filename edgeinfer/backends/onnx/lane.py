@@ -1,7 +1,7 @@
-"""Lanes of the onnx device: a fragment as one session with its cache, and a whole model as such a fragment.
+"""Lanes of the ONNX device: a fragment as one session with its cache, and a whole model as such a fragment.
 
-In: steps, rows of input buffers. Out: rows of output buffers. All buffers lie where the session reads and writes them;
-only the mask, positions and embedded tokens are made anew for a step. Knows no plans.
+In: steps, rows of input buffers. Out: rows of output buffers. The session reads and writes all buffers in place; only
+the mask, positions and embedded tokens are created per step. Independent of plans.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.steps import Progress
 
 Threads = tuple[int, tuple[int, ...]]
-"""How many threads a session has, and the cores they are pinned to, () for none."""
+"""The number of threads of a session, and the cores they are pinned to, () for none."""
 
 
 class OnnxFragmentLane:
-    """A compiled fragment. One step at a time: each `submit` is followed by a `wait`."""
+    """A compiled fragment. Runs one step at a time: each `submit` is followed by a `wait`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class OnnxFragmentLane:
         return np.zeros((n_rows, buffer.width), np.float32)
 
     def _bind_cache(self) -> None:
-        """The cache is written where it is read."""
+        """The cache is written in the memory it is read from."""
         for layer, arrays in enumerate(self._cache.arrays):
             inputs, outputs = cache_names(layer)
             for read, written, array in zip(inputs, outputs, arrays, strict=True):
@@ -121,11 +121,11 @@ class OnnxFragmentLane:
 
     @property
     def ran(self) -> tuple[float, float]:
-        """When the last step began and ended, by time.perf_counter."""
+        """Start and end of the last step, by time.perf_counter."""
         return self._ran
 
     def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
-        """Start a step on a thread of the lane's own. Raises EngineClosed."""
+        """Start a step on the lane's own thread. Raises EngineClosed."""
         self._check_open()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "onnx lane")
@@ -146,7 +146,7 @@ class OnnxFragmentLane:
     def evaluate(
         self, step: Step, inputs: Mapping[str, Floats], options: onnxruntime.RunOptions | None = None
     ) -> Mapping[str, Floats]:
-        """Run a step on the calling thread; as `wait`. `options` may end it early."""
+        """Run a step on the calling thread; returns what `wait` does. `options` may end it early."""
         self._check_open()
         started = time.perf_counter()
         batch, cache = step.batch, self._cache
@@ -157,7 +157,7 @@ class OnnxFragmentLane:
             self._bind(input_name(embedding.out), embedding.rows, (n_tokens, embedding.rows.shape[1]))
         for name in self._fragment.inputs:
             rows = np.ascontiguousarray(inputs[name], np.float32)
-            if not len(rows):  # no logits are wanted: graphs compute at least one row
+            if not len(rows):  # no logits are requested: graphs compute at least one row
                 rows = np.zeros((1, rows.shape[1]), np.float32)
             self._bind(input_name(name), rows, rows.shape)
         self._bind_places(step)
@@ -194,7 +194,7 @@ class OnnxFragmentLane:
                 self._session.bind_output(written, array[n_cached:], (n_tokens, *array.shape[1:]))
 
     def _bind(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
-        """Bind an input that the graph may do without."""
+        """Bind an input that the graph may lack."""
         if name in self._inputs:
             self._session.bind_input(name, array, shape)
 
@@ -203,7 +203,7 @@ class OnnxFragmentLane:
             raise EngineClosed("the model is closed; load it again")
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """Copy keys and values of slots: from now on they have the same rows."""
+        """Copy keys and values of slots: from now on they share the same rows."""
         self._cache.copy_slots(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -211,18 +211,18 @@ class OnnxFragmentLane:
         return self._cache.read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         self._cache.write_pages(pages, contents)
 
     def close(self) -> None:
-        """End the thread and drop the session and its memory. Safe to call twice."""
+        """End the thread and free the session and its memory. May be called twice."""
         if self._closed:
             return
         self._closed = True
         if self._thread is not None:
             stuck = self._running is not None and not self._running.done()
             self._thread.shutdown(wait=not stuck)
-            if stuck:  # what it works on stays with it
+            if stuck:  # the thread keeps what it works on
                 return
         self._cache.close()
         self._masks, self._outs, self._embeds = {}, {}, []
@@ -230,7 +230,7 @@ class OnnxFragmentLane:
 
 
 class _Embedding:
-    """Rows of an embedding, decoded from the file as tokens come; `learned` positions are added to them."""
+    """Embedding rows, decoded from the file as tokens come; `learned` positions are added to them."""
 
     def __init__(self, file: GGUFFile, op: Embed, learned: Weight | None, max_tokens: int) -> None:
         tensor = file.tensors[op.weight.tensor]
@@ -244,7 +244,7 @@ class _Embedding:
             self._learned = weights.raw_rows(file, learned), format_of(file.tensors[learned.tensor].ggml_type)
 
     def fill(self, tokens: Int32s, positions: Int32s) -> None:
-        """Have the rows of these tokens at these positions."""
+        """Fill in the rows of these tokens at these positions."""
         np.multiply(decode_rows(self._raw[tokens], self._format), self._scale, out=self.rows[: len(tokens)])
         if self._learned is not None:
             raw, form = self._learned
@@ -252,7 +252,7 @@ class _Embedding:
 
 
 class OnnxLane:
-    """A whole model. `apart`: steps run on the lane's own thread, which can be left alone where the runtime stalls."""
+    """A whole model. `apart`: steps run on the lane's own thread, which can be abandoned if the runtime stalls."""
 
     capabilities = LaneCapabilities()
 
@@ -273,19 +273,19 @@ class OnnxLane:
             return self._part.evaluate(step, {}, options)[self._logits]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """As of a fragment."""
+        """As for a fragment."""
         self._part.copy_slots(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """As of a fragment."""
+        """As for a fragment."""
         return self._part.read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """As of a fragment."""
+        """As for a fragment."""
         self._part.write_pages(pages, contents)
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """May be called twice."""
         if self._watch is not None:
             self._watch.close()
         self._part.close()

@@ -1,8 +1,8 @@
 """From the ops of a fragment to an ONNX graph.
 
 In: a fragment and its file. Out: nodes and initialisers in an `OnnxGraph`. Buffers are two-dimensional, [rows, width];
-what a buffer holds is put off as long as it may become part of a larger operator (`values`). Knows no sessions and no
-cache.
+the contents of a buffer stay deferred as long as a larger operator may absorb them (`values`). Independent of sessions
+and caches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgeinfer.steps import Progress
 
 
 class Surroundings(Protocol):
-    """What differs between our own lanes and graphs for other programs: tokens, attention, what is put out."""
+    """What differs between our own lanes and graphs for other programs: tokens, attention, outputs."""
 
     def embedded(self, lowering: OnnxLowering, op: Embed) -> str: ...
 
@@ -43,9 +43,9 @@ class Surroundings(Protocol):
 
 
 class OnnxLowering:
-    """One fragment on its way into a graph.
+    """One fragment as it is lowered to a graph.
 
-    `packed_bytes`: what the runtime will hold for packed weights beside their initialisers.
+    `packed_bytes`: bytes the runtime will hold for packed weights in addition to their initialisers.
     """
 
     def __init__(self, graph: OnnxGraph, file: GGUFFile, around: Surroundings, table_rows: int) -> None:
@@ -59,7 +59,7 @@ class OnnxLowering:
         self.sums: dict[tuple[str, int], str] = {}
 
     def lower(self, fragment: Fragment, progress: Progress) -> Mapping[str, str]:
-        """Append all ops; the names of the output buffers' tensors. Raises UnsupportedModel."""
+        """Append all ops; returns the names of the output buffers' tensors. Raises UnsupportedModel."""
         for name in fragment.inputs:
             width = fragment.spec.buffer(name).width
             self.values[name] = Plain(self.graph.input(input_name(name), FLOAT, ("rows." + name, width)))
@@ -74,7 +74,7 @@ class OnnxLowering:
         return {name: self.tensor(name) for name in fragment.outputs}
 
     def value(self, buffer: str) -> Value:
-        """What a buffer holds now. Raises UnsupportedModel where that is nothing."""
+        """The current value of a buffer. Raises UnsupportedModel if it has none."""
         if buffer not in self.values:
             raise UnsupportedModel(
                 f"buffer {buffer} is read before anything is in it; make it an input of the fragment"
@@ -82,13 +82,13 @@ class OnnxLowering:
         return self.values[buffer]
 
     def tensor(self, buffer: str) -> str:
-        """The name of the tensor that a buffer holds, computed if it was put off."""
+        """The name of a buffer's tensor, computed now if it was deferred."""
         name = self.plain(self.value(buffer))
         self.values[buffer] = Plain(name)
         return name
 
     def plain(self, value: Value) -> str:
-        """The name of a value's tensor, computed if it was put off."""
+        """The name of a value's tensor, computed now if it was deferred."""
         match value:
             case Plain():
                 return value.name

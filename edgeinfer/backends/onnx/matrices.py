@@ -1,9 +1,9 @@
 """Matrices as ONNX Runtime multiplies them: codes of 4 or 8 bits with float32 scales, or plain float32.
 
 In: quant formats, rows of a GGUF file. Out: the arrays that become initialisers, and their sizes from a header alone.
-MatMulNBits computes scale * (code - middle), the middle being 8 or 128, which holds every format of ours exactly but
-for minimums: those are a second, small product, of the sums of blocks of the input with the float32 minimums, for the
-operator's own zero points are whole numbers. Knows no graph.
+MatMulNBits computes scale * (code - middle), where middle is 8 or 128. This represents all of our formats exactly
+except for minimums: these are a second, small product of the block sums of the input and the float32 minimums, because
+the operator's own zero points are integers. Independent of graphs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, QuantFormat
 
 NIBBLES = (0, 15)
-"""Unsigned codes of four bits: they are stored as they are, and the middle goes to the minimum."""
+"""Unsigned 4-bit codes are stored unchanged; the middle is moved into the minimum."""
 ROWS_AT_ONCE = 2048
 BLOCKS = (16, 32, 64, 128, 256)
-"""Columns that may share a scale."""
+"""Numbers of columns that may share a scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """Codes of `bits` bits; `block` columns share a scale (and a minimum). `shift` turns a format's code into ours."""
+    """Codes of `bits` bits; `block` columns share a scale (and a minimum). `shift` is added to a format's codes."""
 
     bits: int
     block: int
@@ -37,7 +37,7 @@ class BlockForm:
     shift: int
 
     def nbytes(self, n_rows: int, columns: int) -> int:
-        """Bytes of codes, scales, minimums, and of what the runtime keeps per block: scale * middle."""
+        """Bytes of codes, scales, minimums, and of what the runtime stores per block: scale * middle."""
         numbers = 3 if self.has_minimum else 2
         return n_rows * (columns * self.bits // 8 + 4 * numbers * (columns // self.block))
 
@@ -69,7 +69,7 @@ class Blocks:
 
 
 def form_of(form: QuantFormat) -> Form:
-    """How a format is held. Formats whose codes or blocks MatMulNBits lacks become float32."""
+    """The form of a format. Formats whose codes or blocks MatMulNBits lacks become float32."""
     if not isinstance(form, BlockFormat) or form.group not in BLOCKS:
         return PlainFloats()
     lowest, highest = form.code_range
@@ -83,7 +83,7 @@ def form_of(form: QuantFormat) -> Form:
 
 
 def blocks(file: GGUFFile, parts: Sequence[Weight], source: BlockFormat, form: BlockForm) -> Blocks:
-    """The rows of several weights of one format and width, one below the other."""
+    """The rows of several weights of one format and width, stacked."""
     n_rows, columns = sum(part.n_rows for part in parts), parts[0].columns
     n_blocks = columns // form.block
     codes = np.empty((n_rows, n_blocks, form.block * form.bits // 8), np.uint8)
@@ -106,7 +106,7 @@ def blocks(file: GGUFFile, parts: Sequence[Weight], source: BlockFormat, form: B
 
 
 def floats(file: GGUFFile, parts: Sequence[Weight]) -> Floats:
-    """The exact values of several weights, one below the other: float32[N, K]."""
+    """The exact values of several weights, stacked: float32[N, K]."""
     values = np.empty((sum(part.n_rows for part in parts), parts[0].columns), np.float32)
     at = 0
     for part in parts:

@@ -1,6 +1,6 @@
-"""How an ONNX graph has an op, as the files of `ops` say it.
+"""How an op is lowered to an ONNX graph, as declared by the files of `ops`.
 
-In: an op of a fragment. Out: what appends its nodes. Knows no op by name.
+In: an op of a fragment. Out: a function that appends its nodes. Independent of any particular op.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OnnxOp:
-    """One op. `lower` appends its nodes, and says what its buffer holds then; of `MatMul` it takes whole groups."""
+    """One op. `lower` appends its nodes and sets the value of its buffer; for `MatMul` it takes whole groups."""
 
     lower: Callable[[OnnxLowering, Any], None]
     fields: frozenset[str] = frozenset()

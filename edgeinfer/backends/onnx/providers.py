@@ -1,6 +1,7 @@
 """Execution providers by the names users give: "cuda" of "onnx:cuda".
 
-In: a target, what ONNX Runtime reports. Out: providers in order of preference. Knows which package brings which one.
+In: a target, what ONNX Runtime reports. Out: providers in order of preference. Knows which package contains which
+provider.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from edgeinfer.errors import DeviceUnavailable
 SUFFIX = "ExecutionProvider"
 CPU = "CPUExecutionProvider"
 REMOTE = "azure"
-"""A provider that sends what it is given to a server; it is never used."""
+"""A provider that sends its input to a server; it is never used."""
 PACKAGES = {
     "cuda": "onnxruntime-gpu",
     "tensorrt": "onnxruntime-gpu",
@@ -27,12 +28,12 @@ PACKAGES = {
 
 
 def target_of(provider: str) -> str:
-    """The name a user gives for a provider."""
+    """The user-facing name of a provider."""
     return provider.removesuffix(SUFFIX).lower()
 
 
 def providers_for(target: str, available: Sequence[str]) -> tuple[str, ...]:
-    """The provider of a target ("" is the CPU), and the CPU's for what it lacks. Raises DeviceUnavailable."""
+    """The provider of a target ("" is the CPU), followed by the CPU provider as fallback. Raises DeviceUnavailable."""
     by_target = {target_of(name): name for name in available if target_of(name) != REMOTE}
     wanted = target.lower() or target_of(CPU)
     if wanted not in by_target:

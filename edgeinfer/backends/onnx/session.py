@@ -1,6 +1,6 @@
-"""One ONNX Runtime session: made from a graph or its file, its buffers bound by address, run.
+"""One ONNX Runtime session: created from a graph or its file, with its buffers bound by address.
 
-In: a graph or a path, options, arrays. Out: what it computes, in arrays it was given. Knows no models.
+In: a graph or a path, options, arrays. Out: results, in the arrays given. Independent of models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Port:
 
 
 class GraphSession:
-    """A graph that can be run; what is bound stays bound until it is bound anew."""
+    """A runnable graph; bindings stay until they are replaced."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
@@ -44,9 +44,9 @@ class GraphSession:
     def of_graph(
         cls, graph: OnnxGraph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()
     ) -> GraphSession:
-        """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
+        """`cores`: cores to pin the threads to, except the calling thread. Takes ownership of the graph's large arrays.
 
-        Raises DeviceFailed where the runtime refuses the graph, DeviceUnavailable where the provider does not start,
+        Raises DeviceFailed if the runtime refuses the graph, DeviceUnavailable if the provider does not start,
         MemoryError.
         """
         options = _options(n_threads, cores)
@@ -54,7 +54,7 @@ class GraphSession:
         if held:
             options.add_external_initializers(list(held), list(held.values()))
         session = _started(graph.model().SerializeToString(), options, providers)
-        graph.large.clear()  # the session has them in a form of its own
+        graph.large.clear()  # the session has them in its own form
         held.clear()
         give_back()
         return cls(session)
@@ -66,26 +66,26 @@ class GraphSession:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What the graph wants, in its own order."""
+        """The graph's inputs, in its own order."""
         return tuple(Port(each.name, each.type, tuple(each.shape)) for each in self._session.get_inputs())
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """What the graph gives, in its own order."""
+        """The graph's outputs, in its own order."""
         return tuple(Port(each.name, each.type, tuple(each.shape)) for each in self._session.get_outputs())
 
     def bind_input(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
-        """Read an input from the beginning of an array, which is kept until the name is bound anew."""
+        """Read an input from the beginning of an array, which is kept alive until the name is bound again."""
         if self._is_new(name, array, shape):
             self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
 
     def bind_output(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
-        """Write an output to the beginning of an array, which is kept until the name is bound anew."""
+        """Write an output to the beginning of an array, which is kept alive until the name is bound again."""
         if self._is_new(name, array, shape):
             self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
 
     def _is_new(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> bool:
-        """Whether a name is not bound like this already; notes that it will be."""
+        """Whether a name is not yet bound like this; records the new binding."""
         held = self._bound.get(name)
         if held is not None and held[0] is array and held[1] == shape:
             return False
@@ -93,7 +93,7 @@ class GraphSession:
         return True
 
     def close(self) -> None:
-        """Drop the session and what it holds."""
+        """Free the session and its memory."""
         del self._binding, self._session
         self._bound.clear()
         give_back()
@@ -118,7 +118,7 @@ def _started(
 
 
 def give_back() -> None:
-    """Let the C library return what was freed: glibc keeps pieces of up to 32 MB, which is where small weights lie."""
+    """Make the C library return freed memory: glibc keeps pieces of up to 32 MB, which includes small weights."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library
@@ -127,7 +127,7 @@ def give_back() -> None:
 
 
 def _require(wanted: str, running: Sequence[str]) -> None:
-    """Raises DeviceUnavailable where a provider that is installed did not start: the runtime would go on without it."""
+    """Raises DeviceUnavailable if an installed provider did not start: the runtime would continue without it."""
     if wanted not in running:
         raise DeviceUnavailable(
             f"ONNX Runtime has {wanted}, but it did not start here: a driver or a library of it is missing; "
@@ -140,7 +140,7 @@ def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions
     options.log_severity_level = FATAL
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
-    # Threads wait busily for the next operator only: not between steps, nor long where others need the core.
+    # Threads spin only while waiting for the next operator: not between steps, nor for long where others need the core.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_US)
     if len(cores) > 1:
@@ -150,7 +150,7 @@ def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions
 
 
 def _judged(error: Exception, what: str) -> EdgeInferError | MemoryError:
-    """The error that callers know: a shortage of memory, or a device that failed."""
+    """The exception callers expect: MemoryError or DeviceFailed."""
     text = str(error)
     if isinstance(error, MemoryError) or any(mark in text.lower() for mark in SHORT_OF_MEMORY):
         return MemoryError(text)

@@ -1,7 +1,7 @@
-"""What a buffer holds while a graph is built: a tensor, or something that a later operator may take in with it.
+"""What a buffer holds while a graph is built: a tensor, or something that a later operator can absorb.
 
-In and out: nothing; these are names. A residual sum goes into the norm that reads it, the parts of a joined product and
-a rotation go into the attention. Knows no operators.
+In and out: nothing; these are types. A residual sum is absorbed by the norm that reads it; the parts of a merged
+product and a rotation are absorbed by the attention. Independent of operators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Two tensors that are still to be added."""
+    """Two tensors whose sum is deferred."""
 
     left: str
     right: str
@@ -28,7 +28,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class TensorPart:
-    """Columns of a tensor that is cut into parts of `widths`: the part numbered `index`."""
+    """Columns of a tensor that is split into parts of `widths`: the part numbered `index`."""
 
     whole: str
     index: int
@@ -37,7 +37,7 @@ class TensorPart:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A value that is still to be rotated."""
+    """A value whose rotation is deferred."""
 
     value: Plain | Sum | TensorPart
     rope: Rope

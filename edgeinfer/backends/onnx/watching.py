@@ -1,7 +1,7 @@
-"""Ending runs of ONNX Runtime that take longer than they may, without a thread for each of them.
+"""Ending ONNX Runtime runs that exceed their time limit, without a thread per run.
 
-In: when a run begins and ends. Out: run options, through which it is ended between two operators. What stalls within
-one operator goes on: runtimes with drivers, which may do that, are waited for from another thread instead.
+In: when a run begins and ends. Out: run options, through which a run is ended between two operators. A stall within one
+operator cannot be ended: runtimes with drivers, which may stall, are waited for from another thread instead.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import onnxruntime
 from edgeinfer.errors import DeviceFailed
 
 LOOKS = 4
-"""How often a run is looked after in the time that it has."""
+"""How often a run is checked within its time limit."""
 
 
 class RunWatch:
-    """Looks after the runs of one session, one at a time. Close it."""
+    """Watches the runs of one session, one at a time. Must be closed."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
@@ -32,7 +32,7 @@ class RunWatch:
 
     @contextmanager
     def run(self) -> Iterator[onnxruntime.RunOptions]:
-        """Around one run, with its options. Raises DeviceFailed where it was ended."""
+        """Wraps one run; yields its options. Raises DeviceFailed if the run was ended."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="onnx watch", daemon=True)
             self._thread.start()

@@ -1,7 +1,7 @@
-"""The OpenVINO device: op lists as OpenVINO graphs, on whatever processors OpenVINO drives.
+"""The OpenVINO device: op lists as OpenVINO graphs, on any processor that OpenVINO supports.
 
-These are any x86 or ARM CPU, and Intel's GPUs and NPUs. Weights stay 4 and 8 bits wide, keys and values are state of
-the graph.
+These are x86 and ARM CPUs, and Intel's GPUs and NPUs. Weights stay 4 and 8 bits wide; keys and values are states of the
+graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _entrants() -> tuple[str, ...]:
 
 
 def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    """The memory a lane takes, as `footprint.footprint` counts it; imported on first use to keep startup short."""
     from edgeinfer.backends.openvino.footprint import footprint as counted
 
     return counted(spec, tensors, limits)

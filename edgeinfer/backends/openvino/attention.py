@@ -1,8 +1,8 @@
-"""Keys and values as state of a graph, and attention over them.
+"""Keys and values as graph states, and attention over them.
 
-In: keys, values and queries split into heads. Out: nodes of attention, and the sinks that keep the state. A state is
-float32[1, kv heads, rows, width] and grows by the step's tokens; a mask says which of its rows a token sees. Where
-scores have no cap, the nodes have the form that plugins run as one op with a cache that grows in place.
+In: keys, values and queries split into heads. Out: attention nodes, and the sinks that update the states. A state is
+float32[1, kv heads, rows, width] and grows by the step's tokens; a mask says which of its rows a token sees. Without
+soft-capped scores the nodes have the form that plugins run as a single op with a cache that grows in place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GraphStates:
         self.sinks: list[Node] = []
 
     def append(self, each: StoreKV, key: Node, value: Node) -> None:
-        """Add the step's keys and values, float32[1, kv heads, T, K], to a layer's state."""
+        """Append the step's keys and values, float32[1, kv heads, T, K], to a layer's state."""
         self._rows[each.layer] = (
             self._grown(each, "key", key, each.key_width),
             self._grown(each, "value", value, each.value_width),
@@ -52,7 +52,10 @@ class GraphStates:
         return grown
 
     def attend(self, each: Attention, query: Node, mask: Node) -> Node:
-        """Attention of queries float32[1, heads, T, key width]; [1, heads, T, value width]. Raises UnsupportedModel."""
+        """Attention of queries float32[1, heads, T, key width]. Returns [1, heads, T, value width].
+
+        Raises UnsupportedModel.
+        """
         if each.layer not in self._rows:
             raise UnsupportedModel(f"attention of layer {each.layer} is in a part that does not store its keys")
         key_rows, value_rows = self._rows[each.layer]
@@ -66,7 +69,7 @@ class GraphStates:
 
 
 def _repeated(each: Attention, rows: Node, width: int) -> Node:
-    """Rows of kv heads float32[1, G, S, width], once for each query head."""
+    """Rows of kv heads float32[1, G, S, width], repeated for each query head."""
     repeats = each.heads // each.kv_heads
     if repeats == 1:
         return rows

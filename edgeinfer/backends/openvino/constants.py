@@ -1,13 +1,13 @@
-"""Weights as constants of a graph: how each quant format is stored, how large that is, and the arrays themselves.
+"""Weights as graph constants: how each quant format is stored, its size, and the arrays themselves.
 
-In: a quant format, or the raw rows of a weight. Out: a `Form`, and `StoredMatrix` arrays that mean exactly the same
-values as the file, except for formats with a minimum. Knows nothing of OpenVINO.
+In: a quant format, or the raw rows of a weight. Out: a `Form`, and `StoredMatrix` arrays with exactly the values of the
+file, except for formats with a minimum. Independent of OpenVINO.
 
-OpenVINO multiplies 8-bit activations with weights of the form scale * (code - zero point), all integers but the scale.
-A minimum is a zero point that is not an integer: the nearest one is stored, and what is left of each group, at most
-half a scale, becomes further columns, which the sums of the activations of each group are multiplied with. They are
-coded like all others, so that half a scale keeps some 4 bits more: an error of 1/30 scale at most where codes have 4
-bits, 1/500 where they have 8.
+OpenVINO multiplies 8-bit activations with weights of the form scale * (code - zero point), all integers except the
+scale. A minimum is a zero point that is not an integer: the nearest integer is stored, and the remainder of each group,
+at most half a scale, becomes an extra column, which is multiplied by the sum of the group's activations. These columns
+are coded like all others, which gives the half scale some 4 more bits: an error of at most 1/30 scale for 4-bit codes,
+1/500 for 8-bit codes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from edgeinfer.models.quants import Codes, FloatFormat, QuantFormat, decode_rows
 CodeType = Literal["u4", "u8", "f16", "bf16", "f32"]
 CODE_BITS = {"u4": 4, "u8": 8, "f16": 16, "bf16": 16, "f32": 32}
 CHUNK_WEIGHTS = 1 << 22
-"""Weights that are unpacked at a time, so that loading takes little memory beside the result."""
+"""Weights unpacked at a time, so that loading needs little memory beyond the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a matrix is stored.
 
-    code     type of the codes, or of the values where there are no groups
+    code     type of the codes, or of the values if there are no groups
     group    columns that share a scale, 0 for plain values
-    zero     zero point of all codes; None: one for each group, of the codes' type
+    zero     zero point of all codes; None: one per group, of the codes' type
     scale    type of the scales
     """
 
@@ -43,11 +43,11 @@ class Form:
 
     @property
     def has_sums(self) -> bool:
-        """Whether columns for the sums of groups follow the matrix's own."""
+        """Whether extra columns for the sums of groups follow the matrix's own."""
         return self.zero is None
 
     def sum_columns(self, columns: int) -> int:
-        """How many they are: one for each group, filled up to whole groups."""
+        """Number of extra columns: one per group, padded to whole groups."""
         return -(-(columns // self.group) // self.group) * self.group if self.has_sums else 0
 
     def nbytes(self, n_rows: int, columns: int) -> int:
@@ -65,7 +65,7 @@ class Form:
 class StoredMatrix:
     """A matrix: codes uint8[N, K' * bits / 8] (two 4-bit codes in a byte, the first one low), or its values.
 
-    scale float16 or float32[N, K' / group, 1]; zero uint8[1, 1, 1], or [N, K' / group * bits / 8] packed as codes are.
+    scale float16 or float32[N, K' / group, 1]; zero uint8[1, 1, 1], or [N, K' / group * bits / 8] packed like codes.
     """
 
     form: Form
@@ -117,14 +117,14 @@ def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> StoredMat
 
 
 def _plain(raw: NDArray[np.uint8], quant: FloatFormat, form: Form) -> NDArray[np.generic]:
-    """Values as the file has them; float32 where OpenVINO has no such type."""
+    """Values as in the file; float32 if OpenVINO has no such type."""
     if form.code == "f32":
         return np.ascontiguousarray(decode_rows(raw, quant))
     return np.ascontiguousarray(raw).view(np.uint16)
 
 
 def _packed(codes: NDArray[np.uint8], form: Form) -> NDArray[np.uint8]:
-    """Codes uint8[N, K] as bytes of the form, [N, K * bits / 8]; an odd last 4-bit code gets a byte of its own."""
+    """Codes uint8[N, K] as bytes of the form, [N, K * bits / 8]; an odd last 4-bit code gets its own byte."""
     if form.code != "u4":
         return codes
     low, high = codes[:, 0::2], codes[:, 1::2]

@@ -1,4 +1,4 @@
-"""The OpenVINO device: finds the processor that is asked for and compiles graphs for it.
+"""The OpenVINO device: finds the chosen processor and compiles graphs for it.
 
 In: worker count, cores and target. Out: lanes.
 """
@@ -37,12 +37,12 @@ KEY = "openvino"
 
 
 class OpenVinoDevice:
-    """One processor of those that OpenVINO drives."""
+    """One of the processors that OpenVINO supports."""
 
     batch_invariant = False
 
     def __init__(self, options: DeviceOptions, folder: Path | None = None) -> None:
-        """`folder`: where compiled graphs are kept; None: in the user's cache."""
+        """`folder`: where compiled graphs are cached; None: in the user's cache."""
         self._placing = Placing(options)
         self._core = core()
         self._options, self._kept = options, KeptGraphs(folder or default_folder())
@@ -84,7 +84,7 @@ class OpenVinoDevice:
         return GraphFeed(signature_of(fragment), file), states, fragment.outputs, n_bytes, self._placing
 
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
-        """The graph of a fragment: the one that was kept, or a new one, which is kept."""
+        """The graph of a fragment: the cached one, or a new one, which is then cached."""
         refuse_thresholds(fragment.spec, self.name)
         DEVICE_OPS.check(fragment.spec.ops())
         properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target, self._has_bf16)
@@ -103,7 +103,7 @@ class OpenVinoDevice:
         return found
 
     def _description(self) -> tuple[str, bool]:
-        """What the processor calls itself, and whether it computes with bfloat16."""
+        """The processor's own name, and whether it computes with bfloat16."""
         if self._target == "AUTO":
             return " ".join(self._core.available_devices), False
         name = str(self._core.get_property(self._target, "FULL_DEVICE_NAME"))
@@ -115,7 +115,7 @@ class OpenVinoDevice:
         return int(self._core.get_property(self._target, "GPU_DEVICE_TOTAL_MEM_SIZE"))
 
     def close(self) -> None:
-        """Lanes own their graphs; nothing is left here."""
+        """Nothing to release: lanes own their graphs."""
 
 
 def processor(target: str, available: list[str]) -> str:
@@ -128,7 +128,7 @@ def processor(target: str, available: list[str]) -> str:
 
 
 def state_forms(fragment: Fragment) -> list[StateForm]:
-    """The states that a fragment's graph keeps, layer by layer."""
+    """The states of a fragment's graph, layer by layer."""
     floats, forms = float_layers(fragment.spec), []
     for layer in signature_of(fragment).layers:
         kept = fragment.spec.kv[layer]
@@ -138,7 +138,7 @@ def state_forms(fragment: Fragment) -> list[StateForm]:
 
 
 def _failure(reason: RuntimeError, target: str) -> Exception:
-    """What a failed compilation is."""
+    """The exception for a failed compilation."""
     text = str(reason)
     if any(
         word in text for word in ("bad_alloc", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "CL_MEM_OBJECT_ALLOCATION")
@@ -148,5 +148,5 @@ def _failure(reason: RuntimeError, target: str) -> Exception:
 
 
 def targets() -> tuple[str, ...]:
-    """Processors that OpenVINO drives on this machine, by the names users give."""
+    """Processors that OpenVINO supports on this machine, by user-facing name."""
     return tuple(name.lower() for name in core().available_devices)

@@ -1,6 +1,6 @@
-"""From a step to the arrays that go into a graph: embedding rows, rotations, masks, the rows whose logits are wanted.
+"""From a step to a graph's input arrays: embedding rows, rotations, masks, the rows whose logits are requested.
 
-In: steps, and where keys and values lie. Out: arrays by input name, as `Signature` lists them. Knows nothing of
+In: steps, and the rows of keys and values. Out: arrays by input name, as `Signature` lists them. Independent of
 OpenVINO.
 """
 
@@ -21,17 +21,17 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 
 UNSEEN = np.float32(-65504.0)
-"""Added to scores of rows that are not seen: no weight is left of them, in float16 either."""
+"""Added to the scores of unseen rows: their softmax weight becomes zero, in float16 too."""
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
 class GraphFeed:
-    """What the graph of one signature is fed."""
+    """The inputs of a graph with one signature."""
 
     def __init__(self, signature: Signature, file: GGUFFile) -> None:
         self._signature = signature
-        self._rows = {}  # of each embedding, raw: views of the file, which stay as long as they are held
+        self._rows = {}  # raw rows of each embedding: views of the file, valid as long as they are held
         for embed in signature.embeds:
             info = file.tensors[embed.weight.tensor]
             raw = file.raw(embed.weight.tensor).reshape(info.shape[0], -1)
@@ -46,7 +46,7 @@ class GraphFeed:
         self._beam = np.zeros(1, np.int32)
 
     def arrays(self, step: Step, rows: CacheRows, inputs: Mapping[str, Floats]) -> Arrays:
-        """The inputs of a step, its own rows not yet appended."""
+        """The inputs of a step whose own rows are not yet appended."""
         batch, found = step.batch, Arrays()
         for name, width in self._signature.given:
             found[name] = np.ascontiguousarray(inputs[name], np.float32).reshape(1, -1, width)
@@ -70,9 +70,9 @@ class GraphFeed:
         return found
 
     def joined(self, parts: Sequence[Arrays]) -> Arrays:
-        """The inputs of several steps, each of which may see the rows of those before it, as one step.
+        """The inputs of several steps joined into one; each may see the rows of those before it.
 
-        Only the last one's outputs are taken.
+        Only the last step's outputs are computed.
         """
         found, n_tokens = dict(parts[-1]), 0
         for name in found:
@@ -94,7 +94,7 @@ class GraphFeed:
 
 
 def _joined_masks(masks: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
-    """Masks below each other; earlier ones do not see the rows that are added after them."""
+    """Masks stacked; earlier ones do not see the rows that are added after them."""
     joined = np.full((1, 1, sum(mask.shape[2] for mask in masks), masks[-1].shape[3]), UNSEEN, np.float32)
     start = 0
     for mask in masks:

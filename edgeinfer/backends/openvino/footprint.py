@@ -1,10 +1,9 @@
 """Memory of the OpenVINO device, from a header alone.
 
-In: a spec, the table of tensors, limits. Out: a `Footprint`, or the same of a fragment. Counted are the constants as
-they are given to OpenVINO, keys and values of all slots, and as buffers the copy of all weights in an order of its own
-that the CPU plugin keeps beside the constants, and what goes into and comes out of the largest pass. Not counted:
-OpenVINO's code and intermediate results; the spare rows of a cache that grows; and the file, whose embedding is read
-where it lies.
+In: a spec, the table of tensors, limits. Out: a `Footprint` of a model or a fragment. Counted: the constants as passed
+to OpenVINO; keys and values of all slots; and as buffers, the copy of all weights that the CPU plugin keeps in its own
+order beside the constants, and the inputs and outputs of the largest pass. Not counted: OpenVINO's code and
+intermediate results; the spare rows of a growing cache; and the file, whose embedding is read in place.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from edgeinfer.models.quants import format_of
 
 FLOAT_BYTES = 4
 SCALE_BYTES = 8
-"""Scale and zero point of one key or value of one head, where they are kept in 8 bits."""
+"""Scale and zero point of one head's key or value, if stored in 8 bits."""
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a whole model takes."""
+    """Memory of a whole model."""
     return fragment_footprint(whole(spec), tensors, limits)
 
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a part of a model takes. Raises UnsupportedModel for a mixture of experts."""
+    """Memory of part of a model. Raises UnsupportedModel for a mixture of experts."""
     DEVICE_OPS.check_kinds(fragment.spec.ops())
     per_token = _token_bytes(fragment.spec, limits)
     kv_bytes, weight_bytes = per_token * PAGE * limits.n_pages, _weight_bytes(fragment.spec, tensors)
@@ -47,7 +46,7 @@ def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], li
 
 
 def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of all constants, a matrix that several ops read once."""
+    """Bytes of all constants; a matrix read by several ops counts once."""
     matrices: set[Weight] = set()
     n_bytes = 0
     for op in spec.ops():
@@ -64,14 +63,14 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
 
 
 def float_layers(spec: ModelSpec) -> frozenset[int]:
-    """Caches of float32: those that several layers attend to, or one whose scores have a cap. Plain ops read them."""
+    """Float32 caches: those attended to by several layers, or with soft-capped scores. Plain ops read them."""
     ops = [op for op in spec.ops() if isinstance(op, Attention)]
     counts = Counter(op.layer for op in ops)
     return frozenset(op.layer for op in ops if op.soft_cap is not None or counts[op.layer] > 1)
 
 
 def _token_bytes(spec: ModelSpec, limits: Limits) -> int:
-    """Bytes of the keys and values of a token."""
+    """Bytes of a token's keys and values."""
     n_bytes, floats = 0, float_layers(spec)
     for number, layer in enumerate(spec.kv):
         if number in floats:

@@ -1,8 +1,8 @@
 """From the ops of a fragment to an OpenVINO model: every op as nodes, every weight as compressed constants.
 
-In: a fragment and its file. Out: a `Graph`: the model and what its inputs and outputs are. Values are float32[1, T, W]
-as rows, or float32[1, heads, T, K] between the ops of attention. Embeddings are looked up outside, so their rows are
-inputs. Knows nothing of devices, steps or what is done with the model.
+In: a fragment and its file. Out: a `Graph`: the model with its inputs and outputs. Values are rows float32[1, T, W], or
+float32[1, heads, T, K] between the ops of attention. Embeddings are looked up outside the graph, so their rows are
+inputs. Independent of devices, steps and what is done with the model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgeinfer.steps import Progress
 
 @dataclass(slots=True)
 class Value:
-    """A buffer's present value as rows float32[1, T, W], or split into heads, float32[1, heads, T, K]; or both."""
+    """A buffer's current value as rows float32[1, T, W], or split into heads, float32[1, heads, T, K]; or both."""
 
     rows: Node | None = None
     heads: Node | None = None
@@ -34,7 +34,7 @@ class Value:
 
 
 class OpenVinoLowering:
-    """Nodes of one fragment, made op by op."""
+    """Nodes of one fragment, built op by op."""
 
     def __init__(self, fragment: Fragment, file: GGUFFile) -> None:
         self._fragment, self.file = fragment, file
@@ -54,15 +54,15 @@ class OpenVinoLowering:
         return ov.Model(results, self.caches.sinks, list(self.parameters.values()), "edgeinfer")
 
     def set(self, name: str, rows: Node) -> None:
-        """Let a buffer hold these rows."""
+        """Set a buffer to these rows."""
         self.values[name] = Value(rows)
 
     def set_heads(self, name: str, heads: Node) -> None:
-        """Let a buffer hold these rows, split into heads."""
+        """Set a buffer to these rows, split into heads."""
         self.values[name] = Value(heads=heads)
 
     def value(self, name: str) -> Value:
-        """What a buffer holds now. Raises UnsupportedModel where that is nothing."""
+        """The current value of a buffer. Raises UnsupportedModel if it has none."""
         if name not in self.values:
             raise UnsupportedModel(f"a part of {self._fragment.spec.name} reads {name}, which nothing gives it")
         return self.values[name]

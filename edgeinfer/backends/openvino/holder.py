@@ -1,7 +1,7 @@
-"""One infer request and the keys and values that its states hold, outside of steps.
+"""One infer request and the keys and values in its states, accessed between steps.
 
-In: rows. Out: rows. Reading or changing states copies all of them, so steps never come here unless the cache is
-crowded. Knows nothing of pages.
+In: rows. Out: rows. Reading or changing states copies all of them, so steps do this only when the cache is crowded.
+Independent of pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.graph.step import PAGE, Floats
 
 @dataclass(frozen=True, slots=True)
 class StateForm:
-    """One state: its name in the graph, and its kv heads and their width; `is_float32`: pages keep all its bits."""
+    """One state: its name in the graph, its kv heads and their width; `is_float32`: pages keep all its bits."""
 
     name: str
     kv_heads: int
@@ -36,7 +36,7 @@ class StateForm:
 
 
 class Holder:
-    """An infer request with states of its own, and which slots name which of their rows."""
+    """An infer request with its own states, and the row of each slot."""
 
     def __init__(self, request: ov.InferRequest, forms: Sequence[StateForm], n_slots: int) -> None:
         self.request, self._forms = request, forms
@@ -46,7 +46,7 @@ class Holder:
         self._look_at = SPARE_ROWS
 
     def make_room(self) -> None:
-        """Drop rows that nothing names, if there are many."""
+        """Drop rows that no slot refers to, if there are many."""
         if self.rows.n_rows < self._look_at:
             return
         if self.rows.n_live == 0:
@@ -57,13 +57,13 @@ class Holder:
         self._look_at = self.rows.n_rows + SPARE_ROWS
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         if self.rows.n_rows:
             self.rows.compact(())
             self.request.reset_state()
 
     def read(self, slots: NDArray[np.integer]) -> list[Floats]:
-        """Rows of slots, of each state: float32[kv heads, len(slots), K]; zeros where they have none."""
+        """Rows of slots, per state: float32[kv heads, len(slots), K]; zeros for slots without rows."""
         places = self.rows.rows(slots)
         written = places >= 0
         found = [np.zeros((form.kv_heads, len(slots), form.head_width), np.float32) for form in self._forms]
@@ -73,14 +73,14 @@ class Holder:
         return found
 
     def add(self, slots: NDArray[np.integer], values: Sequence[Floats]) -> None:
-        """Rows for slots, of each state, as `read` gave them; those that the slots named before are dropped."""
+        """Store rows for slots, per state, as `read` returned them; the slots' earlier rows are dropped."""
         self.rows.forget(slots)
         n_before = self.rows.n_rows
         self._keep(n_before, self.rows.compact(), values)
         self.rows.append(slots)
 
     def _keep(self, n_before: int, kept: NDArray[np.integer], values: Sequence[Floats] | None) -> None:
-        """Keep these rows of all states, and put others after them."""
+        """Keep these rows of all states, and append others."""
         for number, (state, form) in enumerate(zip(self._states, self._forms, strict=True)):
             rows = np.zeros((1, form.kv_heads, 0, form.head_width), np.float32)
             if n_before:

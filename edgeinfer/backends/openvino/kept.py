@@ -1,7 +1,7 @@
-"""Compiled graphs on disk, so that a second start neither builds nor compiles anything.
+"""Compiled graphs cached on disk, so that a second start builds and compiles nothing.
 
-In: compiled models and a key of all that they depend on. Out: the same ones later, or None. A file that is damaged,
-cut short or of another version counts as none. The least recently used are deleted where all take too much room.
+In: compiled models and a key of everything they depend on. Out: the same models later, or None. A file that is damaged,
+truncated or of another version is ignored. The least recently used files are deleted if all together are too large.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ MAGIC = b"EDGEINFER OPENVINO 1\n"
 SUM_BYTES = 4
 SAMPLE_BYTES = 4096
 MOST_BYTES = 8 << 30
-"""Of all files together; a graph has the size of its weights."""
+"""Most bytes of all files together; a graph is as large as its weights."""
 THREAD_PROPERTIES = {"INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"}
-"""Decided anew whenever a graph is read."""
+"""Properties set each time a graph is read."""
 
 
 def default_folder() -> Path:
-    """Where compiled graphs are kept."""
+    """Where compiled graphs are cached."""
     return Path(platformdirs.user_cache_dir("edgeinfer")) / "openvino"
 
 
 def key_of(fragment: Fragment, file: GGUFFile, properties: Properties, processor: str) -> str:
-    """A name for a compiled graph: of its ops and weights, how it is compiled and for what, and the code that does it.
+    """A key for a compiled graph: derived from its ops and weights, compile properties, target, and edgeinfer's code.
 
-    Of each tensor, some 8 KB are read.
+    Some 8 KB of each tensor are read.
     """
     digest = hashlib.blake2b(digest_size=16)
     for path in _sources():
@@ -57,7 +57,7 @@ def key_of(fragment: Fragment, file: GGUFFile, properties: Properties, processor
 
 
 def _sources() -> Iterator[Path]:
-    """Files of ours that a graph depends on."""
+    """Source files that a graph depends on."""
     here = Path(__file__).parent
     yield here.parent / "weights.py"
     yield from sorted(here.glob("*.py"))
@@ -71,7 +71,7 @@ class KeptGraphs:
         self._folder = folder
 
     def find(self, core: ov.Core, key: str, target: str, properties: Properties) -> ov.CompiledModel | None:
-        """The graph that was kept under a key."""
+        """The graph cached under a key."""
         path = self._path(key)
         try:
             with path.open("rb") as kept:
@@ -83,11 +83,11 @@ class KeptGraphs:
             return None
         try:
             return core.import_model(body, target, properties)
-        except RuntimeError:  # written by a build of OpenVINO that calls itself the same
+        except RuntimeError:  # written by another OpenVINO build with the same version string
             return None
 
     def keep(self, key: str, compiled: ov.CompiledModel) -> None:
-        """Write a graph, if it can be written; other processes see all of it or nothing."""
+        """Write a graph if possible; other processes see all of it or nothing."""
         try:
             body = compiled.export_model().getbuffer()
         except RuntimeError:  # a processor that cannot export
@@ -103,7 +103,7 @@ class KeptGraphs:
                 os.replace(whole, self._path(key))
 
     def _make_room(self, n_bytes: int) -> None:
-        """Delete what was not used for longest, until so many bytes more are not too many."""
+        """Delete the least recently used files until this many more bytes fit."""
         found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self._folder.glob("*.graph"))
         total = n_bytes + sum(size for _, size, _ in found)
         for _, size, path in found:

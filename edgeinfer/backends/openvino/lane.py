@@ -1,7 +1,7 @@
 """Lanes: a compiled graph, the states of its keys and values, one step after another.
 
-In: steps and input buffers. Out: output buffers, views of OpenVINO's own memory. Knows nothing of how the graph came
-about.
+In: steps and input buffers. Out: output buffers, views of OpenVINO's own memory. Independent of how the graph was
+built.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.step import Floats, Int32s, Step
 
 MOST_JOINED = 1024
-"""Tokens of passes that are joined into one;"""
+"""Most tokens of passes joined into one."""
 JOINED_PRODUCTS = 1.5e11
-"""and multiplications of weights in it, so that a pass stays near a second on a slow machine."""
+"""Most multiplications of weights in a joined pass, so that it takes about a second at most on a slow machine."""
 
 
 CLOSING_S = 1.0
-"""What a step that is broken off may take to end before its lane is closed without it."""
+"""Seconds an aborted step may take to end before its lane is closed without waiting."""
 
 
 class OpenVinoFragmentLane:
-    """A fragment on one processor of OpenVINO; steps are asynchronous infer requests."""
+    """A fragment on one OpenVINO processor; steps are asynchronous infer requests."""
 
     def __init__(
         self, feed: GraphFeed, states: States, outputs: tuple[str, ...], resident_bytes: int, placing: Placing
@@ -81,7 +81,7 @@ class OpenVinoFragmentLane:
         return {name: request.get_output_tensor(place).data[0] for place, name in enumerate(self._outputs)}
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """The targets name the rows of the sources; nothing is moved."""
+        """Let the target slots refer to the rows of the source slots; nothing is moved."""
         self._states.copy(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -90,22 +90,22 @@ class OpenVinoFragmentLane:
         return self._states.read(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         self._require_open()
         self._states.write(pages, contents)
 
     def close(self) -> None:
-        """Give back the graph and its states; a step that runs is broken off, and one that goes on keeps them."""
+        """Free the graph and its states; a running step is aborted, and if it does not end it keeps them alive."""
         request, lent = self._request, self._lent
         self._request, self._lent, self._closed = None, {}, True
         if request is None or not self._runs or _ended(request, self.closing_s):
             self._states.close()
-        else:  # it reads and writes them still
+        else:  # the request still reads and writes them
             threading.Thread(target=_outlast, args=(request, lent, self._states), daemon=True).start()
         self._runs = False
 
     def _start(self, holder: Holder, arrays: Arrays) -> None:
-        """Start a request with these inputs, which are kept until the next."""
+        """Start a request with these inputs, which are kept alive until the next."""
         self._request, self._lent = holder.request, arrays
         for name, array in arrays.items():
             holder.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
@@ -119,10 +119,10 @@ class OpenVinoFragmentLane:
 
 
 class OpenVinoLane(OpenVinoFragmentLane):
-    """A whole model on one processor of OpenVINO.
+    """A whole model on one OpenVINO processor.
 
-    Steps of which no logits are wanted, the earlier parts of a prompt, wait to be joined with those after them, as long
-    as the model is small: attention over what an earlier pass cached is far slower than within one pass.
+    Steps without requested logits, the earlier parts of a prompt, are delayed to be joined with later ones if the model
+    is small: attention over tokens cached by an earlier pass is far slower than within one pass.
     """
 
     capabilities = LaneCapabilities()
@@ -168,17 +168,17 @@ class OpenVinoLane(OpenVinoFragmentLane):
         return super().read_pages(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore the contents of pages."""
         self._flush()
         super().write_pages(pages, contents)
 
     def close(self) -> None:
-        """Give back the graph and its states."""
+        """Free the graph and its states."""
         self._waiting, self._holder = [], None
         super().close()
 
     def _flush(self) -> Floats:
-        """Run the steps that wait; the logits of the last one, or none."""
+        """Run the delayed steps; returns the logits of the last one, or none."""
         waiting, self._waiting, self._n_waiting = self._waiting, [], 0
         if not waiting or self._holder is None:
             return np.zeros((0, self._n_vocab), np.float32)
@@ -188,7 +188,7 @@ class OpenVinoLane(OpenVinoFragmentLane):
 
 
 def _ended(request: ov.InferRequest, patience_s: float) -> bool:
-    """Break off a request; whether it has ended by then."""
+    """Abort a request; returns whether it has ended."""
     try:
         request.cancel()
         return bool(request.wait_for(round(1e3 * patience_s)))
@@ -197,7 +197,7 @@ def _ended(request: ov.InferRequest, patience_s: float) -> bool:
 
 
 def _outlast(request: ov.InferRequest, lent: Arrays, states: States) -> None:
-    """Keep what a request uses until it ends."""
+    """Keep what a request uses alive until it ends."""
     with suppress(RuntimeError):
         request.wait()
     lent.clear()
@@ -206,7 +206,7 @@ def _outlast(request: ov.InferRequest, lent: Arrays, states: States) -> None:
 
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Turn what OpenVINO raises into DeviceFailed, without the places in its sources that it names."""
+    """Turn OpenVINO's exceptions into DeviceFailed, without the source locations in their messages."""
     try:
         yield
     except RuntimeError as reason:

@@ -1,6 +1,7 @@
-"""Small pieces of OpenVINO graphs: constants, inputs, and a stored matrix as the form that plugins keep compressed.
+"""Small pieces of OpenVINO graphs: constants, inputs, and a stored matrix in the form that plugins keep compressed.
 
-In: numbers and `StoredMatrix` arrays. Out: nodes. Constants own their memory, so nothing of ours has to live on.
+In: numbers and `StoredMatrix` arrays. Out: nodes. Constants own their memory, so the caller need not keep anything
+alive.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ def indices(*values: int) -> ov.Node:
 
 
 def numbers(value: float) -> ov.Node:
-    """A scalar: int32 of a whole number, float32 of others."""
+    """A scalar: int32 for an integer, float32 for a float."""
     return op.constant(np.array(value, np.int32 if isinstance(value, int) else np.float32))
 
 
 def parameter(name: str, shape: tuple[int, ...], is_index: bool) -> ov.Node:
-    """An input: int32 or float32 of a shape with -1 for what varies."""
+    """An input: int32 or float32, with -1 for dynamic dimensions."""
     node = op.parameter(list(shape), ov.Type.i32 if is_index else ov.Type.f32, name)
     node.output(0).set_names({name})
     return node

@@ -1,6 +1,6 @@
-"""How an OpenVINO model has an op, as the files of `ops` say it.
+"""How an op is lowered to an OpenVINO model, as declared by the files of `ops`.
 
-In: an op of a fragment. Out: what makes its nodes. Knows no op by name.
+In: an op of a fragment. Out: a function that creates its nodes. Independent of any particular op.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenVinoOp:
-    """One op. `lower` makes its nodes, and says what its buffer holds then."""
+    """One op. `lower` creates its nodes and sets the value of its buffer."""
 
     lower: Callable[[OpenVinoLowering, Any], None]
     fields: frozenset[str] = frozenset()

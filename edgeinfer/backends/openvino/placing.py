@@ -1,8 +1,8 @@
-"""Keeping OpenVINO's threads on chosen cores, which it has no property for.
+"""Pinning OpenVINO's threads to chosen cores, for which OpenVINO has no property.
 
-In: cores. Out: nothing. Threads of this process that are not Python's and were not there when the device was opened are
-taken for OpenVINO's; they are moved once they have started, which they do during the first steps. Works on Linux only;
-elsewhere OpenVINO's threads go where the system puts them.
+In: cores. Out: nothing. Threads of this process that are not Python's and did not exist when the device was opened are
+assumed to be OpenVINO's; they are pinned after they start, which happens during the first steps. Works on Linux only;
+elsewhere the system places OpenVINO's threads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from edgeinfer.backends.base import DeviceOptions
 
 TASKS = Path("/proc/self/task")
 STARTING_STEPS = 2
-"""Steps in which OpenVINO starts threads."""
+"""Number of first steps during which OpenVINO starts threads."""
 
 
 def chosen_cores(options: DeviceOptions) -> tuple[int, ...]:
-    """The cores to stay on; () where all will do. Raises BadSetting for one there is not."""
+    """The cores to pin to; () for no pinning. Raises BadSetting for a core that does not exist."""
     if options.cores is None:
         return ()
     require_cpus(options.cores)
@@ -29,20 +29,20 @@ def chosen_cores(options: DeviceOptions) -> tuple[int, ...]:
 
 
 class Placing:
-    """Moves the threads of one device; `after_step` is told of each step that ended."""
+    """Pins the threads of one device; `after_step` is called after each step."""
 
     def __init__(self, options: DeviceOptions) -> None:
-        """Notes the threads there are: call it before OpenVINO is started. Raises BadSetting."""
+        """Records the existing threads: call it before OpenVINO is started. Raises BadSetting."""
         self._cores = chosen_cores(options)
         self._others = _native_threads() if self._cores else set()
         self._steps_left = STARTING_STEPS if self._cores else 0
 
     def expect_threads(self) -> None:
-        """Another graph was compiled, which may start threads of its own."""
+        """Another graph was compiled, which may start more threads."""
         self._steps_left = STARTING_STEPS if self._cores else 0
 
     def after_step(self) -> None:
-        """Move what has started, as long as threads may have."""
+        """Pin threads that have started, as long as more may start."""
         if not self._steps_left or sys.platform != "linux":
             return
         self._steps_left -= 1
@@ -54,7 +54,7 @@ class Placing:
 
 
 def _native_threads() -> set[int]:
-    """Threads of this process that Python did not start; none where the system does not list them."""
+    """Threads of this process that Python did not start; none if the system does not list them."""
     if not TASKS.is_dir():
         return set()
     ours = {thread.native_id for thread in threading.enumerate()}

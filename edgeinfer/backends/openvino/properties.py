@@ -1,6 +1,6 @@
 """Properties that a graph is compiled with.
 
-In: a spec, its tensors, limits and options. Out: OpenVINO properties by name. Knows nothing of graphs.
+In: a spec, its tensors, limits and options. Out: OpenVINO properties by name. Independent of graphs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from edgeinfer.models.quants import format_of
 Properties = dict[str, str | int | bool]
 
 TOO_NARROW = 32
-"""Columns of gates that are not left to bfloat16: on processors with AMX OpenVINO (2026.3, 2026.4) fuses a feed-forward
-network of plain weights with GELU into one op, which computes wrong numbers or dies of a bad address where it is that
-narrow.
+"""Gates with at most this many columns are kept out of bfloat16.
+
+On processors with AMX, OpenVINO (2026.3, 2026.4) fuses a feed-forward network of plain weights with GELU into one op,
+which computes wrong numbers or crashes with a bad address if it is that narrow.
 """
 
 
@@ -34,12 +35,12 @@ def properties_of(
     target: str,
     has_bf16: bool,
 ) -> Properties:
-    """How a spec is compiled for a target. `has_bf16`: the processor computes with bfloat16, and OpenVINO lets it.
+    """How a spec is compiled for a target. `has_bf16`: the processor computes with bfloat16, and OpenVINO allows it.
 
-    OpenVINO can round activations to 8 bits in groups of a size that is asked for, wherever a weight's scales have the
-    same group; others are multiplied in floats. So the group is that of most weights. Not so for 8-bit weights where
-    there is bfloat16: both roundings together lose more than their parts (4e-2 of the logits of SmolLM2 in Q8_0, where
-    each alone loses 1.6e-2). Files of float32 are meant to be exact.
+    OpenVINO can round activations to 8 bits in groups of a requested size, for weights whose scales have the same group
+    size; products with other weights are computed in floats. So the group size is that of most weights. This is not
+    done for 8-bit weights with bfloat16: both roundings together lose more than the sum of each alone (4e-2 of the
+    logits of SmolLM2 in Q8_0, where each alone loses 1.6e-2). Float32 files are meant to be exact.
     """
     found: Properties = {"PERFORMANCE_HINT": "LATENCY"}
     if target != "CPU":
@@ -61,7 +62,7 @@ def _has_narrow_gates(spec: ModelSpec) -> bool:
 
 
 def _common_form(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> tuple[CodeType, int]:
-    """The type of code and the group that most weights of products have; float32 and 0 without any."""
+    """The code type and group size of most product weights; float32 and 0 without any."""
     codes: Counter[CodeType] = Counter()
     groups: Counter[int] = Counter()
     for op in spec.ops():

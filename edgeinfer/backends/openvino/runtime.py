@@ -1,7 +1,7 @@
-"""OpenVINO itself, started once in a process.
+"""OpenVINO itself, started once per process.
 
-Out: its `Core`. One that is let go takes memory with it that is still in use (OpenVINO 2026.4: the heap is damaged once
-two of them were opened and closed in turn), so there is one for all devices, for good.
+Out: its `Core`. Releasing a `Core` frees memory that is still in use (OpenVINO 2026.4: the heap is damaged once two of
+them were opened and closed in turn), so all devices share one, which is never released.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ import openvino as ov
 
 @cache
 def core() -> ov.Core:
-    """The runtime. Raises RuntimeError where it does not start."""
+    """The runtime. Raises RuntimeError if it does not start."""
     return ov.Core()

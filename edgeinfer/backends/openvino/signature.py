@@ -1,6 +1,6 @@
-"""What goes into the graph of a fragment at each step, and what it keeps: names and shapes, from its ops alone.
+"""The inputs of a fragment's graph at each step, and its states: names and shapes, from its ops alone.
 
-In: a fragment. Out: its `Signature`. Knows nothing of OpenVINO, so that a kept graph needs no building to be fed.
+In: a fragment. Out: its `Signature`. Independent of OpenVINO, so that a cached graph can be fed without being built.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
 
 Input = tuple[str, tuple[int, ...], bool]
-"""Name, shape with -1 for what varies, and whether it holds int32 (else float32)."""
+"""Name, shape with -1 for dynamic dimensions, and whether it is int32 (else float32)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Signature:
 
     given    the fragment's input buffers: float32[1, T or O, W]
     embeds   lookups whose rows are inputs "embed.<buffer>": float32[1, T, D]
-    learned  learned positions, which are added to those rows outside
+    learned  learned positions, which are added to those rows outside the graph
     tables   rotary tables, each with inputs "cos.<n>" and "sin.<n>": float32[1, 1, T, rotary width]
     windows  distinct windows (None: none), each with an input "mask.<window>": float32[1, 1, T, cached rows + T]
-    takes    whether there is "outputs": int32[O]
-    layers   layers that keep keys and values; with any there is "beam": int32[1], always 0
+    takes    whether there is an input "outputs": int32[O]
+    layers   layers with a KV cache; if there are any, there is an input "beam": int32[1], always 0
     """
 
     given: tuple[tuple[str, int], ...]
@@ -44,7 +44,7 @@ class Signature:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Every input."""
+        """All inputs."""
         found: list[Input] = [(name, (1, -1, width), False) for name, width in self.given]
         found += [(f"embed.{embed.out}", (1, -1, embed.weight.columns), False) for embed in self.embeds]
         for number, table in enumerate(self.tables):
@@ -82,5 +82,5 @@ def signature_of(fragment: Fragment) -> Signature:
 
 
 def has_tokens(fragment: Fragment, name: str) -> bool:
-    """Whether a buffer has a row for each token, not for each output."""
+    """Whether a buffer has one row per token, not per output."""
     return fragment.spec.buffer(name).rows is Rows.TOKENS

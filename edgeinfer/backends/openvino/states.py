@@ -1,11 +1,11 @@
 """Keys and values of a lane: which infer request holds which slots, and their pages.
 
-In: steps, slots, pages. Out: the request to run a step with, pages. A page holds layer after layer, keys before values,
-each as [kv heads, PAGE, K]: float16, or float32 for layers whose state is.
+In: steps, slots, pages. Out: the request to run a step with, pages. A page stores layer after layer, keys before
+values, each as [kv heads, PAGE, K]: float16, or float32 for layers with float32 states.
 
-OpenVINO's attention over many new tokens is several times as fast when nothing is cached before them. So a prompt that
-sees nothing cached is read by a request whose states are empty; requests of one model share its weights. Rows are
-moved where a step needs those of two requests.
+OpenVINO's attention over many new tokens is several times as fast with an empty cache. So a prompt that sees no cached
+tokens runs on a request with empty states; requests of one model share its weights. Rows are moved when a step needs
+those of two requests.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from edgeinfer.graph.step import PAGE, Int32s, Step
 
 MOST_HOLDERS = 3
 LONG_PASS = 64
-"""Tokens from which on an empty state is looked for."""
+"""Number of tokens from which a request with empty states is used."""
 
 
 class States:
-    """The requests of one compiled graph and what they hold."""
+    """The requests of one compiled graph and the rows they hold."""
 
     def __init__(self, compiled: ov.CompiledModel, forms: Sequence[StateForm], n_slots: int) -> None:
         self._compiled, self._forms, self._n_slots = compiled, forms, n_slots
         self._holders = [Holder(compiled.create_infer_request(), forms, n_slots)]
-        self._settled: tuple[bytes, Holder] | None = None  # tables of a single token's step, and who has their rows
+        self._settled: tuple[bytes, Holder] | None = None  # tables of a single-token step, and the holder of their rows
 
     def holder_for(self, step: Step) -> Holder:
-        """The holder to run a step with; it has every row that the step sees."""
+        """The holder to run a step with; it has all rows that the step sees."""
         is_long, sees_cached = len(step.slots) >= LONG_PASS, bool(step.starts.any())
         if not self._forms or (len(self._holders) == 1 and (sees_cached or not is_long)):
             return self._holders[0]
@@ -47,7 +47,7 @@ class States:
         return chosen
 
     def appended(self, slots: NDArray[np.integer], chosen: Holder) -> None:
-        """A step wrote rows for slots at the end of a holder's."""
+        """Record that a step appended rows for these slots to a holder."""
         if self._settled is not None and (len(slots) > 1 or self._settled[1] is not chosen):
             self._settled = None
         chosen.rows.append(slots)
@@ -56,13 +56,13 @@ class States:
                 holder.rows.forget(slots)
 
     def copy(self, sources: Int32s, targets: Int32s) -> None:
-        """The targets name the rows of the sources; nothing is moved."""
+        """Let the target slots refer to the rows of the source slots; nothing is moved."""
         self._settled = None
         for holder in self._holders:
             holder.rows.copy(sources, targets)
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
-        """uint8[len(pages), page_bytes]; zeros where nothing was written."""
+        """Contents of pages: uint8[len(pages), page_bytes]; zeros where nothing was written."""
         slots = slots_of(pages)
         found = [holder.read(slots) for holder in self._holders]
         parts: list[NDArray[np.uint8]] = []
@@ -73,7 +73,7 @@ class States:
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(pages), 0), np.uint8)
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` gave."""
+        """Restore what `read` returned."""
         values, start = [], 0
         for form in self._forms:
             bits = np.ascontiguousarray(contents[:, start : start + form.page_bytes]).view(form.page_type)
@@ -86,7 +86,7 @@ class States:
         self._holders[0].add(slots, values)
 
     def close(self) -> None:
-        """Let go of the requests."""
+        """Release the requests."""
         self._holders, self._settled = [], None
 
     def _empty(self) -> Holder:
@@ -101,7 +101,7 @@ class States:
         return min(self._holders, key=lambda holder: holder.rows.n_rows)
 
     def _gathered(self, seen: NDArray[np.int64]) -> Holder:
-        """The holder with most of the rows of slots, after those that others have were moved to it."""
+        """The holder with most rows of these slots, after moving the other holders' rows to it."""
         counts = [int((holder.rows.rows(seen) >= 0).sum()) for holder in self._holders]
         chosen = self._holders[int(np.argmax(counts))]
         for holder, count in zip(self._holders, counts, strict=True):

@@ -1,6 +1,6 @@
 """All ops, one file each: the file name is the op's name, `OP` its record.
 
-A model is made of these; what a device lacks of them it refuses by name.
+Models are built from these. A device refuses a model, by the op's name, if it lacks an op.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class Act(Op):
-    """out = activation(source), of a feed-forward network without a gate. `threshold` as that of `GatedAct`."""
+    """out = activation(source), for a feed-forward network without a gate. `threshold` is as in `GatedAct`."""
 
     source: str
     out: str

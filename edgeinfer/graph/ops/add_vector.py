@@ -1,4 +1,4 @@
-"""A vector that is added to all rows."""
+"""A vector added to every row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over a token's ancestors or its whole text, with grouped heads, windows, capped scores and sinks."""
+"""Attention over a token's ancestors or its whole text, with grouped heads, windows, soft-capped scores and sinks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from edgeinfer.graph.weights import Weight
 class Attention(Op):
     """out = softmax(cap(scale * query @ keys)) @ values over a token's ancestors and itself, per head.
 
-    `layer`: the KV cache that is read, of this layer or of an earlier one. Queries are as wide as keys, and what a head
-    gives is as wide as values.
+    `layer`: the KV cache to read, this layer's or an earlier one's. Queries are as wide as keys; head outputs are as
+    wide as values.
 
-    `window` w: only positions > own position - w. Not `causal`: over all tokens of its text, which must be in one pass,
-    with a window those less than w positions away. `soft_cap` c: scores become c * tanh(score / c). `sinks`: a score
-    for each head that joins the softmax and brings no value (Xiao et al., arXiv 2309.17453; gpt-oss).
+    `window` w: only positions > own position - w. Without `causal`, a token attends to all tokens of its text, which
+    must be in one pass, or, with a window, to those less than w positions away. `soft_cap` c: scores become c *
+    tanh(score / c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
+    arXiv 2309.17453; gpt-oss).
     """
 
     query: str
@@ -65,7 +66,7 @@ class Attention(Op):
         context.values[self.out] = attended
 
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
-        """The slots that a token attends to."""
+        """The slots a token attends to."""
         slots = context.visible_slots[token]
         if self.causal:
             return slots if self.window is None else slots[-self.window :]
@@ -75,9 +76,9 @@ class Attention(Op):
         return slots[max(0, position - window + 1) : position + window]
 
     def _attend(self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
-        """One token: query float32[G, H / G, K], keys float32[S, G, K], values float32[S, G, V], sinks [G, H / G, 1].
+        """Attention of one token: query float32[G, H / G, K], keys float32[S, G, K], values float32[S, G, V].
 
-        Returns float32[H * V].
+        `sinks` is [G, H / G, 1]. Returns float32[H * V].
         """
         scores = np.einsum("grk,sgk->grs", query, keys)
         if self.soft_cap is not None:

@@ -17,10 +17,10 @@ from edgeinfer.graph.weights import Weight
 class CausalConv(Op):
     """out[t] = after[t] * activation(sum over k of weight[:, k] * x[t - taps + 1 + k]), x = before * source.
 
-    A token's x, and those of the `taps` - 1 tokens before it, by column; those before the first token are zeros. They
-    are what the layer's state number `state` keeps: float32[taps - 1, width], the oldest first. `weight`: of
-    width * taps numbers, column by column. `source` is changed to x. Without `before`, `after` or `activation` there is
-    none. Sources: LFM2's short convolution (arXiv 2511.23404), and that of Mamba-2 (arXiv 2405.21060).
+    Each column is convolved over a token's x and those of the `taps` - 1 tokens before it; x before the first token is
+    zero. These earlier rows are the layer's state number `state`: float32[taps - 1, width], oldest first. `weight` has
+    width * taps numbers, column by column. `source` is overwritten with x. `before`, `after` and `activation` are
+    optional. Sources: LFM2's short convolution (arXiv 2511.23404), Mamba-2's (arXiv 2405.21060).
     """
 
     source: str

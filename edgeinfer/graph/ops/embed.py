@@ -1,4 +1,4 @@
-"""Embeddings: the row of each token, from the table of tokens or as it is given."""
+"""Embeddings: each token's row, from the token table or supplied by the caller."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class Embed(Op):
-    """out[t] = scale * weight[token t], or the row of numbers that token t is given as, which is not scaled.
+    """out[t] = scale * weight[token t], or the row of numbers given in place of token t, which is not scaled.
 
-    `rows`: whether there may be such rows (`graph.inputs`).
+    `rows`: whether such rows are allowed (`graph.inputs`).
     """
 
     weight: Weight

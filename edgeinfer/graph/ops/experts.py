@@ -1,4 +1,4 @@
-"""The feed-forward networks of a mixture, of which each token has few."""
+"""The feed-forward networks of a mixture of experts, a few of which are active per token."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
 
 HIDDEN = "hidden of experts"
-"""What rows that are multiplied by down matrices are called where they are rounded; they come expert by expert."""
+"""The name passed to rounding for the rows that down matrices multiply; they come expert by expert."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experts(Op):
-    """out[t] += the sum over the experts e that have a share in t, lowest first, of share * expert e of source[t].
+    """out[t] += the sum over the active experts e of t, in increasing order, of share * expert e of source[t].
 
-    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)). `shares` [T, E] are a Router's with the same
-    `active`; an expert whose share is zero is not computed. `biases`: of all gate, up and down products,
-    float32[E * F], [E * F] and [E * D]. Activation swiglu_oai: clamped gate * sigmoid(1.702 gate) * (up + 1).
+    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)). `shares` [T, E] come from a Router with the same
+    `active`; experts with share zero are not computed. `biases` of all gate, up and down products: float32[E * F], [E *
+    F] and [E * D]. Activation swiglu_oai: clamped gate * sigmoid(1.702 gate) * (up + 1).
     """
 
     source: str
@@ -52,13 +52,13 @@ class Experts(Op):
 
     @property
     def cost(self) -> Cost:
-        """All experts are as large as the first."""
+        """All experts have the size of the first."""
         count, active = len(self.gate), self.active
         products = tuple(MatMulCost(each[0], None, count, active) for each in (self.gate, self.up, self.down))
         return Cost(vectors=self.vectors, products=products, n_elements=active * self.gate[0].n_rows)
 
     def evaluate(self, context: OpContext) -> None:
-        """In the order of the experts' numbers."""
+        """In increasing order of expert number."""
         source, shares = context.values[self.source], context.values[self.shares]
         rounds = any(context.rounds(weight) for weight in self.gate + self.up)
         rounded = context.rounded(self, self.source, source) if rounds else source
@@ -91,7 +91,7 @@ class Experts(Op):
         return gated(self.activation, gate, up)
 
     def _bias(self, context: OpContext, place: int) -> Floats | None:
-        """One of the three biases: float32[E, F or D]."""
+        """One of the three biases, as float32[E, F or D]."""
         return None if self.biases is None else context.vector(self.biases[place]).reshape(len(self.gate), -1)
 
 

@@ -11,9 +11,9 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class GatedAct(Op):
-    """out = activation(gate) * up. With a `threshold` activated gates of a smaller magnitude, and NaN, count as zero.
+    """out = activation(gate) * up. With a `threshold`, activated gates below it in magnitude, and NaN, count as zero.
 
-    A threshold is compared as float32; 0 leaves all as they are.
+    The threshold is compared as float32; 0 leaves all values unchanged.
     """
 
     gate: str

@@ -1,4 +1,4 @@
-"""The gated delta rule: a recurrence over tokens whose state is a matrix of each value head."""
+"""The gated delta rule: a recurrence over tokens whose state is one matrix per value head."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
 
 EPSILON = np.float32(1e-6)
-"""Added to sums of squares before queries and keys are divided by their length."""
+"""Added to the sum of squares before queries and keys are normalised to unit length."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatedDeltaNet(Op):
     """S = g S; S += k (b (v - S^T k))^T; out = S^T q / sqrt(K), for each value head, token by token.
 
-    `mixed` holds queries and keys of `key_heads` heads of `head_width` K, then values of `value_heads` heads of as
-    much: float32[T, 2 * key_heads * K + value_heads * K]. Queries and keys are divided by their length.
-    g = e^(rate * softplus(decay + shift)), b = sigmoid(strength), each of a value head. Value head h has key head
-    h mod `key_heads`, or, `grouped`, h // (value_heads / key_heads). S, float32[K, K] of each value head, is the
-    layer's state number `state`. Source: Gated Delta Networks (Yang et al., arXiv 2412.06464).
+    `mixed` holds queries and keys of `key_heads` heads, then values of `value_heads` heads, all `head_width` K wide:
+    float32[T, 2 * key_heads * K + value_heads * K]. Queries and keys are normalised to unit length. g = e^(rate *
+    softplus(decay + shift)) and b = sigmoid(strength), one each per value head. Value head h uses key head h mod
+    `key_heads`, or, if `grouped`, h // (value_heads / key_heads). S, float32[K, K] per value head, is the layer's state
+    number `state`. Source: Gated Delta Networks (Yang et al., arXiv 2412.06464).
     """
 
     mixed: str
@@ -58,7 +58,7 @@ class GatedDeltaNet(Op):
         return Cost(vectors=self.vectors, n_elements=self.value_heads * self.head_width * (1 + self.head_width // 8))
 
     def key_head(self, head: int) -> int:
-        """The key head of a value head."""
+        """The key head used by a value head."""
         return head // (self.value_heads // self.key_heads) if self.grouped else head % self.key_heads
 
     def evaluate(self, context: OpContext) -> None:
@@ -85,7 +85,7 @@ class GatedDeltaNet(Op):
 
 
 def _unit(rows: Floats) -> Floats:
-    """Heads divided by their length: float32[T, H, K]."""
+    """Heads normalised to unit length: float32[T, H, K]."""
     lengths = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True) + EPSILON)
     unit: Floats = rows / lengths
     return unit

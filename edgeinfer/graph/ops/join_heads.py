@@ -1,4 +1,4 @@
-"""Heads put together from two parts."""
+"""Heads concatenated from two parts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class JoinHeads(Op):
-    """Each head of `out` is a head of `first`, then one of `second`, which has as many or, with `shared`, one for all.
+    """Each head of `out` is a head of `first` followed by one of `second`.
 
-    Of multi-head latent attention: what is rotated has its own projection, and of keys all heads have the same
-    (DeepSeek-V2, arXiv 2405.04434).
+    `second` has as many heads as `first`, or, if `shared`, a single one used for all. Needed for multi-head latent
+    attention: the rotated part has its own projection, and all heads share the rotated part of the key (DeepSeek-V2,
+    arXiv 2405.04434).
     """
 
     first: str
@@ -28,7 +29,7 @@ class JoinHeads(Op):
 
     @property
     def width(self) -> int:
-        """Of a head of `out`."""
+        """Width of a head of `out`."""
         return self.first_width + self.second_width
 
     @property

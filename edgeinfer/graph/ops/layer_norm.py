@@ -15,9 +15,9 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Op):
-    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row.
+    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance per row of the source.
 
-    `weight` None: nothing multiplies; `bias` None: nothing is added (Cohere's models, OLMo).
+    Without a `weight` nothing is multiplied, without a `bias` nothing is added (Cohere's models, OLMo).
     """
 
     readies_rows: ClassVar[bool] = True
@@ -47,7 +47,7 @@ class LayerNorm(Op):
 
 
 def layer_norm(source: Floats, weight: Floats | None, bias: Floats | None, epsilon: float) -> Floats:
-    """LayerNorm of rows float32[n, width]; without a weight or a bias where it is None."""
+    """LayerNorm of rows float32[n, width]; `weight` and `bias` may be None."""
     centred: Floats = source - np.mean(source, axis=-1, keepdims=True, dtype=np.float32)
     variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
     deviation: Floats = np.sqrt(variance + np.float32(epsilon))

@@ -1,4 +1,4 @@
-"""Products of rows and a weight matrix."""
+"""The product of rows and a weight matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learned positions, added to embeddings."""
+"""Learned position embeddings, added to token embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class PositionEmbed(Op):
-    """out[t] += weight[position of token t]: learned positions. Its stage begins with the `Embed` that writes out."""
+    """out[t] += weight[position of token t]. Its stage begins with the `Embed` that writes `out`."""
 
     weight: Weight
     out: str

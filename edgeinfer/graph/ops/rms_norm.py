@@ -17,7 +17,7 @@ from edgeinfer.graph.weights import Weight
 class RMSNorm(Op):
     """out = source / sqrt(mean(source^2) + epsilon) * weight, over each of `groups` slices of `width`.
 
-    `weight` None: nothing multiplies (values of Gemma 4).
+    Without a `weight` nothing is multiplied (values of Gemma 4).
     """
 
     readies_rows: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class RMSNorm(Op):
 
 
 def rms_norm(source: Floats, weight: Floats | None, groups: int, epsilon: float) -> Floats:
-    """RMSNorm of each of `groups` slices of rows float32[n, width]; without a weight where it is None."""
+    """RMSNorm of each of `groups` slices of rows float32[n, width]; `weight` may be None."""
     sliced = source.reshape(len(source), groups, source.shape[1] // groups)
     mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
     root: Floats = np.sqrt(mean_square + np.float32(epsilon))

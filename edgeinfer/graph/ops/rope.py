@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., arXiv 2104.09864), also of three axes (Qwen2-VL, arXiv 2409.12191)."""
+"""Rotary position embedding (Su et al., arXiv 2104.09864), also over three axes (Qwen2-VL, arXiv 2409.12191)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeinfer.graph.step import Floats
 class Rope(Op):
     """Rotate `value` in place: half-split pairs (i, i + rotary_width / 2) of each head by position * frequency.
 
-    `sections`: which position that is, of tokens that have three (`Batch.axes`); None for models that have one.
+    `sections`: which of a token's three positions (`Batch.axes`) each pair uses; None for models with one position.
     """
 
     value: str

@@ -1,4 +1,4 @@
-"""The choice of experts, and their shares."""
+"""The choice of experts and their shares."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class Router(Op):
-    """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
+    """out[t, e] = the share of expert e in token t: zero except for the `active` highest of scores[t] (E scores).
 
-    Of equal scores those of lower numbers are higher. With a `bias` of each expert the highest are those of its share
-    and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores
-    or the sigmoid of each; `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
-    With several `groups` of neighbours only experts of the `active_groups` best are chosen: a group is as good as the
-    sum of the two highest of its experts' shares and biases (DeepSeek-V3); of equal groups the first is better.
+    Ties go to the lower expert number. Shares are the softmax over all E scores or the sigmoid of each. With a `bias`
+    per expert, experts are chosen by share + bias; the bias does not enter the shares (DeepSeek-V3, arXiv 2412.19437).
+    If `normalised`, a token's shares are divided by their sum. All shares are multiplied by `scale`. With several
+    `groups` of neighbouring experts, only experts of the `active_groups` best groups are chosen: a group is rated by
+    the sum of its two highest share + bias values (DeepSeek-V3); ties go to the first group.
     """
 
     scores: str
@@ -68,7 +68,7 @@ class Router(Op):
         return scaled
 
     def _of_best_groups(self, ranks: Floats) -> Floats:
-        """Ranks with those of experts in other groups below all others: float32[T, E]."""
+        """Ranks in which experts of inactive groups come below all others: float32[T, E]."""
         grouped = ranks.reshape(len(ranks), self.groups, -1)
         quality = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)
         best = np.argsort(-quality, axis=-1, kind="stable")[:, : self.active_groups]

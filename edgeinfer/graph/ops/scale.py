@@ -1,4 +1,4 @@
-"""Scaled values, such as logits and branches of muP (Yang et al., arXiv 2203.03466)."""
+"""Scaled values, such as muP's logits and branches (Yang et al., arXiv 2203.03466)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of new tokens, written into the KV cache."""
+"""Keys and values of new tokens, written to the KV cache."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class StoreKV(Op):
-    """Write rows of keys [T, G * key_width] and values [T, G * value_width] into the KV cache `layer`.
+    """Write rows of keys [T, G * key_width] and values [T, G * value_width] to the KV cache `layer`.
 
-    They go to the slots of the step. Later layers may read the cache too.
+    They are written to the slots of the step. Later layers may read the same cache.
     """
 
     key: str

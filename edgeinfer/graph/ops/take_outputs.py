@@ -1,4 +1,4 @@
-"""From the rows of all tokens to those whose logits are requested."""
+"""Reduce the rows of all tokens to those whose logits are requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class TakeOutputs(Op):
-    """out[o] = source[row of output o]: from here on only rows whose logits are requested are computed."""
+    """out[o] = source[row of output o]: later ops compute only rows whose logits are requested."""
 
     takes_outputs: ClassVar[bool] = True
 

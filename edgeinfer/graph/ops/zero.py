@@ -1,4 +1,4 @@
-"""A buffer of zeros: what ops that only add begin with where their sum is to stand alone."""
+"""A zeroed buffer: the start of a sum for ops that only add."""
 
 from __future__ import annotations
 

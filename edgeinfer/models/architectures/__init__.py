@@ -1,4 +1,4 @@
-"""Model families, one file each: the file name is GGUF's `general.architecture`, `ARCHITECTURE` says how to build it.
+"""Model families, one file each: the file name is GGUF's `general.architecture`, `ARCHITECTURE` builds the spec.
 
 In: `Hyperparameters` (metadata and tensor shapes of a header). Out: a ModelSpec. No weights are read.
 """
@@ -19,8 +19,8 @@ from edgeinfer.registry import Registry
 class Architecture:
     """How to build the spec of a family.
 
-    `aliases`: other values of `general.architecture` that mean the same. `spelling`: the value, where no file can be
-    called that. `axes`: how files whose rotary embedding has three axes (`rope.dimension_sections`) lay them out.
+    `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot be
+    a module name. `axes`: how files whose rotary embedding has three axes (`rope.dimension_sections`) arrange them.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
@@ -33,7 +33,7 @@ ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures
 
 
 def architecture_of(key: str) -> Architecture:
-    """The architecture of that name or alias. Raises UnsupportedModel, listing those there are."""
+    """The architecture with that name or alias. Raises UnsupportedModel, listing the available ones."""
     if key in ARCHITECTURES:
         return ARCHITECTURES.get(key)
     entries = ARCHITECTURES.entries()

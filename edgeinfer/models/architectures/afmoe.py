@@ -1,8 +1,8 @@
-"""AFMoE (Arcee Trinity): mixtures of experts whose branches are normed before and behind; the first layers are dense.
+"""AFMoE (Arcee Trinity): mixtures of experts with norms before and after each branch; the first layers are dense.
 
-Three layers with a window and rotary embedding, then one without either. Queries and keys are normed per head, a gate
-multiplies what the heads give, and embeddings are scaled as muP has it. Shares are sigmoids, chosen with a bias of each
-expert, beside one that every token has whole. Source: Arcee Trinity Large Technical Report (arXiv 2602.17004).
+Three layers with a window and rotary embedding are followed by one with neither. Queries and keys are normed per head,
+a gate multiplies the head outputs, and embeddings are scaled as in muP. Shares are sigmoids; experts are chosen with a
+per-expert bias; every token also uses a shared expert. Source: Arcee Trinity Large Technical Report (arXiv 2602.17004).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ WINDOW_PERIOD = 4
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
-    """The spec of an AFMoE. Raises BadGGUF where tensors or keys are missing."""
+    """The spec of an AFMoE. Raises BadGGUF if tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     rope, mixture = rope_table(hp, g.sizes.rotary_width), Mixture.read_sigmoid(hp, g.sizes, normalised=True)
-    hp.integer("attention.sliding_window")  # without it nothing would say which layers are rotated
+    hp.integer("attention.sliding_window")  # needed to know which layers are rotated
     n_dense = hp.integer("leading_dense_block_count", 0, least=0)
     embed(g, g.sizes.width**0.5)
     for number, window in enumerate(windows(hp, g.sizes, period=WINDOW_PERIOD)):

@@ -1,7 +1,7 @@
-"""BERT and what is shaped like it (bge, e5, MiniLM, XLM-RoBERTa): texts read as a whole, for embeddings.
+"""BERT and similar models (bge, e5, MiniLM, XLM-RoBERTa): texts read as a whole, for embeddings.
 
-Embeddings are those of the token, of its position and of the first kind of text, normed; layers norm after each branch
-was added; GELU. Source: BERT (Devlin et al., arXiv 1810.04805).
+The input is the normed sum of the embeddings of the token, of its position and of the first token type. Layers norm
+after each branch is added; GELU. Source: BERT (Devlin et al., arXiv 1810.04805).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
 
 
 def norm_embeddings(g: ModelGraph) -> None:
-    """The first kind of text, where a file tells kinds apart, and the norm of embeddings."""
+    """The first token type, if the file has token types, and the norm of the embeddings."""
     if TYPES in g.hp.tensors:
         g.add(AddVector(g.hp.first_row(TYPES, g.sizes.width), "x", g.sizes.width))
     g.prefix = ""

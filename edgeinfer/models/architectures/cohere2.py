@@ -1,7 +1,4 @@
-"""Command R7B and Command A: Command R with windows in three of four layers, and no rotary embedding in the others.
-
-Source: Command A (Cohere, arXiv 2504.00698).
-"""
+"""Command R7B and Command A: Command R with windows in three of four layers and no rotary embedding in the others."""
 
 from __future__ import annotations
 

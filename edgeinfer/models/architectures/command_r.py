@@ -1,6 +1,6 @@
-"""Command R and Aya: attention and the feed-forward network read the same norm, and both are added to what it normed.
+"""Command R and Aya: attention and feed-forward network read the same normed input; both are added to the residual.
 
-LayerNorms without biases; the file's scale multiplies logits. Source: Command R's model card and its code in
+LayerNorms have no biases; logits are multiplied by the file's scale. Source: Command R's model card and its code in
 transformers (`cohere`); the parallel branches are GPT-J's (Wang & Komatsuzaki, 2021).
 """
 

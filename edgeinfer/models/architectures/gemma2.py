@@ -1,6 +1,6 @@
 """Gemma 2: scaled embeddings, norms before and after each branch, GELU, soft caps, a window in every other layer.
 
-The file's norms hold 1 + weight. Source: Gemma 2 (arXiv 2408.00118).
+The file's norm weights are stored as 1 + weight. Source: Gemma 2 (arXiv 2408.00118).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Gemma 2 model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
     sizes, rope = g.sizes, rope_table(hp, g.sizes.rotary_width)
-    # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
+    # Files do not store the query scale. It is 1 / sqrt(head width), except 1 / sqrt(width / heads) for the 27B model.
     scale = (sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width) ** -0.5
     soft_cap = hp.number("attn_logit_softcapping", 50.0) or None
     embed(g, sizes.width**0.5)

@@ -1,7 +1,7 @@
-"""Gemma 3 (text): Gemma 2 with norms of each query and key head instead of the attention's soft cap.
+"""Gemma 3 (text): Gemma 2 with norms of each query and key head in place of the attention's soft cap.
 
-Five layers with a window and a rotary base of their own for each one without; the file's norms hold 1 + weight.
-Source: Gemma 3 Technical Report (arXiv 2503.19786).
+Five layers with a window and a separate rotary base alternate with one without. The file's norm weights are stored as 1
++ weight. Source: Gemma 3 Technical Report (arXiv 2503.19786).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def build(hp: Hyperparameters) -> ModelSpec:
 
 
 def layers(g: ModelGraph, *, causal: bool = True) -> None:
-    """Embedding and layers. Not `causal`: half of a window lies before a token and half behind it."""
+    """Embedding and layers. Without `causal`, half of a window lies before a token and half after it."""
     hp = g.hp
     sizes = g.sizes
-    # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
+    # Files do not store the query scale. It is 1 / sqrt(head width), except 1 / sqrt(width / heads) for the 27B model.
     scale = (sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width) ** -0.5
     everywhere = rope_table(hp, sizes.rotary_width, default_base=1_000_000.0)
     local = local_rope_table(hp, sizes.rotary_width)

@@ -1,7 +1,4 @@
-"""EmbeddingGemma: Gemma 3 whose tokens see all of their text, and two products of the pooled row.
-
-Source: EmbeddingGemma (arXiv 2509.20354).
-"""
+"""EmbeddingGemma: Gemma 3 whose tokens attend to the whole text, with two projections of the pooled row."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""GLM 4.5, 4.6 and 4.7: mixtures of experts beside one that every token has, whole; the first layers are dense.
+"""GLM 4.5, 4.6 and 4.7: mixtures of experts plus a shared expert used by every token; the first layers are dense.
 
-Shares are sigmoids of scores; experts are chosen by these and a bias of each, from the best groups where there are
-several. Rotary pairs are halves of a part of each head; larger models norm queries and keys per head. The norm before
-the feed-forward branch is called post_attention_norm. Source: GLM-4.5 (arXiv 2508.06471).
+Shares are sigmoids of scores; experts are chosen by share plus a per-expert bias, from the best groups if there are
+several. Part of each head is rotated, with half-split pairs; larger models norm queries and keys per head. The norm
+before the feed-forward branch is called post_attention_norm. Source: GLM-4.5 (arXiv 2508.06471).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """gpt-oss: mixtures of experts with biases everywhere, clamped activations, attention sinks and windows.
 
-Every second layer, from the first on, attends within a window. The norm before the experts is called
-post_attention_norm; shares are a softmax over the chosen experts; rotary pairs are halves of a head, extended by YaRN.
+Every second layer, starting with the first, attends within a window. The norm before the experts is called
+post_attention_norm; shares are a softmax over the chosen experts; rotary pairs are half-split and extended by YaRN.
 Source: gpt-oss-120b & gpt-oss-20b Model Card (arXiv 2508.10925).
 """
 

@@ -1,7 +1,7 @@
-"""GPT-NeoX and Pythia: attention and the feed-forward network in parallel, each with a norm of its own.
+"""GPT-NeoX and Pythia: attention and feed-forward network in parallel, each with its own norm.
 
-LayerNorms, biases everywhere, GELU without a gate; a part of each head is rotated; queries, keys and values are one
-tensor. In some the branches follow each other (`use_parallel_residual`). Source: GPT-NeoX-20B (arXiv 2204.06745).
+LayerNorms, biases everywhere, GELU without a gate; part of each head is rotated; queries, keys and values are one
+tensor. In some models the branches are sequential (`use_parallel_residual`). Source: GPT-NeoX-20B (arXiv 2204.06745).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     for number in range(g.sizes.n_layers):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
-        if parallel:  # of what attention has not been added to
+        if parallel:  # of the input before attention is added
             norm(g, "ffn_norm", "normed_ffn")
         attention(g, rope)
         if not parallel:

@@ -1,7 +1,8 @@
-"""Granite 3 and 4 (dense): Llama's layers with four scales, of embeddings, scores, finished branches and logits.
+"""Granite 3 and 4 (dense): Llama's layers with four scales: of embeddings, scores, branch outputs and logits.
 
-The file's logit scale divides. Some have no rotary embedding at all: the file says `rope.scaling.finetuned` is false.
-Source: Granite 3.0 Language Models (IBM, 2024), which follow muP (Yang et al., arXiv 2203.03466).
+Logits are divided by the file's logit scale. Some models have no rotary embedding: the file sets
+`rope.scaling.finetuned` to false. Source: Granite 3.0 Language Models (IBM, 2024), which follow muP (Yang et al., arXiv
+2203.03466).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def build(hp: Hyperparameters) -> ModelSpec:
 
 
 def begin(g: ModelGraph) -> None:
-    """Embeddings times their scale."""
+    """Scaled embeddings."""
     embed(g, g.hp.number("embedding_scale", 0.0) or 1.0)
 
 
 def attend(g: ModelGraph, residual: float) -> None:
-    """A norm and attention, which are added to `x` times `residual`."""
+    """A norm and attention, added to `x` after scaling by `residual`."""
     rotates = g.hp.flag("rope.scaling.finetuned", default=True)
     norm(g, "attn_norm")
     attention(g, rope_table(g.hp, g.sizes.rotary_width) if rotates else None, paired=True, out="branch")
@@ -43,7 +44,7 @@ def attend(g: ModelGraph, residual: float) -> None:
 
 
 def end(g: ModelGraph) -> ModelSpec:
-    """The head, whose logits the file's scale divides."""
+    """The head; logits are divided by the file's scale."""
     return head(g, scale=1.0 / g.hp.positive("logit_scale"))
 
 

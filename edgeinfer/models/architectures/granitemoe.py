@@ -1,6 +1,6 @@
-"""Granite's mixtures of experts: Granite with experts in place of the feed-forward branch, whose shares add up to one.
+"""Granite's mixtures of experts: Granite with experts, whose shares add up to one, as the feed-forward branch.
 
-Some have an expert that every token has beside them, whole. Source: Granite 3.0 Language Models (IBM, 2024).
+Some have an additional shared expert used by every token. Source: Granite 3.0 Language Models (IBM, 2024).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LFM2: short gated convolutions in most layers, grouped-query attention in a few.
 
-A layer has attention where its number of kv heads is above 0. The product of the first and the last third of a
-projection goes through a causal convolution by column, whose result the middle third gates. Queries and keys are normed
-per head; rotary pairs are halves of a head. Source: LFM2 Technical Report (arXiv 2511.23404).
+A layer has attention if its number of kv heads is above 0. In the other layers a projection has three parts: the
+product of the first and the last goes through a causal convolution by column, whose result is gated by the middle one.
+Queries and keys are normed per head; rotary pairs are half-split. Source: LFM2 Technical Report (arXiv 2511.23404).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
 
 
 def short_convolution(g: ModelGraph, taps: int) -> None:
-    """Three projections of `normed`, a gated convolution over `taps` tokens, and a projection back."""
+    """A projection of `normed` into three parts, a gated convolution over `taps` tokens, and the output projection."""
     width, tensor = g.sizes.width, f"{g.prefix}shortconv.in_proj.weight"
     for third, name in enumerate(("conv_before", "conv_after", "conv_source")):
         rows = (third * width, (third + 1) * width)

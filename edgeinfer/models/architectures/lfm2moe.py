@@ -1,7 +1,7 @@
-"""LFM2's mixtures: LFM2 with experts in place of the feed-forward branch in all but the first few layers.
+"""LFM2's mixtures: LFM2 with experts as the feed-forward branch in all but the first few layers.
 
-Shares are sigmoids of scores; experts are chosen by these and a bias of each. Source: LFM2 Technical Report
-(arXiv 2511.23404).
+Shares are sigmoids of scores; experts are chosen by share plus a per-expert bias. Source: LFM2 Technical Report (arXiv
+2511.23404).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Llama and everything shaped like it: Llama 1-3, Mistral, SmolLM, TinyLlama, and Mixtral's mixtures of experts.
+"""Llama and models of the same shape: Llama 1-3, Mistral, SmolLM, TinyLlama, and Mixtral's mixtures of experts.
 
-RMSNorm, rotary embedding over neighbouring pairs, grouped-query attention, SwiGLU (Touvron et al., arXiv 2302.13971).
-Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825), Mixtral experts whose shares add up to
-one in each token (Jiang et al., arXiv 2401.04088).
+RMSNorm, rotary embedding over adjacent pairs, grouped-query attention, SwiGLU (Touvron et al., arXiv 2302.13971).
+Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825), Mixtral adds experts whose shares add
+up to one per token (Jiang et al., arXiv 2401.04088).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MiniCPM3: multi-head latent attention in a dense model, with scaled branches, embeddings and logits.
 
-Queries come from a latent row of their own, keys and values of all heads from another one; a part of queries, and of
-keys one that all heads share, has projections of its own and is rotated. Values are narrower than keys.
-Sources: DeepSeek-V2 (arXiv 2405.04434) for the attention, MiniCPM (arXiv 2404.06395) for the scales.
+Queries come from one latent row, keys and values of all heads from another. The rotated parts have their own
+projections; that of the keys is shared by all heads. Values are narrower than keys. Sources: DeepSeek-V2 (arXiv
+2405.04434) for the attention, MiniCPM (arXiv 2404.06395) for the scales.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256
-"""What files do not say: MiniCPM3-4B's scales, the only ones there are."""
+"""MiniCPM3-4B's scales, which files do not store; it is the only model of the family."""
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -1,7 +1,4 @@
-"""Nomic's BERT: rotary positions and a gated feed-forward network in place of BERT's.
-
-Source: Nomic Embed (arXiv 2402.01613).
-"""
+"""Nomic's BERT: BERT with rotary embedding and a gated feed-forward network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OLMo 2 and 3: branches are normed when they are finished, not before; RMSNorm over all query and over all key heads.
+"""OLMo 2 and 3: norms follow each branch instead of preceding it; RMSNorm over all query and over all key heads.
 
-OLMo 3 has windows in three of four layers, whose rotary embedding is not scaled. Sources: 2 OLMo 2 Furious (arXiv
-2501.00656), Olmo 3 (arXiv 2512.13961).
+OLMo 3 has windows in three of four layers; the rotary embedding of these is not scaled. Sources: 2 OLMo 2 Furious
+(arXiv 2501.00656), Olmo 3 (arXiv 2512.13961).
 """
 
 from __future__ import annotations

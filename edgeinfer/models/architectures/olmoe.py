@@ -1,4 +1,4 @@
-"""OLMoE: Llama's layers with rotary pairs as halves of a head, RMSNorm over all query and all key heads, and experts.
+"""OLMoE: Llama's layers with half-split rotary pairs, RMSNorm over all query and over all key heads, and experts.
 
 The shares of a token do not add up to one. Source: OLMoE: Open Mixture-of-Experts Language Models (arXiv 2409.02060).
 """

@@ -1,7 +1,7 @@
-"""OpenELM: Llama's layers, whose heads and feed-forward networks grow from layer to layer.
+"""OpenELM: Llama's layers with heads and feed-forward networks that grow from layer to layer.
 
-Queries, keys and values are one tensor; queries and keys are normed per head; rotary pairs are halves of a head.
-Source: OpenELM (Mehta et al., arXiv 2404.14619).
+Queries, keys and values are one tensor; queries and keys are normed per head; rotary pairs are half-split. Source:
+OpenELM (Mehta et al., arXiv 2404.14619).
 """
 
 from __future__ import annotations

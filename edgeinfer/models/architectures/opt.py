@@ -1,7 +1,7 @@
 """OPT: LayerNorm before each branch, learned positions, biases everywhere, ReLU without a gate.
 
-Positions add row `position + 2` of their table to the embedding. Other programs have no GGUF keys for this family:
-docs/GGUF_KEYS.md says what a file holds. Source: Zhang et al., arXiv 2205.01068.
+Row `position + 2` of the position table is added to the embedding. Other programs define no GGUF keys for this family;
+docs/GGUF_KEYS.md describes the ones used. Source: Zhang et al., arXiv 2205.01068.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
 FIRST_POSITION = 2
-"""Row of the table that belongs to position 0."""
+"""Row of the position table for position 0."""
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -47,7 +47,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
 
 
 def _positions(hp: Hyperparameters, sizes: Sizes) -> Weight:
-    """The rows of the table that belong to positions."""
+    """The position table's rows, without those before position 0."""
     n_rows = sizes.n_context_trained + FIRST_POSITION
     return hp.matrix("position_embd.weight", (n_rows, sizes.width), (FIRST_POSITION, n_rows))
 

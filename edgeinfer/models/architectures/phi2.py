@@ -1,7 +1,4 @@
-"""Phi 1, 1.5 and 2: attention and the feed-forward network read one norm; a part of each head is rotated.
-
-LayerNorms, biases everywhere, GELU without a gate. Source: Textbooks Are All You Need II (arXiv 2309.05463).
-"""
+"""Phi 1, 1.5 and 2: attention and feed-forward network share one norm; part of each head is rotated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Phi 3, 3.5 and 4 (dense): Llama's layers with query-key-value in one tensor, gate and up in another.
 
-Rotary pairs are halves of a head, perhaps of a part of it; LongRoPE factors and windows where the file has them.
-Source: Phi-3 Technical Report (arXiv 2404.14219).
+Rotary pairs are half-split, over the whole head or part of it; LongRoPE factors and windows are used if the file has
+them. Source: Phi-3 Technical Report (arXiv 2404.14219).
 """
 
 from __future__ import annotations

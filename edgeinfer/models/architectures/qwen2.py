@@ -1,7 +1,4 @@
-"""Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and rotary pairs as halves of a head.
-
-Source: Qwen2 Technical Report (arXiv 2407.10671).
-"""
+"""Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and half-split rotary pairs."""
 
 from __future__ import annotations
 

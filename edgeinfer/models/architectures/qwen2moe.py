@@ -1,7 +1,7 @@
-"""Qwen 1.5's and 2's mixtures of experts: Qwen 2 with experts in place of the feed-forward branch, one of them shared.
+"""Qwen 1.5's and 2's mixtures of experts: Qwen 2 with experts as the feed-forward branch, one of them shared.
 
-The shares of a token do not add up to one; every token has the shared expert too. Source: Qwen2 Technical Report (arXiv
-2407.10671).
+The shares of a token do not add up to one; every token also uses the shared expert. Source: Qwen2 Technical Report
+(arXiv 2407.10671).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 2 mixture. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     rope = rope_table(hp, g.sizes.rotary_width)
-    width = g.sizes.ffn_width // hp.integer("expert_used_count")  # of files that do not say: Qwen 1.5's
+    width = g.sizes.ffn_width // hp.integer("expert_used_count")  # Qwen 1.5's value, for files without the key
     mixture = Mixture.read(hp, width, normalised=False, shared_width=g.sizes.ffn_width)
     embed(g)
     for number, window in enumerate(windows(hp, g.sizes)):

@@ -1,8 +1,8 @@
 """Qwen 3.5, 3.6 and 3.8: gated delta nets in most layers, gated attention in every fourth.
 
-Queries and keys of attention are normed per head and rotated in part; a sigmoid gate of its own multiplies what each
-head gives. The norm before the feed-forward network is called post_attention_norm.
-Source: Qwen3.5's model card and its code in transformers (`qwen3_5`).
+Queries and keys of attention are normed per head and partly rotated; each head's output is multiplied by its own
+sigmoid gate. The norm before the feed-forward network is called post_attention_norm. Source: Qwen3.5's model card and
+its code in transformers (`qwen3_5`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Qwen 3.5's mixtures: Qwen 3.5 with experts in place of the feed-forward branch, and one that every token has.
+"""Qwen 3.5's mixtures: Qwen 3.5 with experts as the feed-forward branch, one of them shared by all tokens.
 
-Shares of experts add up to one; that of the shared one is the sigmoid of a score of its own.
-Source: Qwen3.5's model card and its code in transformers (`qwen3_5_moe`).
+The experts' shares add up to one; the shared expert's share is the sigmoid of its own score. Source: Qwen3.5's model
+card and its code in transformers (`qwen3_5_moe`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Qwen 3's mixtures of experts: Qwen 3 with experts in place of the feed-forward branch, whose shares add up to one.
-
-Source: Qwen3 Technical Report (arXiv 2505.09388).
-"""
+"""Qwen 3's mixtures of experts: Qwen 3 with experts, whose shares add up to one, as the feed-forward branch."""
 
 from __future__ import annotations
 

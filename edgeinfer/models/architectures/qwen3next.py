@@ -1,7 +1,7 @@
 """Qwen3-Next: gated delta nets in most layers, gated attention in every fourth, experts and a shared one in all.
 
-As Qwen 3.5's mixtures, but that value heads which share a key head lie together.
-Source: Qwen3-Next's model card and its code in transformers (`qwen3_next`).
+Like Qwen 3.5's mixtures, except that value heads sharing a key head are adjacent. Source: Qwen3-Next's model card and
+its code in transformers (`qwen3_next`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""SmolLM 3: Llama's layers, of which every fourth has no rotary embedding.
-
-Source: SmolLM3 (Hugging Face, 2025), after RoPE to NoPE and Back Again (Yang et al., arXiv 2501.18795).
-"""
+"""SmolLM 3: Llama's layers, with no rotary embedding in every fourth."""
 
 from __future__ import annotations
 

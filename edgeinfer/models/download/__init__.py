@@ -1,1 +1,1 @@
-"""Fetching large files: ranges, resume, checksums, looking at a header before its body. Knows nothing of the store."""
+"""Fetching large files: ranges, resume, checksums, reading a header before its body. Independent of the store."""

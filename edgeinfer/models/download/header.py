@@ -1,7 +1,7 @@
-"""The header of a model before its body: parse as much of the beginning as it takes.
+"""Reading a model's header before its body: parses as much of the beginning as needed.
 
-In: a stream (a range-reading one, a file in an archive, a part being received) and the size of the whole file.
-Out: the parsed GGUF header. Deliberately does not know where the stream comes from or what is decided on the header.
+In: a stream (by ranges, of a file in an archive, of a part being received) and the size of the whole file. Out: the
+parsed GGUF header. Independent of where the stream comes from and what is decided from the header.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ FIRST_BYTES = 1 << 20
 HEADER_CAP_BYTES = 1 << 27  # the largest vocabularies take about 16 MiB
 
 Approve = Callable[[Header, int], None]
-"""Called with a model's header and its size in bytes before its body is fetched; raises DoesNotFit to refuse."""
+"""Called with a model's header and its size in bytes before its body is fetched. Raises DoesNotFit to refuse."""
 
 
 class Readable(Protocol):
-    """What can be read from its beginning."""
+    """A stream that can be read from its beginning."""
 
     def read(self, nbytes: int, /) -> bytes:
-        """The next bytes, fewer only at the end."""
+        """The next bytes; fewer only at the end."""
 
 
 def read_header(stream: Readable, total_bytes: int, where: str) -> Header:
-    """Parse the header at the beginning of `stream`, reading little more than it takes.
+    """Parse the header at the beginning of `stream`, reading little more than necessary.
 
-    `total_bytes` is the size of the whole file, `where` its name in messages. Raises HeaderIncomplete when the stream
-    ends inside the header, BadGGUF when it is no header or an absurdly large one.
+    `total_bytes` is the size of the whole file, `where` its name in messages. Raises HeaderIncomplete if the stream
+    ends inside the header, BadGGUF if it is not a header or an implausibly large one.
     """
     beginning = b""
     wanted_bytes = FIRST_BYTES
@@ -48,7 +48,7 @@ def read_header(stream: Readable, total_bytes: int, where: str) -> Header:
 
 
 def file_header(path: Path) -> Header:
-    """The header of a file on this machine. Raises BadGGUF."""
+    """The header of a local file. Raises BadGGUF."""
     try:
         with path.open("rb") as file:
             return read_header(file, path.stat().st_size, str(path))
@@ -59,7 +59,7 @@ def file_header(path: Path) -> Header:
 
 
 def beginning_header(path: Path, total_bytes: int, where: str) -> Header | None:
-    """The header of a file of which only a beginning is there yet; None while it goes on. Raises BadGGUF."""
+    """The header of a partially received file; None while it is incomplete. Raises BadGGUF."""
     try:
         with path.open("rb") as file:
             return read_header(file, total_bytes, where)
@@ -68,10 +68,10 @@ def beginning_header(path: Path, total_bytes: int, where: str) -> Header | None:
 
 
 class HeaderWatch:
-    """A `Watcher` of a file that arrives from its beginning: asks `approve` as soon as the header is there.
+    """A `Watcher` of a file received from its beginning: asks `approve` as soon as the header is complete.
 
-    `find` turns the beginning of the file into the model's header and size; None while more is needed. `decided` says
-    whether the question has been asked.
+    `find` parses the beginning of the file into the model's header and size; None while more is needed. `decided` says
+    whether `approve` has been asked.
     """
 
     def __init__(self, approve: Approve, find: Callable[[Path, int | None], tuple[Header, int] | None]) -> None:
@@ -80,7 +80,7 @@ class HeaderWatch:
         self.decided = False
 
     def __call__(self, path: Path, total_bytes: int | None) -> bool:
-        """Look at the beginning that is in `path`; True when the answer was yes. Raises what `approve` raises."""
+        """Inspect the beginning stored at `path`; True once approved. Raises what `approve` raises."""
         found = self._find(path, total_bytes)
         if found is None:
             return False

@@ -1,8 +1,8 @@
-"""HTTP as a download needs it: one request, errors sorted into "try again" and "no use".
+"""HTTP for downloads: one request, with errors classified as retryable or final.
 
-In: an address and headers. Out: an open response, or `Remote`, what the server says of a file (size, validators,
-whether it serves ranges). Proxies come from the environment; credentials in an address are sent to its own host only.
-Deliberately does not retry, and does not know what is in the body.
+In: an address and headers. Out: an open response, or `Remote`, what the server reports about a file (size, validators,
+support for ranges). Proxies come from the environment; credentials in an address are sent only to its own host. Does
+not retry; independent of what is in the body.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ TROUBLE = (OSError, http.client.HTTPException)
 
 
 class ConnectionCutError(Exception):
-    """A connection that broke or never came about; another try may work.
+    """A connection that broke or could not be established; a retry may succeed.
 
-    `answered`: there was a server at all. `cause`: why there was none, without saying that.
+    `answered`: whether a server responded at all. `cause`: the reason on its own, without saying that there was no
+    connection.
     """
 
     def __init__(self, reason: str, *, answered: bool = True, cause: str = "") -> None:
@@ -37,7 +38,7 @@ class ConnectionCutError(Exception):
 
 
 class Refused(DownloadFailed):
-    """A server that answered, and said no."""
+    """A server responded with a refusal."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -46,33 +47,33 @@ class Refused(DownloadFailed):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """What a server says of one file."""
+    """What the server reports about a file."""
 
     url: str
-    nbytes: int | None  # None when the server does not say
-    ranged: bool  # whether parts of it can be asked for
+    nbytes: int | None  # None if the server does not report it
+    ranged: bool  # whether ranges can be requested
     etag: str | None
     last_modified: str | None
     headers: tuple[tuple[str, str], ...] = ()  # sent with each request
 
     @property
     def validator(self) -> str | None:
-        """What `If-Range` may carry: a strong entity tag, else a date."""
+        """The value for `If-Range`: a strong entity tag, else a date."""
         strong = self.etag is not None and not self.etag.startswith("W/")
         return self.etag if strong else self.last_modified
 
 
 def shown(url: str) -> str:
-    """An address fit for a message: without credentials, query and fragment."""
+    """An address suitable for messages: without credentials, query and fragment."""
     parts = urllib.parse.urlsplit(url)
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 @contextmanager
 def open_url(url: str, headers: Mapping[str, str], policy: DownloadPolicy) -> Iterator[http.client.HTTPResponse]:
-    """Ask for `url` and give the open response; closes it.
+    """Request `url` and yield the open response, closing it afterwards.
 
-    Raises ConnectionCutError for what may pass, also for trouble inside the `with`, and Refused for a definite no.
+    Raises ConnectionCutError for transient errors, including those inside the `with`, and Refused for final ones.
     """
     try:
         response = _opener().open(_request(url, headers), timeout=policy.stall_s)
@@ -93,7 +94,7 @@ def open_url(url: str, headers: Mapping[str, str], policy: DownloadPolicy) -> It
 
 
 def read_piece(response: http.client.HTTPResponse, nbytes: int) -> bytes:
-    """The next bytes of the body as they come, `nbytes` at most; b"" at its end. Raises ConnectionCutError."""
+    """The next bytes of the body as they arrive, at most `nbytes`; b"" at its end. Raises ConnectionCutError."""
     try:
         return response.read1(nbytes)
     except TimeoutError:
@@ -103,7 +104,7 @@ def read_piece(response: http.client.HTTPResponse, nbytes: int) -> bytes:
 
 
 def probe(url: str, policy: DownloadPolicy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
-    """What the server says of `url`, from a request for its first byte. Raises ConnectionCutError, Refused."""
+    """What the server reports about `url`, from a request for its first byte. Raises ConnectionCutError, Refused."""
     try:
         with open_url(url, {**dict(headers), "Range": "bytes=0-0"}, policy) as response:
             matched = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -118,13 +119,13 @@ def probe(url: str, policy: DownloadPolicy, headers: tuple[tuple[str, str], ...]
 
 
 def body_length(response: http.client.HTTPResponse) -> int | None:
-    """Bytes of the body, as its header says."""
+    """Bytes of the body according to its header."""
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() else None
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """An opener of http and https only, with the environment's proxies."""
+    """An opener for http and https only, with the environment's proxies."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

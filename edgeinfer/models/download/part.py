@@ -1,7 +1,7 @@
-"""A file being received: the bytes so far, their checksum, and what it takes to go on later.
+"""A file being received: the bytes so far, their checksum, and what is needed to resume.
 
 In: bytes in order. Out: a ``.part`` file with a small JSON record beside it (address, size, validators), and the
-SHA-256 of the whole. A part of another file, or of one that changed, is started afresh. Does not speak HTTP.
+SHA-256 of the whole. A part of another file, or of one that changed, is restarted. Independent of HTTP.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ READ_BYTES = 1 << 20
 
 
 def part_path(folder: Path, file_name: str, url: str) -> Path:
-    """Where the beginning of a download is kept: one place per address."""
+    """Where a partial download is stored: one path per address."""
     return folder / f"{file_name}.{hashlib.sha256(url.encode()).hexdigest()[:10]}.part"
 
 
 def record_path(part: Path) -> Path:
-    """Where it is kept what a part is the beginning of."""
+    """Path of the record that says what file a part belongs to."""
     return part.with_name(part.name + ".json")
 
 
 class DownloadPart:
-    """An append-only file that may be continued by a later process; use with `with`.
+    """An append-only file that a later process can continue; use with `with`.
 
-    Leaving the `with` closes the file; a part that is empty is removed, any other is kept until `discard`.
+    Leaving the `with` closes the file. An empty part is removed; any other is kept until `discard`.
     """
 
     def __init__(self, path: Path, remote: Remote, expected_sha256: str | None) -> None:
-        """Open the part at `path`, going on with what is there if it is the beginning of the same file."""
+        """Open the part at `path`, resuming if it is the beginning of the same file."""
         self.path = path
         self.nbytes = 0
         self._record_path = record_path(path)
@@ -71,7 +71,7 @@ class DownloadPart:
         self.close()
 
     def append(self, data: bytes) -> None:
-        """Add bytes at the end. Raises DownloadFailed, and discards the part, when the disk is full."""
+        """Append bytes. Raises DownloadFailed, and discards the part, if the disk is full."""
         rest = memoryview(data)
         try:
             while rest:
@@ -83,14 +83,14 @@ class DownloadPart:
         self.nbytes += len(data)
 
     def restart(self) -> None:
-        """Forget every byte."""
+        """Discard all bytes."""
         self._file.seek(0)
         self._file.truncate()
         self._hash = hashlib.sha256()
         self.nbytes = 0
 
     def complete(self) -> str:
-        """Put every byte on the disk and give the SHA-256 of the whole, in hex."""
+        """Flush to disk and return the SHA-256 of the whole, in hex."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -99,7 +99,7 @@ class DownloadPart:
         return self._hash.hexdigest()
 
     def finish(self) -> Path:
-        """Close the complete part and drop its record; gives the path, for the caller to rename."""
+        """Close the complete part and delete its record; returns the path, for the caller to rename."""
         self._file.close()
         self._record_path.unlink(missing_ok=True)
         return self.path
@@ -135,7 +135,7 @@ class DownloadPart:
             self.restart()
 
     def _failure(self, error: OSError) -> DownloadFailed:
-        """The error to raise for a failed write; the part is gone afterwards, so that its room is free again."""
+        """The error to raise for a failed write; the part is deleted, which frees its disk space."""
         total, written = self._record["nbytes"], self.nbytes
         self._unlink()
         if error.errno in FULL:

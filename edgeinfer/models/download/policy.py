@@ -1,7 +1,7 @@
-"""How patient a download is, and how it reports.
+"""Retry policy and progress reporting of a download.
 
-In: nothing. Out: `DownloadPolicy` (tries, waits, sizes), the `Progress` callback type and `ProgressMeter`, which turns
-byte counts into calls of it. Deliberately does not know what is being downloaded or how progress is shown.
+In: nothing. Out: `DownloadPolicy` (tries, waits, sizes), the `Progress` callback type, and `ProgressMeter`, which turns
+byte counts into callbacks. Independent of what is downloaded and how progress is shown.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 from edgeinfer.errors import EdgeInferError
 
 Progress = Callable[[int, int | None, float], None]
-"""Called with bytes done, bytes in all (None while unknown) and bytes per second; may raise PullStopped."""
+"""Called with bytes done, total bytes (None while unknown) and bytes per second; may raise PullStopped."""
 
 REPORT_EVERY_S = 0.1
 RATE_MEMORY = 0.7  # weight of the older rate in the moving average
 
 
 class PullStopped(EdgeInferError):
-    """Raised by a `Progress` to end a transfer. What has arrived is kept, and the next pull goes on from there.
+    """Raised by a `Progress` to end a transfer. Received data is kept, and the next pull resumes from it.
 
-    `keeps` False: it is deleted. `parts`: where it is, once the pull has ended.
+    `keeps` False: it is deleted. `parts`: its files, set once the pull has ended.
     """
 
     def __init__(self, *, keeps: bool = True) -> None:
@@ -34,18 +34,18 @@ class PullStopped(EdgeInferError):
 
 @dataclass(frozen=True, slots=True)
 class DownloadPolicy:
-    """Patience of a download."""
+    """Retry settings of a download."""
 
-    attempts: int = 5  # tries in a row that brought next to nothing
+    attempts: int = 5  # consecutive tries that received almost nothing
     backoff_s: float = 0.5  # wait before the second try, doubled for each further one
     backoff_cap_s: float = 8.0
-    stall_s: float = 30.0  # a connection that delivers nothing for this long is given up
+    stall_s: float = 30.0  # a connection that delivers nothing for this long is closed
     chunk_bytes: int = 1 << 18
-    progress_bytes: int = 1 << 18  # a try that brought this much resets the count of tries
+    progress_bytes: int = 1 << 18  # a try that received this much resets the count of tries
     report_every_s: float = REPORT_EVERY_S
 
     def wait_s(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row (1 = the first)."""
+        """Seconds to wait after that many consecutive failures (1 = the first)."""
         return min(self.backoff_s * 2.0 ** (failures - 1), self.backoff_cap_s)
 
 
@@ -54,7 +54,7 @@ def silent(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None
 
 
 def shifted(progress: Progress, before_bytes: int, total_bytes: int) -> Progress:
-    """`progress` of one file, told as progress of a model of which `before_bytes` are done."""
+    """Report one file's `progress` as that of a model of which `before_bytes` are done."""
 
     def report(done_bytes: int, file_bytes: int | None, bytes_per_s: float) -> None:
         progress(before_bytes + done_bytes, total_bytes if file_bytes is not None else None, bytes_per_s)
@@ -63,7 +63,7 @@ def shifted(progress: Progress, before_bytes: int, total_bytes: int) -> Progress
 
 
 class ProgressMeter:
-    """Calls `progress` at most once in `every_s`, with a moving average of the rate."""
+    """Calls `progress` at most once every `every_s`, with a moving average of the rate."""
 
     def __init__(
         self, progress: Progress, every_s: float = REPORT_EVERY_S, clock: Callable[[], float] = time.monotonic
@@ -76,12 +76,12 @@ class ProgressMeter:
         self._rate = 0.0
 
     def start(self, done_bytes: int, total_bytes: int | None) -> None:
-        """Note the bytes that are there before anything is received, and report them."""
+        """Record and report the bytes that exist before anything is received."""
         self._last_s, self._last_bytes = self._clock(), done_bytes
         self._progress(done_bytes, total_bytes, self._rate)
 
     def report(self, done_bytes: int, total_bytes: int | None, *, last: bool = False) -> None:
-        """Report `done_bytes` if it is time, always when it is the last report."""
+        """Report `done_bytes` if enough time has passed, and always for the last report."""
         now_s = self._clock()
         passed_s = now_s - self._last_s
         if passed_s < self._every_s and not last:

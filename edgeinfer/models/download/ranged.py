@@ -1,7 +1,7 @@
-"""A remote file read at any place, as if it were open here.
+"""Random access to a remote file, as if it were open locally.
 
-In: a `Remote` that serves ranges. Out: a seekable binary stream whose reads are small range requests, so that
-`zipfile` can list an archive, or a header can be parsed, without the body. Does not keep anything on disk.
+In: a `Remote` that serves ranges. Out: a seekable binary stream whose reads are small range requests, so `zipfile` can
+list an archive, or a header can be parsed, without fetching the body. Stores nothing on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.models.download.http import CONTENT_RANGE, ConnectionCutError, Re
 from edgeinfer.models.download.policy import DownloadPolicy
 
 BUFFER_BYTES = 1 << 18
-READ_CAP_BYTES = 1 << 28  # a look at a header; no list of contents or header is larger
+READ_CAP_BYTES = 1 << 28  # limit for reading a header; no archive directory or header is larger
 
 
 class RangedFile(io.RawIOBase):
@@ -39,7 +39,7 @@ class RangedFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the place of the next read; sends nothing."""
+        """Move the read position; sends nothing."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._nbytes}[whence]
         if base + offset < 0:
             raise OSError(f"no byte {base + offset} in {shown(self._remote.url)}")
@@ -47,11 +47,11 @@ class RangedFile(io.RawIOBase):
         return self._place
 
     def tell(self) -> int:
-        """The place of the next read."""
+        """The read position."""
         return self._place
 
     def readinto(self, target: memoryview) -> int:  # type: ignore[override]
-        """Fill `target` with the bytes at the place, by one range request; fewer at the end of the file."""
+        """Fill `target` from the read position with one range request; less at the end of the file."""
         wanted = min(len(target), self._nbytes - self._place)
         if wanted <= 0:
             return 0
@@ -90,5 +90,5 @@ class RangedFile(io.RawIOBase):
 
 
 def open_ranged(remote: Remote, policy: DownloadPolicy) -> io.BufferedReader:
-    """A buffered, seekable stream over `remote`. Raises DownloadFailed when it cannot be read in parts."""
+    """A buffered, seekable stream over `remote`. Raises DownloadFailed if the server does not serve ranges."""
     return io.BufferedReader(RangedFile(remote, policy), BUFFER_BYTES)

@@ -1,7 +1,7 @@
-"""Room on the disk, in numbers a person can read.
+"""Free disk space, with human-readable messages.
 
-In: a folder and a number of bytes. Out: nothing, or DownloadFailed with what is wanted and what is free. Does not know
-what the bytes are for beyond the words it is given.
+In: a folder and a number of bytes. Out: nothing, or DownloadFailed with the required and the free bytes. Independent of
+what the bytes are for, except for the words passed in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def require_space(folder: Path, wanted_bytes: int, what: str) -> None:
 
 
 def disk_full(folder: Path, wanted_bytes: int | None, what: str, free_bytes: int | None = None) -> DownloadFailed:
-    """The error for a disk without room: what is wanted, what is free, what would work."""
+    """The error for a full disk: what is required, what is free, what would help."""
     free_bytes = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
     wanted = "more room" if wanted_bytes is None else f"{size_text(wanted_bytes)} ({wanted_bytes} bytes)"
     return DownloadFailed(

@@ -1,8 +1,8 @@
 """Receiving the body of one remote file: resume, retries, checksum, progress.
 
-In: a `Remote`, an open `DownloadPart`, a `DownloadPolicy`. Out: the SHA-256 of the finished part; the caller gives it
-its name. What is kept and what is removed when things go wrong: a cut connection or an interrupt keeps the part, a
-wrong checksum, a full disk, a changed file or a refusal of the watcher removes it. Does not know what the file holds.
+In: a `Remote`, an open `DownloadPart`, a `DownloadPolicy`. Out: the SHA-256 of the finished part; the caller renames
+it. After a failure: a broken connection or an interrupt keeps the part; a wrong checksum, a full disk, a changed file
+or a refusal by the watcher removes it. Independent of the file's contents.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from edgeinfer.models.download.space import require_space, size_text
 FIRST_LOOK_BYTES = 1 << 20
 
 Watcher = Callable[[Path, int | None], bool]
-"""Looks at the beginning of a file, given its path and size; True when it has seen enough; raises to stop."""
+"""Inspects the beginning of a file, given its path and size; returns True when done; raises to stop."""
 
 
 def ask(url: str, policy: DownloadPolicy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
-    """What the server says of `url`. Raises DownloadFailed when it cannot be reached or refuses."""
+    """What the server reports about `url`. Raises DownloadFailed if it cannot be reached or refuses."""
     for failures in range(1, policy.attempts + 1):
         try:
             return probe(url, policy, headers)
@@ -58,10 +58,10 @@ def receive(
     watcher: Watcher | None = None,
     besides_bytes: int = 0,
 ) -> str:
-    """Bring `part` to the end of `remote` and give the SHA-256 of the whole, in hex.
+    """Complete `part` from `remote` and return the SHA-256 of the whole, in hex.
 
-    `besides_bytes` are wanted on the same disk later, and have to be free as well.
-    Raises DownloadFailed; KeyboardInterrupt passes through with a note that says what is kept.
+    `besides_bytes` are needed later on the same disk and must be free as well. Raises DownloadFailed; KeyboardInterrupt
+    propagates with a note that says what is kept.
     """
     try:
         _make_room(remote, part, besides_bytes)
@@ -91,7 +91,7 @@ def _make_room(remote: Remote, part: DownloadPart, besides_bytes: int) -> None:
 
 
 class Transfer:
-    """One download until it is whole: tries, counts failures in a row, waits, goes on."""
+    """One download until it is complete: tries, counts consecutive failures, waits, resumes."""
 
     def __init__(
         self, remote: Remote, part: DownloadPart, policy: DownloadPolicy, meter: ProgressMeter, watcher: Watcher | None
@@ -105,7 +105,7 @@ class Transfer:
         self._started = False
 
     def run(self) -> None:
-        """Receive until every byte is there. Raises DownloadFailed."""
+        """Receive until all bytes have arrived. Raises DownloadFailed."""
         self._meter.start(self._part.nbytes, self._remote.nbytes)
         failures = 0
         while self._remote.nbytes is None or self._part.nbytes < self._remote.nbytes:
@@ -122,7 +122,7 @@ class Transfer:
                 if not self._part.nbytes:
                     self._part.discard()
                 raise
-            self._meter.report(self._part.nbytes, self._remote.nbytes, last=True)  # the moment to be stopped
+            self._meter.report(self._part.nbytes, self._remote.nbytes, last=True)  # the moment to stop
             time.sleep(self._policy.wait_s(max(failures, 1)))
         self._meter.report(self._part.nbytes, self._remote.nbytes, last=True)
         if self._watcher is not None:
@@ -145,7 +145,7 @@ class Transfer:
             raise ConnectionCutError("the connection broke")
 
     def _match(self, response: http.client.HTTPResponse) -> int | None:
-        """Bring part and response to the same place; gives the size of the whole file."""
+        """Align part and response at the same position; returns the size of the whole file."""
         ranged = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
         whole_body = response.status != 206
         total_bytes = body_length(response) if whole_body else int(ranged[3]) if ranged else None
@@ -176,7 +176,7 @@ class Transfer:
             self._watcher = None
 
     def _progress_bytes(self) -> int:
-        """How much a try has to bring to count as progress."""
+        """Bytes a try must receive to count as progress."""
         if self._remote.nbytes is None:
             return self._policy.progress_bytes
         return max(1, min(self._policy.progress_bytes, self._remote.nbytes // 100))

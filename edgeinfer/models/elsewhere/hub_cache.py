@@ -1,7 +1,7 @@
-"""Models in the cache of the Hugging Face hub, which its client and other programs fill.
+"""Models in the Hugging Face hub cache, which the hub client and other programs fill.
 
 In: the cache's folder. Out: its models, in place. Layout: ``models--USER--REPO/snapshots/REVISION/FILE``, links to
-blobs; ``refs/main`` names the revision that is used first. Does not need the client.
+blobs; ``refs/main`` names the preferred revision. Does not need the client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REVISION_CAP_BYTES = 256
 
 
 def hub_folders() -> tuple[Path, ...]:
-    """The cache's folder, as the client finds it."""
+    """The cache's folder, located as the client does."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if chosen := os.environ.get(variable):
             return (user_path(chosen),)
@@ -37,7 +37,7 @@ def _models(folder: Path) -> Iterator[FoundModel]:
 
 
 def _models_of(folder: Path, repo: str) -> Iterator[FoundModel]:
-    """The models of a repository; what two revisions hold under one name comes from the one that is used first."""
+    """The models of a repository; a name present in two revisions refers to the preferred one."""
     seen: set[str] = set()
     for revision in _revisions(folder):
         for files in model_files(revision):
@@ -50,7 +50,7 @@ def _models_of(folder: Path, repo: str) -> Iterator[FoundModel]:
 
 
 def _revisions(folder: Path) -> list[Path]:
-    """The folders of revisions, the one of the main branch first."""
+    """The folders of revisions, that of the main branch first."""
     found = [Path(entry.path) for entry in entries_of(folder / "snapshots")]
     main = folder / "refs" / "main"
     named = ""

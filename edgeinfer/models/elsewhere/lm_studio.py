@@ -1,7 +1,7 @@
 """Models in the folders of LM Studio: PUBLISHER/REPOSITORY/FILE.gguf below one folder.
 
-In: that folder. Out: its models, in place. LM Studio's home may have been moved, which a small file in the user's home
-says, and so may the models, which its settings say.
+In: that folder. Out: its models, in place. LM Studio's home may have been moved (a small file in the user's home says
+where), and so may the models (its settings say where).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.models.file_names import model_name
 from edgeinfer.models.json_config import JsonConfig
 
 HOMES = (".lmstudio", ".cache/lm-studio")
-"""In the user's home; the second is that of older versions."""
+"""In the user's home; the second one is used by older versions."""
 POINTER = ".lmstudio-home-pointer"
 POINTER_CAP_BYTES = 4096
 PREFIX = "lmstudio:"
@@ -35,7 +35,7 @@ def lm_studio_folders() -> tuple[Path, ...]:
 
 
 def _chosen(settings: Path) -> Path | None:
-    """The folder for models that the settings name."""
+    """The models folder named in the settings."""
     try:
         text = JsonConfig.read(settings).text("downloadsFolder")
     except UnsupportedModel:
@@ -44,7 +44,7 @@ def _chosen(settings: Path) -> Path | None:
 
 
 def _pointed(path: Path) -> Path | None:
-    """The folder that a file names; None where there is none."""
+    """The folder named in a file; None if there is none."""
     try:
         if not path.is_file():
             return None

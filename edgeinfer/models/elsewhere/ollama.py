@@ -1,7 +1,7 @@
-"""Models that Ollama has pulled, by the names that Ollama gives them: llama3.2:3b.
+"""Models that Ollama has pulled, under Ollama's names: llama3.2:3b.
 
-In: a folder of Ollama's. Out: its models, in place. Names stand in the paths of manifests, the files in the manifests;
-`edgeinfer.models.sources.ollama` describes both. A manifest without a model, or with one that is not there, is none.
+In: one of Ollama's folders. Out: its models, in place. Names are in the paths of manifests, files in the manifests;
+`edgeinfer.models.sources.ollama` describes both. A manifest without a model, or whose model is missing, is skipped.
 """
 
 from __future__ import annotations

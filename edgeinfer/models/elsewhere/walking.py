@@ -1,7 +1,7 @@
-"""Model files in a folder of someone else, which may hold anything: a bounded walk over names.
+"""Model files in another program's folder, which may contain anything: a bounded walk over names.
 
-In: a folder. Out: the files of each model, all shards of a split one together. Projectors of images and sound (mmproj)
-are no models. Names that cannot be printed are passed over, and so is what cannot be read.
+In: a folder. Out: the files of each model, all shards of a split model together. Projectors for images and audio
+(mmproj) do not count as models. Unprintable names and unreadable entries are skipped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PROJECTOR = "mmproj"
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """The files of one model, and their bytes."""
+    """The files of one model and their total bytes."""
 
     paths: tuple[Path, ...]
     nbytes: int
 
 
 def entries_of(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name, as far as it can be printed; nothing where it cannot be read."""
+    """The printable names in a folder; nothing if it cannot be read."""
     found: list[os.DirEntry[str]] = []
     try:
         with os.scandir(folder) as entries:
@@ -42,7 +42,7 @@ def entries_of(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def model_files(folder: Path) -> Iterator[FileSet]:
-    """The models in a folder and below it. Links are followed, each folder is gone through once."""
+    """The models in a folder and below it. Links are followed; each folder is visited once."""
     seen: set[tuple[int, int]] = set()
     left = ENTRIES_CAP
     waiting = [(folder, 0)]
@@ -76,7 +76,7 @@ def _is_model_name(name: str) -> bool:
 
 
 def _file_size(entry: os.DirEntry[str]) -> int:
-    """Bytes of a file; 0 for what is none, and for links that lead nowhere."""
+    """Bytes of a file; 0 for anything that is not a file, and for broken links."""
     try:
         return entry.stat().st_size if entry.is_file() else 0
     except OSError:
@@ -91,7 +91,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_new(folder: Path, seen: set[tuple[int, int]]) -> bool:
-    """Whether a folder was not gone through yet; it counts as such now."""
+    """Whether a folder is visited for the first time; it is then recorded as visited."""
     try:
         status = folder.stat()
     except OSError:

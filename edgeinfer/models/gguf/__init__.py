@@ -1,8 +1,7 @@
 """Reading GGUF files: header, metadata and zero-copy tensor bytes, from the memory-mapped file.
 
 In: a path, or the first bytes of a file that is still elsewhere. Out: `GGUFFile` or `Header`. Reads versions 2 and 3,
-little-endian, whole or split. Does not know what a tensor's bytes mean, nor what a model does with them.
-Source: docs/gguf.md of the ggml project.
+little-endian, whole or split. Does not interpret tensor bytes or models. Source: docs/gguf.md of the ggml project.
 """
 
 from __future__ import annotations

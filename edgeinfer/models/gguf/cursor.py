@@ -1,8 +1,8 @@
 """A bounds-checked reading position in the bytes of a GGUF header.
 
-In: a buffer that holds the first bytes of a file, and the size of the whole file. Out: integers, names and positions;
-every length is checked before it is used, so no number in the file can make us read outside it or allocate for it.
-Does not know what the bytes describe.
+In: a buffer with the first bytes of a file, and the size of the whole file. Out: integers, names and positions. Every
+length is checked before use, so no number in the file can cause reads outside it or allocations beyond it. Does not
+interpret the bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_BYTES_MAX = 65_535
 
 
 class HeaderIncomplete(BadGGUF):
-    """A header that goes on after the bytes at hand; `needed_bytes` of the file are needed at least to go on."""
+    """The header extends beyond the available bytes; at least `needed_bytes` of the file are needed to continue."""
 
     def __init__(self, message: str, needed_bytes: int) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class HeaderIncomplete(BadGGUF):
 
 
 class Cursor:
-    """A position in `buffer`, the first bytes of a file of `total_bytes` called `source` in messages."""
+    """A position in `buffer`, the first bytes of a file of `total_bytes`, called `source` in messages."""
 
     __slots__ = ("_end", "_total_bytes", "buffer", "position", "source")
 
@@ -48,7 +48,7 @@ class Cursor:
         return self._total_bytes - self.position
 
     def take(self, count: int, what: str) -> int:
-        """Step over `count` bytes and return where they start."""
+        """Skip `count` bytes and return where they start."""
         start = self.position
         if start + count > self._end:
             raise self._short(start + count, what)
@@ -76,7 +76,7 @@ class Cursor:
             raise self.bad(f"{what} is not UTF-8: {raw[:40]!r}") from None
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Step over `count` strings, each a 64-bit length and its bytes."""
+        """Skip `count` strings, each a 64-bit length and its bytes."""
         buffer, position, unpack, index = self.buffer, self.position, _U64.unpack_from, 0
         try:
             for index in range(count):  # noqa: B007 (the index tells where the loop stopped)
@@ -111,7 +111,7 @@ def split_strings(blob: bytes, position: int, count: int) -> tuple[list[bytes], 
 
 
 def decode_strings(blob: bytes, position: int, count: int) -> tuple[list[str], int]:
-    """`split_strings`, decoded; bytes that are not UTF-8 become U+FFFD. One loop, as vocabularies are long."""
+    """`split_strings`, decoded; invalid UTF-8 becomes U+FFFD. A single loop, because vocabularies are long."""
     strings: list[str] = []
     start, unpack, append = position, _U64.unpack_from, strings.append
     try:

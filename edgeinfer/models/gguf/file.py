@@ -1,7 +1,7 @@
 """An open GGUF model: one mapped file, or all the shards of a split one.
 
-In: a path. Out: metadata, the table of tensors, and each tensor's bytes as a view of the mapping. Owns the mappings.
-Does not know what the bytes mean. A file that another program shortens while it is mapped cannot be guarded against.
+In: a path. Out: metadata, the tensor table, and each tensor's bytes as a view of the mapping. Owns the mappings. Does
+not interpret the bytes. Cannot protect against another program truncating the file while it is mapped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.g
 
 
 class GGUFFile:
-    """A GGUF model opened for reading; make one with `GGUFFile.open(path)`, close it or use `with`.
+    """A GGUF model opened for reading: create it with `GGUFFile.open(path)`, then close it or use `with`.
 
     `metadata` is that of the first shard; `tensors` are those of all shards, in file order.
     """
@@ -42,8 +42,8 @@ class GGUFFile:
     def open(cls, path: str | PathLike[str]) -> GGUFFile:
         """Open the file at `path`; any shard of a split model opens all its shards.
 
-        Raises ModelNotFound where a file is missing or cannot be read, BadGGUF where one is not a GGUF file or the
-        shards do not belong together.
+        Raises ModelNotFound if a file is missing or cannot be read, BadGGUF if one is not a GGUF file or the shards do
+        not belong together.
         """
         first = Shard.open(Path(path), 0)
         if first.split_count == 1:
@@ -68,7 +68,7 @@ class GGUFFile:
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The bytes of tensor `name`: uint8[nbytes], a read-only view of the mapping, valid as long as it is held.
 
-        Raises BadGGUF where the model has no such tensor, EngineClosed after `close()`.
+        Raises BadGGUF if the model has no such tensor, EngineClosed after `close()`.
         """
         if self._closed:
             raise EngineClosed(f"{self.path} is closed; open it again to read {name}")
@@ -78,7 +78,7 @@ class GGUFFile:
         return self._shards[info.shard].data[info.offset : info.offset + info.nbytes]
 
     def release(self) -> None:
-        """Give the mapped pages back to the operating system and forget decoded arrays; both come back when used."""
+        """Release the mapped pages to the operating system and drop decoded arrays; both are reloaded on use."""
         if self._closed:
             return
         self.metadata.release()
@@ -86,7 +86,7 @@ class GGUFFile:
             shard.release()
 
     def close(self) -> None:
-        """Unmap the files; a mapping that views from `raw` still use goes with the last of them."""
+        """Unmap the files; a mapping used by views from `raw` is unmapped with the last of them."""
         self._closed = True
         for shard in self._shards:
             shard.close()

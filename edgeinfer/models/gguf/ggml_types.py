@@ -1,7 +1,7 @@
-"""The tensor types of ggml: id, name, and how many bytes a block of weights takes.
+"""The tensor types of ggml: id, name, and block size in weights and bytes.
 
-Only facts, for every type that files may hold, whether or not edgeinfer can read its weights.
-Source: enum ggml_type and the type traits of ggml.
+Covers every type that files may contain, whether or not edgeinfer can read its weights. Source: enum ggml_type and the
+type traits of ggml.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TABLE = (
     GGMLType(28, "F64", 1, 8),
     GGMLType(29, "IQ1_M", 256, 56),
     GGMLType(30, "BF16", 1, 2),
-    # Ids 31-33 and 36-38 were rows of other formats, interleaved for one kind of CPU; ggml reads them no more.
+    # Ids 31-33 and 36-38 were rows of other formats, interleaved for one kind of CPU; ggml no longer reads them.
     GGMLType(31, "Q4_0_4_4", 32, 18),
     GGMLType(32, "Q4_0_4_8", 32, 18),
     GGMLType(33, "Q4_0_8_8", 32, 18),

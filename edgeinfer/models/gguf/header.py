@@ -1,8 +1,7 @@
-"""The header of a GGUF file: version, metadata and the table of tensors.
+"""The header of a GGUF file: version, metadata and tensor table.
 
-In: the first bytes of a file, mapped or fetched, and the size of the whole. Out: `Header`, every number in it checked
-against that size. Does not open files and does not read weights.
-Source: docs/gguf.md of the ggml project.
+In: the first bytes of a file, mapped or fetched, and the size of the whole file. Out: `Header`, every number in it
+checked against that size. Does not open files or read weights. Source: docs/gguf.md of the ggml project.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _LEAST_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor lies: `nbytes` bytes at `offset` of the file of shard number `shard`.
+    """Where a tensor is stored: `nbytes` bytes at `offset` of the file of shard number `shard`.
 
-    `shape` is in NumPy's order, rows first: GGUF's dimensions reversed. For a `ggml_type` that ggml does not have,
-    `nbytes` is the room up to the next tensor.
+    `shape` is in NumPy's order, rows first: GGUF's dimensions reversed. For a `ggml_type` unknown to ggml, `nbytes` is
+    the space up to the next tensor.
     """
 
     name: str
@@ -49,7 +48,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first bytes of a GGUF file say; `data_offset` is where tensor data begins."""
+    """The contents of a GGUF file's first bytes; `data_offset` is where tensor data begins."""
 
     version: int
     metadata: Metadata
@@ -67,10 +66,10 @@ class _Entry:
 
 
 def parse_header(buffer: Buffer, total_bytes: int, source: str = "GGUF header", shard: int = 0) -> Header:
-    """Parse the header at the start of `buffer`, which holds the first bytes of a file of `total_bytes`.
+    """Parse the header at the start of `buffer`, which contains the first bytes of a file of `total_bytes`.
 
-    `source` names the file in messages. The metadata keeps `buffer` to decode arrays from. Raises HeaderIncomplete
-    where the header goes on after `buffer`, and BadGGUF where it is not what a GGUF file may hold.
+    `source` names the file in messages. The metadata keeps `buffer` to decode arrays from. Raises HeaderIncomplete if
+    the header extends beyond `buffer`, and BadGGUF for anything a GGUF file may not contain.
     """
     cursor = Cursor(buffer, total_bytes, source)
     version = _read_version(cursor)
@@ -85,9 +84,9 @@ def parse_header(buffer: Buffer, total_bytes: int, source: str = "GGUF header", 
 
 
 def parse_beginning(buffer: Buffer, total_bytes: int, source: str, until: str) -> Metadata:
-    """The metadata before the first key that begins with `until`, or as much of it as `buffer` holds.
+    """The metadata before the first key that begins with `until`, or as much of it as `buffer` contains.
 
-    For lists of many files: vocabularies are most of a header and come last. Raises BadGGUF.
+    For listing many files: vocabularies are most of a header and come last. Raises BadGGUF.
     """
     cursor = Cursor(buffer, total_bytes, source)
     _read_version(cursor)
@@ -131,7 +130,7 @@ def _read_spans(cursor: Cursor, count: int) -> dict[str, ValueSpan]:
 
 
 def _spans(cursor: Cursor, count: int) -> Iterator[tuple[str, ValueSpan]]:
-    """Every key and where its value lies, in the order of the file."""
+    """Every key and the location of its value, in file order."""
     skipper = Skipper(cursor)
     for index in range(count):
         key = cursor.name(f"metadata key {index}")

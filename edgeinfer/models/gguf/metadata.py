@@ -1,7 +1,7 @@
 """The metadata of a GGUF file: a mapping from keys to values, with typed getters.
 
-In: where each value lies in the header. Out: numbers, strings and arrays, decoded when first asked for, so that opening
-a model does not pay for a vocabulary it does not use. Does not know which keys a model needs.
+In: the location of each value in the header. Out: numbers, strings and arrays, decoded on first access, so that opening
+a model does not pay for an unused vocabulary. Independent of which keys a model needs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ValueSpan:
 
 
 class Metadata(Mapping[str, MetadataValue]):
-    """The values of a header, in file order. What is decoded is kept until `release()`: do not change it.
+    """The values of a header, in file order. Decoded values are cached until `release()`: do not modify them.
 
-    Numbers and strings stay readable after the file is closed; arrays (and strings over 64 KiB) that nobody has asked
-    for by then raise EngineClosed. The getters raise BadGGUF, naming the key, where it is missing and no default is
-    given, or where its value is of another type; a default is returned only for a missing key.
+    Numbers and strings stay readable after the file is closed; arrays (and strings over 64 KiB) not decoded by then
+    raise EngineClosed. The getters raise BadGGUF, naming the key, if it is missing and has no default, or if its value
+    has another type; a default is returned only for a missing key.
     """
 
     __slots__ = ("_buffer", "_decoded", "_source", "_spans")
@@ -81,7 +81,7 @@ class Metadata(Mapping[str, MetadataValue]):
     @overload
     def integer(self, key: str, default: Default) -> int | Default: ...
     def integer(self, key: str, default: object = ...) -> object:
-        """The integer of `key`, of any width; a bool or a float is another type."""
+        """The integer of `key`, of any width; a bool or a float counts as another type."""
         value = self._value(key, default)
         if key in self and (isinstance(value, bool) or not isinstance(value, int)):
             raise self._wrong(key, "an integer")
@@ -112,14 +112,14 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def strings(self, key: str) -> list[str]:
-        """The array of strings of `key`; bytes that are not UTF-8 are U+FFFD in it."""
+        """The array of strings of `key`; invalid UTF-8 becomes U+FFFD."""
         value = self._value(key, ...)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value[:1]):
             raise self._wrong(key, "an array of strings")
         return cast("list[str]", value)
 
     def raw_strings(self, key: str) -> list[bytes]:
-        """The array of strings of `key` as the file holds them; decoded anew at each call."""
+        """The array of strings of `key` as raw bytes; decoded anew at each call."""
         self.strings(key)
         return decode_raw_strings(self._blob(key))
 
@@ -131,13 +131,13 @@ class Metadata(Mapping[str, MetadataValue]):
         return value
 
     def release(self) -> None:
-        """Forget decoded arrays and long strings; the next access decodes them again."""
+        """Drop decoded arrays and long strings; the next access decodes them again."""
         for key, span in self._spans.items():
             if self._is_lazy(span):
                 self._decoded.pop(key, None)
 
     def close(self) -> None:
-        """Let go of the file's bytes. What was decoded stays."""
+        """Release the file's bytes. Decoded values stay."""
         self._buffer = None
 
     @staticmethod

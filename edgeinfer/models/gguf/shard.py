@@ -1,7 +1,7 @@
 """One mapped GGUF file.
 
-In: a path. Out: its header and its bytes. Owns the mapping. Does not know of other shards, only what its metadata
-says about its place among them.
+In: a path. Out: its header and its bytes. Owns the mapping. Knows other shards only by its metadata's shard number and
+count.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Shard:
             raise
 
     def release(self) -> None:
-        """Give the mapped pages back to the operating system, where it can be told."""
+        """Release the mapped pages to the operating system, if the platform supports it."""
         if sys.platform != "win32":
             self._mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Unmap the file, now or when the last view of it is gone."""
+        """Unmap the file, now or when its last view is gone."""
         self.header.metadata.close()
         self.data = np.empty(0, np.uint8)
         try:
             self._mapping.close()
         except BufferError:
-            # Views are still out; the mapping goes with the last of them.
+            # Views still exist; the mapping goes with the last of them.
             return
 
 

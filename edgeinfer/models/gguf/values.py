@@ -1,7 +1,7 @@
-"""Metadata values: their types, how to step over one, and how to decode it.
+"""Metadata values: their types, how to skip one, and how to decode it.
 
-In: a cursor at a value, or the bytes of one. Out: nothing kept (skipping), or Python and NumPy values (decoding).
-Does not know keys.
+In: a cursor at a value, or the bytes of one. Out: nothing (skipping), or Python and NumPy values (decoding).
+Independent of keys.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _NUMBERS: Mapping[int, np.dtype[Any]] = MappingProxyType(
 DEPTH_MAX = 4
 """Deepest nesting of arrays."""
 ITEMS_MAX = 1 << 24
-"""Most strings in one header: far above any vocabulary, yet stepped over in seconds at worst."""
+"""Most strings in one header: far above any vocabulary, yet skipped in seconds at worst."""
 _ARRAY_ITEMS = 64
-"""A nested array counts as this many strings: stepping over one costs that much more."""
+"""A nested array counts as this many strings, because skipping one costs that much more."""
 
 
 class Skipper:
-    """Steps over values, checking them; counts strings and arrays over a whole header."""
+    """Skips values while checking them; counts strings and arrays over a whole header."""
 
     __slots__ = ("_cursor", "_items_left")
 
@@ -56,7 +56,7 @@ class Skipper:
         self._items_left = ITEMS_MAX
 
     def skip(self, kind: int, what: str) -> None:
-        """Step over a value of type `kind`. Raises BadGGUF for an unknown type, a bad length or too many items."""
+        """Skip a value of type `kind`. Raises BadGGUF for an unknown type, a bad length or too many items."""
         if kind in _NUMBERS:
             self._cursor.take(_NUMBERS[kind].itemsize, what)
         elif kind == STRING:
@@ -91,10 +91,10 @@ class Skipper:
 
 
 def decode(kind: int, blob: bytes) -> MetadataValue:
-    """The value of type `kind` whose bytes, already checked, are `blob`.
+    """The value of type `kind` with bytes `blob`, which are already checked.
 
     Numbers become int, float or bool; strings str; arrays of numbers a read-only array of that type; arrays of strings
-    list[str]; arrays of arrays a list. Bytes that are not UTF-8 become U+FFFD.
+    list[str]; arrays of arrays a list. Invalid UTF-8 becomes U+FFFD.
     """
     if kind == STRING:
         return blob[8:].decode(errors="replace")
@@ -105,7 +105,7 @@ def decode(kind: int, blob: bytes) -> MetadataValue:
 
 
 def decode_raw_strings(blob: bytes) -> list[bytes]:
-    """The undecoded strings of an array of strings whose bytes, already checked, are `blob`; [] for other arrays."""
+    """The undecoded strings of an array of strings with bytes `blob`, already checked; [] for other arrays."""
     kind, count = _ARRAY_HEAD.unpack_from(blob)
     return split_strings(blob, _ARRAY_HEAD.size, count)[0] if kind == STRING else []
 

@@ -1,8 +1,8 @@
-"""Quant formats, one file each: block layout and NumPy truth.
+"""Quant formats, one file each: block layout and reference values in NumPy.
 
-In: the raw bytes of a tensor's rows as GGUF stores them. Out: integer codes with their scales, or float32 values.
-A format's key is its lower-case ggml name, so a new file here is found, read and tested with nothing else edited.
-Does not know where the bytes come from, nor how a device lays them out for speed.
+In: the raw bytes of a tensor's rows as GGUF stores them. Out: integer codes with their scales, or float32 values. A
+format's key is its lower-case ggml name, so a new file here is found, read and tested without other edits. Independent
+of where the bytes come from and of how a device lays them out.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _CHUNK_WEIGHTS = 1 << 20
 
 
 def format_of(ggml_type: int) -> QuantFormat:
-    """The format of a ggml tensor type id. Raises UnsupportedModel, listing what can be read.
+    """The format of a ggml tensor type id. Raises UnsupportedModel, listing the readable formats.
 
-    A format of this package is imported by its name; only an id none of them has asks the whole registry.
+    Built-in formats are imported by name; the whole registry is loaded only for an id that none of them has.
     """
     known = GGML_TYPES.get(ggml_type)
     if known is not None:
@@ -61,7 +61,7 @@ def format_of(ggml_type: int) -> QuantFormat:
 
 
 def decode_rows(raw: NDArray[np.uint8], form: QuantFormat) -> NDArray[np.float32]:
-    """The values of whole rows, uint8[N, row_bytes], as a new array float32[N, K]: `dequantise` unchecked."""
+    """The values of whole rows, uint8[N, row_bytes], as a new array float32[N, K]: `dequantise` without checks."""
     if isinstance(form, FloatFormat):
         return form.decode(raw)
     codes = form.unpack(raw)
@@ -73,9 +73,9 @@ def decode_rows(raw: NDArray[np.uint8], form: QuantFormat) -> NDArray[np.float32
 def dequantise(raw: NDArray[np.uint8], shape: tuple[int, ...], ggml_type: int) -> NDArray[np.float32]:
     """The values of a tensor, float32[shape], as a new array.
 
-    `raw` holds the tensor's bytes (uint8, any shape), `shape` has rows first; a row is `shape[-1]` weights.
-    Raises UnsupportedModel for an unknown type, BadGGUF if the bytes do not match the shape.
-    Source: ggml-quants.c, in the operation order of the gguf package (float32 throughout, equal bit for bit).
+    `raw` contains the tensor's bytes (uint8, any shape), `shape` has rows first; a row is `shape[-1]` weights. Raises
+    UnsupportedModel for an unknown type, BadGGUF if the bytes do not match the shape. Source: ggml-quants.c, in the
+    operation order of the gguf package (float32 throughout, equal bit for bit).
     """
     form = format_of(ggml_type)
     columns = shape[-1] if shape else 1

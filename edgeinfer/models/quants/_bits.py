@@ -1,6 +1,6 @@
-"""Pieces of block layouts: blocks of a row, packed bit planes, half floats, the 6-bit scales of the K formats.
+"""Building blocks of formats: blocks of a row, packed bit planes, half floats, the 6-bit scales of the K formats.
 
-In: uint8 arrays or views of them. Out: new arrays, one temporary each at most. Knows no format.
+In: uint8 arrays or views of them. Out: new arrays, with at most one temporary each. Independent of formats.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def high_bits(packed: Bytes) -> Bytes:
 
 
 def halves(packed: Bytes) -> Floats:
-    """Little-endian float16 numbers as float32: uint8[..., 2 * n] -> float32[..., n]; a NaN stays one."""
+    """Little-endian float16 numbers as float32: uint8[..., 2 * n] -> float32[..., n]; NaN stays NaN."""
     with np.errstate(invalid="ignore"):
         return packed.view("<f2").astype(np.float32)
 
@@ -69,8 +69,8 @@ def scaled(unit: Floats, factors: NDArray[np.uint8] | NDArray[np.int8]) -> Float
 def six_bit_pairs(packed: Bytes) -> tuple[Bytes, Bytes]:
     """Eight 6-bit scales and eight 6-bit minimums: uint8[..., 12] -> two of uint8[..., 8].
 
-    Bytes 0-3 hold scales 0-3, bytes 4-7 minimums 0-3, bytes 8-11 the low nibbles of scales 4-7 and of minimums 4-7;
-    the two high bits of those lie on top of bytes 0-3 and 4-7. Source: get_scale_min_k4 in ggml-quants.c.
+    Bytes 0-3 contain scales 0-3, bytes 4-7 minimums 0-3, bytes 8-11 the low nibbles of scales 4-7 and of minimums 4-7;
+    the two high bits of those are the top bits of bytes 0-3 and 4-7. Source: get_scale_min_k4 in ggml-quants.c.
     """
     first, second, low = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
     scales = np.concatenate((first & 0x3F, (low & 0x0F) | ((first >> 2) & 0x30)), axis=-1)

@@ -1,6 +1,6 @@
-"""What a quant format is: the two kinds of format, and the codes a block format unpacks to.
+"""Types of quant formats: block formats with the codes they unpack to, and float formats.
 
-In and out: nothing; these are the types that every file of this folder fills. Knows no format by name.
+In and out: nothing; every file of this folder defines one. Independent of particular formats.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class BlockFormat:
     """A format of blocks of integer codes with shared scales.
 
     `name` is ggml's; `block_size` weights take `block_bytes` bytes; `group` columns (32 or 16) share a scale;
-    `code_range` is inclusive; `f16_scales` says that every scale and minimum is exactly a float16.
-    `unpack` takes uint8[N, row_bytes] and gives the Codes of N rows. `layout` says where the bits lie, for devices that
-    move them; a format without one is unpacked instead, and takes more memory where its scales are not float16.
+    `code_range` is inclusive; `f16_scales`: every scale and minimum is exactly a float16. `unpack` takes uint8[N,
+    row_bytes] and returns the Codes of N rows. `layout` describes the bit positions, for devices that rearrange them; a
+    format without one is unpacked instead, and takes more memory if its scales are not float16.
     """
 
     name: str
@@ -63,7 +63,7 @@ class BlockFormat:
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A format of plain floats: `decode` takes uint8[N, row_bytes] and gives float32[N, K], perhaps a view."""
+    """A format of plain floats: `decode` takes uint8[N, row_bytes] and returns float32[N, K], possibly a view."""
 
     name: str
     ggml_type: int

@@ -1,7 +1,7 @@
-"""Where the numbers of a block lie, as data: enough to move a format's bits to another layout without unpacking them.
+"""The positions of a block's numbers, as data: enough to rearrange a format's bits without unpacking them.
 
-In and out: nothing; these are the types that the files of this folder fill. `unpack` stays the truth of a format; a
-layout says the same for codes that are whole bit fields. Knows no format by name.
+In and out: nothing; these are the types that the files of this folder use. `unpack` remains the reference; a layout
+says the same for codes that are whole bit fields. Independent of particular formats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Order: TypeAlias = Literal["bytes", "halves", "bits"]
 
 @dataclass(frozen=True, slots=True)
 class BitPiece:
-    """`width` bits of a number, from bit `shift` of byte `byte` of the block on: bits `place` and up of the number."""
+    """`width` bits of a number, from bit `shift` of byte `byte` of the block; they are its bits `place` and up."""
 
     byte: int
     shift: int
@@ -40,9 +40,9 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class Multiples:
-    """Scales that are integers times the block's scale: one per group, first groups first.
+    """Scales that are integers times the block's scale: one per group, in group order.
 
-    A scale is its number less `offset`, or as it is where `signed` (a two's complement byte). Minima are the numbers
+    A scale is its number minus `offset`, or unchanged if `signed` (a two's complement byte). Minima are the numbers
     times the block's minimum, and are subtracted from the weights.
     """
 
@@ -56,8 +56,8 @@ class Multiples:
 class BlockLayout:
     """A block: its codes as `planes`, lowest bits first, and the bytes where its scale and minimum begin.
 
-    A scale is a float16, or, where `unit` is "e8m0", a byte e that means 2 ** (e - 128). Stored codes are the codes
-    less the lowest possible one, two's complement bytes where `signed`, or indices of `levels` where there are any.
+    A scale is a float16, or, if `unit` is "e8m0", a byte e that means 2 ** (e - 128). Stored codes are the codes minus
+    the lowest possible one, two's complement bytes if `signed`, or indices of `levels` if there are any.
     """
 
     planes: tuple[Plane, ...]
@@ -70,7 +70,7 @@ class BlockLayout:
 
     @property
     def code_bits(self) -> int:
-        """Bits of a code."""
+        """Bits per code."""
         return sum(plane.width for plane in self.planes)
 
 
@@ -80,13 +80,13 @@ def halves_at(byte: int) -> Plane:
 
 
 def bytes_at(width: int, byte: int, per_byte: int, count: int = 8) -> Plane:
-    """`count` runs, a weight in each byte, `per_byte` runs sharing 32 bytes from the lowest bits up."""
+    """`count` runs, one weight per byte, with `per_byte` runs sharing 32 bytes from the lowest bits up."""
     runs = tuple((byte + 32 * (run // per_byte), width * (run % per_byte)) for run in range(count))
     return Plane(width, "bytes", runs)
 
 
 def six_bits(first: int) -> Multiples:
-    """Eight 6-bit scales and minima in 12 bytes from byte `first` on (`_bits.six_bit_pairs` says how they lie)."""
+    """Eight 6-bit scales and minima in the 12 bytes from byte `first` (layout: `_bits.six_bit_pairs`)."""
 
     def number(group: int, start: int, low_shift: int) -> Number:
         if group < 4:

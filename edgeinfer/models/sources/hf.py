@@ -1,9 +1,8 @@
-"""A model of the Hugging Face hub, through its own client and its shared cache.
+"""Models from the Hugging Face hub, through its own client and shared cache.
 
-In: ``hf:USER/REPO[:QUANT]``, the address of its page, or USER/REPO that is no path here. Out: a delivery of the cached
-file(s), in place, or the list of what a repository offers. What is in the cache already is used without asking the
-network. Large files are received by our own downloader, which goes on where it ended, and handed to the client as blobs
-of its cache.
+In: ``hf:USER/REPO[:QUANT]``, the address of its page, or a USER/REPO that is not a local path. Out: a delivery of the
+cached file(s), in place, or the list of what a repository offers. Cached models are used without network access. Large
+files are fetched by our own downloader, which can resume, and handed to the client as blobs of its cache.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from edgeinfer.models.sources.path import names_repository
 PREFIX = "hf:"
 PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/(?P<repo>[\w.\-]+/[\w.\-]+)(?:/tree/main)?/?")
 REPO = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(?::(?P<quant>[\w.\-]+))?")
-# Asked for no quant, take the first of these that there is: small enough for most machines, good enough for most uses.
+# Without a requested quant, the first of these that exists: small enough for most machines, good enough for most uses.
 PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q5_K_M", "Q8_0", "BF16", "F16")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def models_among(files: list[str]) -> dict[str, list[str]]:
-    """The files of each model among those of a repository, by quant, or by name where that says no quant."""
+    """The files of each model in a repository, by quant, or by name if the name states no quant."""
     models: dict[str, list[str]] = {}
     for file in sorted(files):
         base = PurePosixPath(file).name
@@ -46,16 +45,17 @@ def models_among(files: list[str]) -> dict[str, list[str]]:
 
 
 def in_order(files: list[str]) -> tuple[str, ...]:
-    """The shards of a model in their order; none where some are missing."""
+    """The shards of a model in order; none if some are missing."""
     names = shard_names(PurePosixPath(files[0]).name)
     by_name = {PurePosixPath(file).name: file for file in files}
     return tuple(by_name[name] for name in names) if all(name in by_name for name in names) else ()
 
 
 def choose_files(files: list[str], quant: str | None, repo: str) -> tuple[str, ...]:
-    """The files of one model among those of a repository, in the order of shards.
+    """The files of one model in a repository, in shard order.
 
-    Without `quant` the first of `PREFERRED_QUANTS`, else the only model there is. Raises ModelNotFound, listing them.
+    Without `quant`: the first of `PREFERRED_QUANTS`, else the only model there is. Raises ModelNotFound, listing the
+    models.
     """
     by_quant = models_among(files)
     wanted = [quant.upper()] if quant else [*PREFERRED_QUANTS, *(by_quant if len(by_quant) == 1 else ())]
@@ -86,7 +86,7 @@ class HubSource:
         return self.text.lower()
 
     def fetch(self, pull: Pull) -> Delivery:
-        """Use the cached file(s), or download them into the cache. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        """Use the cached file(s), or download them to the cache. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         require_client()
         paths = self._cached(pull) or self._download(pull)
         file_header(paths[0])
@@ -97,7 +97,7 @@ class HubSource:
         return f"{PREFIX}{self.repo}:{quant_of(file_name) or model_name(file_name)}"
 
     def _cached(self, pull: Pull) -> tuple[Path, ...] | None:
-        """The files of the model that the cache holds whole; None when it does not."""
+        """The files of the model if the cache has all of them; otherwise None."""
         hub, errors = client()
         try:
             folder = Path(hub.snapshot_download(self.repo, local_files_only=True))
@@ -106,7 +106,7 @@ class HubSource:
         except (errors.LocalEntryNotFoundError, ModelNotFound):
             return None
         if self.quant is None and quant_of(chosen[0]) != PREFERRED_QUANTS[0]:
-            return None  # the repository may hold a better choice than the cache does
+            return None  # the repository may offer a better choice than the cache
         name = model_name(PurePosixPath(chosen[0]).name)
         pull.claim(name, self._resolved(chosen[0]))
         return tuple(folder / file for file in chosen)
@@ -140,9 +140,9 @@ class HubSource:
         return tuple(paths)
 
     def _receive(self, api: Any, file: str, sha256: str, pull: Pull, later_bytes: int) -> None:
-        """Bring a large file into the cache as the blob that the client will find there.
+        """Download a large file to the cache as the blob that the client expects there.
 
-        The client keeps nothing of a download that ends early; a part of ours goes on where it ended.
+        The client discards downloads that end early; our part files can be resumed.
         """
         hub, _ = client()
         blobs = Path(hub.constants.HF_HUB_CACHE) / f"models--{self.repo.replace('/', '--')}" / "blobs"
@@ -157,7 +157,7 @@ class HubSource:
             os.replace(part.finish(), blobs / sha256)
 
     def _approve(self, api: Any, file: str, location: str, total_bytes: int, pull: Pull) -> None:
-        """Ask for the header of the first file, then for approval."""
+        """Fetch the header of the first file and ask for approval."""
         remote = readable(location, str(api.endpoint), pull.policy)
         if remote.ranged and remote.nbytes:
             where = f"{self.text}: {file}"
@@ -174,13 +174,13 @@ class HubSource:
 
 
 def _blob_sha256(path: Path) -> str | None:
-    """The SHA-256 by which the cache names the blob behind `path`; None when it is no large file of the hub."""
+    """The SHA-256 by which the cache names the blob behind `path`; None if it is not a large file of the hub."""
     blob = path.resolve().name
     return blob if SHA256.fullmatch(blob) else None
 
 
 def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
-    """What a repository offers, smallest first; of one quant where the text names it."""
+    """What a repository offers, smallest first; a single quant if the text names one."""
     source = _parse(text)
     require_client()
     with hub_api(source.text, source.repo, policy) as api:
@@ -202,7 +202,7 @@ def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
 
 
 def _repository(text: str) -> str | None:
-    """USER/REPO[:QUANT] of a source; None for what is no source of the hub."""
+    """The USER/REPO[:QUANT] of a source; None if it is not a hub source."""
     if text.startswith(PREFIX):
         return text[len(PREFIX) :]
     if (page := PAGE.fullmatch(text)) is not None:

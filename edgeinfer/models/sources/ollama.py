@@ -77,18 +77,18 @@ class OllamaSource:
 
 
 def ollama_name(registry: str, namespace: str, name: str, tag: str) -> str:
-    """What Ollama calls a model: llama3.2:3b, somebody/model:latest, hf.co/user/repo:Q4_K_M."""
+    """Ollama's name of a model: llama3.2:3b, somebody/model:latest, hf.co/user/repo:Q4_K_M."""
     parts = [namespace, name] if registry == DEFAULT_REGISTRY else [registry, namespace, name]
     return f"{'/'.join(parts).removeprefix(f'{DEFAULT_NAMESPACE}/')}:{tag}"
 
 
 def blob_path(folder: Path, digest: str) -> Path:
-    """Where a file lies whose SHA-256 is this."""
+    """The path of the blob with this SHA-256."""
     return folder / "blobs" / f"sha256-{digest}"
 
 
 def model_digest(manifest: Path) -> str:
-    """The SHA-256 of the model that a manifest names. Raises BadGGUF, OSError."""
+    """The SHA-256 of the model in a manifest. Raises BadGGUF, OSError."""
     if manifest.stat().st_size > MANIFEST_CAP_BYTES:
         raise BadGGUF(f"{manifest} is too large for a manifest of Ollama")
     try:

@@ -1,4 +1,4 @@
-"""A model file that is on this machine already: listed by the store, left where it is.
+"""A local model file: listed by the store, left in place.
 
 In: a path to a .gguf file (any shard of a split model). Out: a delivery in place. Copies and changes nothing.
 """
@@ -37,7 +37,7 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
 
 
 def names_repository(text: str) -> bool:
-    """Whether a text is USER/REPO[:QUANT] of a hub, and neither is nor begins like a path on this machine."""
+    """Whether a text is USER/REPO[:QUANT] of a hub and not, or not the beginning of, a local path."""
     if not REPOSITORY.fullmatch(text) or text.startswith(".") or text.lower().endswith(".gguf"):
         return False
     return not (Path(text).exists() or Path(text).parent.is_dir())
@@ -56,11 +56,11 @@ class PathSource:
 
     @property
     def key(self) -> str:
-        """The absolute path, marked."""
+        """The absolute path, with the kind's prefix."""
         return f"path:{self.path}"
 
     def fetch(self, pull: Pull) -> Delivery:
-        """Check that the files are there and begin like a model. Raises ModelNotFound, BadGGUF."""
+        """Check that the files exist and begin like a model. Raises ModelNotFound, BadGGUF."""
         paths = shard_paths(self.path)
         file_header(paths[0])
         name = model_name(paths[0].name)

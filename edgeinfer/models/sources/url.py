@@ -1,7 +1,7 @@
 """A .gguf file on a web server; any shard of a split model brings all of its shards.
 
 In: an http(s) address, optionally with ``#sha256=HEX``. Out: a delivery of parts to be renamed into the store. The
-header is asked for and approved before the body. Knows nothing of package indexes or model hubs.
+header is fetched and approved before the body. Independent of package indexes and model hubs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UrlSource:
 
     @property
     def key(self) -> str:
-        """The whole address, hashed: a query may carry a secret."""
+        """The whole address, hashed, because a query may contain a secret."""
         return f"url:{hashlib.sha256(self.url.encode()).hexdigest()}"
 
     def fetch(self, pull: Pull) -> Delivery:

@@ -1,6 +1,6 @@
 """Vocabularies, tokenizers, chat templates and streaming detokenisation.
 
-Importing this loads neither `tokenizers` nor `jinja2`: both come with the first tokenizer and the first rendering.
+Importing this loads neither `tokenizers` nor `jinja2`: each is imported on first use.
 """
 
 from edgeinfer.models.text.chat_template import ChatTemplate, Rendering

@@ -1,7 +1,7 @@
 """Byte-level BPE: text to token ids by merges over bytes written as printable characters.
 
-In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is made.
-Knows nothing of special tokens.
+In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is
+created. Does not handle special tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
 
 
 def byte_characters() -> dict[int, str]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table).
+    """The printable character for each byte in a byte-level vocabulary (GPT-2's table).
 
     Printable Latin-1 characters stand for themselves, the other bytes for U+0100 and up, in order.
     """
@@ -24,9 +24,9 @@ def byte_characters() -> dict[int, str]:
 
 
 class ByteLevelEncoder:
-    """Encodes plain text with the merges of a vocabulary; one instance may serve several threads.
+    """Encodes plain text with the merges of a vocabulary; one instance can be used by several threads.
 
-    Raises BadGGUF for merges that are malformed or make a token that the vocabulary lacks.
+    Raises BadGGUF if merges are malformed or produce a token missing from the vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary, merges: list[str], pre_tokenizer: PreTokenizer) -> None:
@@ -38,12 +38,12 @@ class ByteLevelEncoder:
         self._tokenizer = merging_tokenizer(ids, merges, pre_tokenizer)
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
-        """Ids of `text`, the same wherever it stands. Characters that are `unwritable` leave no token."""
+        """Ids of `text`, independent of its position. Characters that are `unwritable` yield no token."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def unwritable(self, text: str) -> str:
-        """The characters of `text` that the vocabulary has no bytes for."""
+        """The characters of `text` whose bytes are missing from the vocabulary."""
         if not self._missing or self._missing.isdisjoint(text.encode()):
             return ""
         return "".join(character for character in text if not self._missing.isdisjoint(character.encode()))
@@ -60,7 +60,7 @@ class ByteLevelEncoder:
 
 
 def first_ids(vocabulary: Vocabulary) -> dict[str, int]:
-    """The id of each token's text; of equal texts the first."""
+    """The id of each token's text; for equal texts the first."""
     ids = dict(zip(vocabulary.tokens, range(vocabulary.n_tokens), strict=True))
     if len(ids) < len(vocabulary.tokens):
         ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
@@ -68,7 +68,7 @@ def first_ids(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def merging_tokenizer(ids: dict[str, int], merges: list[str], pre_tokenizer: PreTokenizer) -> Any:
-    """A `tokenizers.Tokenizer` that splits and merges, and knows no special tokens. Raises BadGGUF."""
+    """A `tokenizers.Tokenizer` that splits and merges, without special tokens. Raises BadGGUF."""
     from tokenizers import Regex, Tokenizer, pre_tokenizers
     from tokenizers.models import BPE
 

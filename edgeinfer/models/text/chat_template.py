@@ -1,8 +1,8 @@
-"""Chat templates: messages to the text a model was trained on, by the model's template or a fallback.
+"""Chat templates: messages to the text format a model was trained on, by the model's own template or a fallback.
 
-In: the templates of a GGUF file, messages, tools. Out: text, special tokens included. A template is code from the
-model's file: it runs in a sandbox within limits of time and size, and fails with BadTemplate. What the system message
-says is in the text whatever the template does with that role. Does not know token ids.
+In: the templates of a GGUF file, messages, tools. Out: text, including special tokens. A template is code from the
+model's file: it runs in a sandbox within limits of time and size, and fails with BadTemplate. The text always includes
+the content of the system message, whatever the template does with that role. Independent of token ids.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _DEFAULT, _TOOL_USE = "default", "tool_use"
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A rendered chat. With `system_merged` the template left the system message out, so it begins a user message."""
+    """A rendered chat. `system_merged`: the template left the system message out, so it begins a user message."""
 
     text: str
     system_merged: bool
 
 
 class ChatTemplate:
-    """The chat templates of one model; one instance may serve several threads.
+    """The chat templates of one model; one instance can be used by several threads.
 
-    `origin` says where they come from: "model", or "chatml" or "plain" for a model that has none.
+    `origin` says where they come from: "model", or "chatml" or "plain" for a model without a template.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ChatTemplate:
 
     @classmethod
     def from_metadata(cls, metadata: TokenizerMetadata, vocabulary: Vocabulary) -> ChatTemplate:
-        """The templates that a GGUF file holds, or the fallback for its vocabulary."""
+        """The templates of a GGUF file, or the fallback for its vocabulary."""
         sources = {}
         names = metadata.strings("tokenizer.chat_templates") if "tokenizer.chat_templates" in metadata else []
         for name, key in [(_DEFAULT, _KEY), *((name, f"{_KEY}.{name}") for name in names)]:
@@ -74,11 +74,11 @@ class ChatTemplate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the templates there are."""
+        """The names of the available templates."""
         return tuple(self.sources)
 
     def prepare(self) -> None:
-        """Compile the template that most chats use, ahead of the first; what is wrong with it is said at its use."""
+        """Compile the template used by most chats, ahead of its first use; errors are raised when it is used."""
         with suppress(BadTemplate):
             self._template(self._pick(None, has_tools=False))
 
@@ -91,7 +91,7 @@ class ChatTemplate:
         name: str | None = None,
         **extra: object,
     ) -> str:
-        """The text of a chat; see `rendering`, which also says what became of the system message."""
+        """The text of a chat; see `rendering`, which also reports what happened to the system message."""
         return self.rendering(
             messages, add_generation_prompt=add_generation_prompt, tools=tools, name=name, **extra
         ).text
@@ -107,10 +107,10 @@ class ChatTemplate:
     ) -> Rendering:
         """Render `messages`, with the beginning of an answer if `add_generation_prompt`.
 
-        `tools` are JSON schemas, `name` picks one of several templates, `extra` are further variables
-        (`enable_thinking=False`), which may also replace `bos_token` and its like. Where the template refuses system
+        `tools` are JSON schemas, `name` selects one of several templates, `extra` are further variables
+        (`enable_thinking=False`), which may also replace `bos_token` and similar ones. If the template refuses system
         messages or leaves them out, their text goes before the next user message. Raises BadTemplate for a template
-        that fails or exceeds its limits, BadSetting for messages that are none.
+        that fails or exceeds its limits, BadSetting for invalid messages.
         """
         chat = [Message.of(message) for message in messages]
         options = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt, **extra}
@@ -160,7 +160,7 @@ class ChatTemplate:
         except EdgeInferError:
             raise
         except Exception as error:
-            # Beside Jinja's own errors: recursion, memory and syntax errors of the code it generates.
+            # Besides Jinja's own errors: recursion, memory and syntax errors of the code it generates.
             raise BadTemplate(f"the chat template cannot be read: {_describe(error)}") from error
 
     def _run(self, template: Template, chat: Sequence[Message], variables: Mapping[str, Any]) -> str:
@@ -187,12 +187,12 @@ def _system_messages(chat: Iterable[Message]) -> list[Message]:
 
 
 def _says_all(text: str, messages: Iterable[Message]) -> bool:
-    """Whether `text` holds what each message says; templates may trim it."""
+    """Whether `text` contains each message's content; templates may trim it."""
     return all(message.text.strip() in text for message in messages)
 
 
 def _merge_system(chat: Iterable[Message]) -> list[Message]:
-    """`chat` without system messages: what they say goes before the next user message, or becomes one."""
+    """`chat` without system messages: their content goes before the next user message, or becomes one."""
     merged: list[Message] = []
     waiting: list[str] = []
     for message in chat:
@@ -207,7 +207,7 @@ def _merge_system(chat: Iterable[Message]) -> list[Message]:
 
 
 def _weight(value: object) -> int:
-    """Characters and nodes of plain data."""
+    """The number of characters and nodes in plain data."""
     if isinstance(value, str):
         return 8 + len(value)
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Token ids to text as a stream: whole characters as soon as they are complete; how much may begin a stop string.
+"""Streaming detokenisation: whole characters as soon as they are complete, and partial matches of stop strings.
 
-In: ids one at a time. Out: text. Bytes that can still become a character wait for the next token; bytes that cannot
-become U+FFFD, as Python's incremental UTF-8 decoder has it. Does not know how text is tokenized.
+In: ids one at a time. Out: text. Bytes that may still become a character wait for the next token; invalid bytes become
+U+FFFD, as in Python's incremental UTF-8 decoder. Independent of tokenization.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
 
 
 class PieceSource(Protocol):
-    """What a decoder needs of a tokenizer."""
+    """What a decoder needs from a tokenizer."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
@@ -25,8 +25,8 @@ class PieceSource(Protocol):
 class StreamDecoder:
     """Decodes one stream of tokens.
 
-    Control tokens are left out unless `show_control`. A SentencePiece text begins with a space that tokenizing put
-    there: it is taken away at the start and after control tokens, unless the stream `continues` a text before it.
+    Control tokens are left out unless `show_control`. Tokenizing puts a space in front of a SentencePiece text: it is
+    removed at the start and after control tokens, unless the stream `continues` an earlier text.
     """
 
     def __init__(self, tokenizer: PieceSource, *, show_control: bool = False, continues: bool = False) -> None:
@@ -38,7 +38,7 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """The text that `token` completes, possibly none. Raises EdgeInferError for an id outside the vocabulary."""
+        """The text that `token` completes, possibly empty. Raises EdgeInferError for an id outside the vocabulary."""
         piece = self._tokenizer.piece(token)
         if self._tokenizer.vocabulary.is_control(token):
             self._starts = self._strips
@@ -51,15 +51,15 @@ class StreamDecoder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no byte waits for the rest of its character."""
+        """Whether no incomplete character is pending."""
         return not self._decoder.getstate()[0]
 
     def finish(self) -> str:
-        """The text of bytes still waiting: U+FFFD for a character that never became whole."""
+        """The text of pending bytes: U+FFFD for a character that was never completed."""
         return self._decoder.decode(b"", final=True)
 
 
 def overlap(text: str, awaited: str) -> int:
-    """How many characters at the end of a text begin the awaited one; fewer than all of it."""
+    """How many characters at the end of a text match the beginning of the awaited one, but not all of it."""
     longest = min(len(awaited) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if text.endswith(awaited[:n])), 0)

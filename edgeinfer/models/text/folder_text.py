@@ -1,7 +1,7 @@
-"""The tokenizer of a folder that holds tokenizer.json and the settings beside it.
+"""The tokenizer of a folder with tokenizer.json and the settings beside it.
 
-In: a folder. Out: a `Vocabulary`, ids and pieces, by the `tokenizers` package, which is imported when a text is opened.
-Reads byte-level tokenizers and those that write a space as ▁; does not know what the folder holds besides.
+In: a folder. Out: a `Vocabulary`, ids and pieces, through the `tokenizers` package, which is imported when a tokenizer
+is opened. Supports byte-level tokenizers and those that write a space as ▁; independent of the folder's other contents.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ HOLE = "[unused token %d]"
 
 
 class FolderText:
-    """The texts of one folder; one instance may serve several threads."""
+    """The tokenizer of one folder; one instance can be used by several threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelNotFound where there is no tokenizer.json, UnsupportedModel for one that cannot be used."""
+        """Raises ModelNotFound if there is no tokenizer.json, UnsupportedModel if it cannot be used."""
         self._folder = folder
         path = folder / FILE
         if not path.is_file():
@@ -36,14 +36,14 @@ class FolderText:
                 f"{folder} has no {FILE}; put the one that was published with the model beside its graph"
             )
         self._tokenizer, self._literal = _opened(path), _opened(path)
-        self._literal.encode_special_tokens = True  # written control tokens are plain text to this one
+        self._literal.encode_special_tokens = True  # treats control tokens written in a text as plain text
         self._is_byte_level = _is_byte_level(path)
         self._bytes = {character: byte for byte, character in byte_characters().items()}
         self._added: dict[int, Any] = self._tokenizer.get_added_tokens_decoder()
         self._found = self._read()
 
     def vocabulary(self) -> Vocabulary:
-        """The model's vocabulary, with what its settings say of special tokens."""
+        """The model's vocabulary, with what its settings say about special tokens."""
         return self._found
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
@@ -113,7 +113,7 @@ class FolderText:
         return TokenType.BYTE if not self._is_byte_level and BYTE.fullmatch(text) else TokenType.NORMAL
 
     def _declared_ends(self) -> tuple[int, ...]:
-        """Tokens that the settings of the model say end an answer."""
+        """Tokens that end an answer according to the model's settings."""
         read = JsonConfig.read
         return (
             *read(self._folder / "genai_config.json").integers("model", "eos_token_id"),
@@ -132,7 +132,7 @@ def _opened(path: Path) -> Any:
 
 
 def _is_byte_level(path: Path) -> bool:
-    """Whether tokens are written in GPT-2's characters for bytes, else with ▁. Raises UnsupportedModel for others."""
+    """Whether tokens use GPT-2's characters for bytes; otherwise they use ▁. Raises UnsupportedModel for others."""
     settings = JsonConfig.read(path)
     decoders = (
         settings.text("decoder", "type"),
@@ -151,5 +151,5 @@ def _is_byte_level(path: Path) -> bool:
 
 
 def _text(settings: JsonConfig, name: str) -> str | None:
-    """The text of a special token: a string, or an object that holds it."""
+    """The text of a special token: a string, or an object that contains it."""
     return settings.text(name) or settings.text(name, "content")

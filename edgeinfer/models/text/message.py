@@ -1,7 +1,7 @@
-"""One message of a chat, and the plain data that chat templates see.
+"""One message of a chat, and the plain data that chat templates receive.
 
-In: what callers have: `Message` objects or mappings with "role" and "content". Out: dicts, lists, texts and numbers,
-nothing else, so that a template meets no object with methods of its own. Does not know templates.
+In: what callers have: `Message` objects or mappings with "role" and "content". Out: dicts, lists, strings and numbers
+only, so that templates never receive objects with methods of their own. Independent of templates.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _MAX_DEPTH = 48
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Who says what. `content` is a text, or parts (`{"type": "text", "text": …}`), or None beside tool calls.
+    """A chat message. `content` is a text, parts (`{"type": "text", "text": …}`), or None beside tool calls.
 
-    `extra` holds further fields that templates may read: `name`, `tool_calls`, `tool_call_id`, `reasoning_content`, …
+    `extra` contains further fields that templates may read: `name`, `tool_calls`, `tool_call_id`, `reasoning_content`,
+    …
     """
 
     role: str
@@ -28,7 +29,7 @@ class Message:
 
     @classmethod
     def of(cls, value: Message | Mapping[str, object]) -> Message:
-        """`value` as a message. Raises BadSetting for a mapping without a role or with content of another kind."""
+        """`value` as a message. Raises BadSetting for a mapping without a role or with an invalid content."""
         if isinstance(value, Message):
             return value
         role, content = value.get("role"), value.get("content")
@@ -41,24 +42,24 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text of the content: all of it, or its text parts one after the other."""
+        """The text of the content: all of it, or its text parts concatenated."""
         if isinstance(self.content, str):
             return self.content
         return "".join(str(part.get("text", "")) for part in self.content or () if part.get("type", "text") == "text")
 
     def with_text_before(self, text: str) -> Message:
-        """This message with `text` and an empty line before what it says."""
+        """This message with `text` and an empty line before its content."""
         if isinstance(self.content, str) or self.content is None:
             return Message(self.role, f"{text}\n\n{self.content or ''}", self.extra)
         return Message(self.role, [{"type": "text", "text": f"{text}\n\n"}, *self.content], self.extra)
 
     def as_mapping(self) -> dict[str, Any]:
-        """The dict that templates see: role and content first, then the extra fields."""
+        """The dict passed to templates: role and content first, then the extra fields."""
         return {"role": self.role, "content": self.content, **self.extra}
 
 
 def plain(value: object, where: str, depth: int = 0) -> Any:
-    """A copy of `value` in plain types. Raises BadSetting, naming `where`, for anything that JSON has no form for."""
+    """A copy of `value` in plain types. Raises BadSetting, naming `where`, for anything JSON cannot represent."""
     if depth > _MAX_DEPTH:
         raise BadSetting(f"{where} is nested more than {_MAX_DEPTH} deep")
     if value is None or isinstance(value, bool):

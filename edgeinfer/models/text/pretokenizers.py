@@ -1,8 +1,8 @@
-r"""Pre-tokenizers as data: the regular expressions that cut a text into words before byte-level BPE, by name.
+r"""Pre-tokenizers as data: the regular expressions that split a text into words before byte-level BPE, by name.
 
-In: the value of `tokenizer.ggml.pre`. Out: a `PreTokenizer`. Each expression cuts every stretch that the ones before it
-left; what it matches and what lies between matches become stretches of their own. Expressions are written for
-Oniguruma, as in the models' own `tokenizer.json` files; names are those of the GGUF convention. Runs nothing.
+In: the value of `tokenizer.ggml.pre`. Out: a `PreTokenizer`. Each expression splits every piece left by the ones before
+it; its matches and the text between them become pieces of their own. Expressions are written for Oniguruma, as in the
+models' own `tokenizer.json` files; names follow the GGUF convention. Runs nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgeinfer.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """Expressions applied one after the other; with `ignore_merges` a word that is a token is taken whole."""
+    """Expressions applied one after the other; with `ignore_merges`, a word that is a token is taken whole."""
 
     patterns: tuple[str, ...]
     ignore_merges: bool = False
@@ -30,7 +30,7 @@ _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _HALVING_SPACES = "".join(rf"\s{{{2**power}}}(?!\S)|" for power in range(9, 1, -1)) + r"\s{1,2}(?!\S)|\s{1}"
 _ASCII_PUNCTUATION = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
-# The cased letters that DeepSeek-LLM knows, as ranges of code points.
+# The cased letters used by DeepSeek-LLM, as ranges of code points.
 _CASED_RANGES = (
     "41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376 377 37B-37D 37F 386 388-38A 38C "
     "38E-3A1 3A3-3F5 3F7-481 48A-52F 531-556 10A0-10C5 13A0-13F5 13F8-13FD 1C90-1CBA 1CBD-1CBF 1D00-1D2B "
@@ -44,12 +44,12 @@ _CASED_RANGES = (
 
 
 def _character_class(ranges: str) -> str:
-    """`ranges` of code points ("41-5A B5") as what goes between the brackets of a character class."""
+    """`ranges` of code points ("41-5A B5") as the contents of a character class."""
     return "".join("-".join(f"\\x{{{end}}}" for end in span.split("-")) for span in ranges.split())
 
 
 def _cased(tail: str) -> str:
-    """Words split where lower case turns to upper case, each with `tail` after it."""
+    """Words, split where lower case changes to upper case, each followed by `tail`."""
     lead = r"[^\r\n\p{L}\p{N}]?"
     return f"{lead}{_UPPER}*{_LOWER}+{tail}|{lead}{_UPPER}+{_LOWER}*{tail}"
 
@@ -68,7 +68,7 @@ _DEEPSEEK3_PATTERN = (
 )
 _DEEPSEEK3 = PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3_PATTERN))
 _LEADING_DIGITS = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))"
-"""What is left of a number in front when it is cut into threes from its end."""
+"""The digits left at the front when a number is split into threes from its end."""
 _UNSPACED_SCRIPTS = "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"
 _BLOOM = PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+",))
 _BAILING = PreTokenizer(
@@ -133,7 +133,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
 
 
 def pre_tokenizer(name: str) -> PreTokenizer:
-    """The pre-tokenizer of a `tokenizer.ggml.pre` value. Raises UnsupportedModel, listing those there are."""
+    """The pre-tokenizer of a `tokenizer.ggml.pre` value. Raises UnsupportedModel, listing the available ones."""
     found = PRE_TOKENIZERS.get(name)
     if found is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))

@@ -1,9 +1,9 @@
 """SentencePiece BPE: text to token ids by scores, with byte fallback.
 
-In: text without special tokens. Out: ids. The pair of neighbours whose joined text has the best score is joined first,
-the leftmost on ties, until no joined text is a token (`bpe_model.cc` of SentencePiece). The rank of a merge is the
-score of its *result*, so one result reached through two pairs has one rank and the leftmost wins; a list of merges,
-as the `tokenizers` package takes, cannot say that. Knows nothing of special tokens and of where a text starts.
+In: text without special tokens. Out: ids. The adjacent pair whose concatenation has the best score is merged first, the
+leftmost on ties, until no concatenation is a token (`bpe_model.cc` of SentencePiece). The rank of a merge is the score
+of its *result*, so a result reached through two pairs has one rank and the leftmost wins; a list of merges, as used by
+the `tokenizers` package, cannot express that. Does not handle special tokens or the start of a text.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CACHED_LENGTH = 48
 
 
 class SentencePieceEncoder:
-    """Encodes plain text with the scores of a vocabulary; one instance may serve several threads.
+    """Encodes plain text with the scores of a vocabulary; one instance can be used by several threads.
 
-    Raises UnsupportedModel where the vocabulary has no scores.
+    Raises UnsupportedModel if the vocabulary has no scores.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -48,7 +48,7 @@ class SentencePieceEncoder:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
-        """Ids of `text`; where it `starts` a text, a space goes before it if the vocabulary says so."""
+        """Ids of `text`; if it `starts` a text, a space is put before it if the vocabulary requires one."""
         escaped = ((" " if starts and self._add_space_prefix else "") + text).replace(" ", SPACE)
         ids: list[int] = []
         for word in self._words.findall(escaped):
@@ -98,7 +98,7 @@ class SentencePieceEncoder:
             offer(left, left + 1)
         while queue:
             _, left, right, size = heapq.heappop(queue)
-            # An entry is stale once either side has been joined to something else.
+            # An entry is stale once either side has been merged with something else.
             if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != size:
                 continue
             symbols[left] += symbols[right]
@@ -128,7 +128,7 @@ class SentencePieceEncoder:
         return all(byte in self._bytes for byte in symbol.encode())
 
     def _fused(self, ids: list[int]) -> list[int]:
-        """`ids` with each run of unknown tokens as one, as SentencePiece has it."""
+        """`ids` with each run of unknown tokens reduced to one, as in SentencePiece."""
         unk = self._unk_id
         if unk is None or unk not in ids:
             return ids
@@ -136,8 +136,8 @@ class SentencePieceEncoder:
 
 
 def _word_pattern(texts: Iterable[str]) -> re.Pattern[str]:
-    """What finds the words that no merge can join: a space begins one unless some token has it after that character."""
-    # Tokens with a space after something else are few, where there are any.
+    """A pattern for words that no merge can join: a space begins one unless some token has it after that character."""
+    # Few vocabularies have tokens with a space after another character, and then only few.
     crossing = [text for text in texts if SPACE in text.lstrip(SPACE)]
     joined = sorted({text[at - 1] for text in crossing for at in range(1, len(text)) if text[at] == SPACE} - {SPACE})
     before = "".join(map(re.escape, joined))
@@ -146,6 +146,6 @@ def _word_pattern(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _byte(text: str) -> list[int]:
-    """The byte that `<0xAB>` names, in a list, or nothing."""
+    """The byte named by `<0xAB>`, in a list, or nothing."""
     found = _BYTE.fullmatch(text)
     return [int(found.group(1), 16)] if found else []

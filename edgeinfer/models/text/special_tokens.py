@@ -1,7 +1,7 @@
 """Finding special tokens in a text before the rest of it is tokenized.
 
-In: a text and a vocabulary. Out: the text as a sequence of plain stretches and token ids. At each place the longest
-token wins, and the leftmost place first, as in SentencePiece and the `tokenizers` package. Knows nothing of merges.
+In: a text and a vocabulary. Out: the text as a sequence of plain stretches and token ids. The leftmost match wins, and
+at each position the longest token, as in SentencePiece and the `tokenizers` package. Independent of merges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
 class SpecialTokens:
     """The special tokens of a vocabulary, matched against text.
 
-    User-defined tokens are matched always, control and unknown tokens only where `parse_special` is set.
+    User-defined tokens are always matched, control and unknown tokens only if `parse_special` is set.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -43,7 +43,7 @@ class SpecialTokens:
 
 
 class _Matcher:
-    """Finds the given texts: a scan for their first characters, then a look-up by length, longest first."""
+    """Finds the given texts: scans for their first characters, then looks up by length, longest first."""
 
     def __init__(self, ids: dict[str, int]) -> None:
         self._ids = {text: token for text, token in ids.items() if text}

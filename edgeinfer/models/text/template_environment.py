@@ -1,10 +1,10 @@
-"""The Jinja environment that chat templates run in: the immutable sandbox, with a budget on everything.
+"""The Jinja environment of chat templates: the immutable sandbox, with a budget on everything.
 
-In: a template's source, the variables it sees, a `TemplateMeter`. Out: pieces of text. Jinja's sandbox guards what a
-template can reach, not how much it computes. Here the syntax tree is changed before it is compiled, so that loops,
-outputs, comparisons, slices and literals count against the budget; operators, calls, filters and tests are intercepted
-by the environment. Only named functions, methods and filters can be called. Jinja is imported with this module and
-nowhere else. Does not know what a chat is.
+In: a template's source, its variables, a `TemplateMeter`. Out: pieces of text. Jinja's sandbox limits what a template
+can access, not how much it computes. Here the syntax tree is rewritten before compilation, so that loops, outputs,
+comparisons, slices and literals count against the budget; the environment intercepts operators, calls, filters and
+tests. Only named functions, methods and filters can be called. Jinja is imported with this module and nowhere else.
+Independent of chats.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from edgeinfer.models.text.template_meter import TemplateMeter
 
 # A variable that no template can name.
 _METER = "the meter"
-# What Jinja adds to a call inside a loop or block, for functions that take the context; none here does.
+# Arguments that Jinja adds to calls inside a loop or block, for functions that take the context; unused here.
 _CONTEXT_OPTIONS = ("_loop_vars", "_block_vars")
 _MAX_RANGE = 100_000
 _MAX_DATE_FORMAT = 200
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox whose templates run against the meter given with their variables."""
+    """A sandbox whose templates run against the meter passed with their variables."""
 
     intercepted_binops = frozenset(operations.OPERATORS)
 
@@ -48,7 +48,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             finalize=_finalize,
             extensions=[LoopControlExtension, _GenerationBlocks],
         )
-        # A second environment calls the original filters and tests with the arguments they ask for.
+        # A second environment calls the original filters and tests with the arguments they expect.
         plain = ImmutableSandboxedEnvironment()
         self.filters = {name: _guarded_filter(plain, name) for name in operations.FILTERS}
         self.filters |= {"tojson": _to_json, "attr": _attribute}
@@ -66,7 +66,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self._functions = tuple(self.globals.values())
 
     def compile_source(self, source: str) -> Template:
-        """The template written in `source`, with its guards in place. Raises what Jinja raises."""
+        """The template in `source`, with its guards in place. Raises what Jinja raises."""
         tree = self.parse(source)
         Guards().generic_visit(tree)
         tree.set_environment(self)
@@ -81,7 +81,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return operations.binary(_meter(context), operator, left, right)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Leave `str.format` as it is: `call` is the only place that runs it."""
+        """Leave `str.format` unchanged: only `call` runs it."""
 
     def call(self, context: Context, function: Any, /, *arguments: Any, **options: Any) -> Any:
         """Call what templates may call: macros, loops, the functions above and plain methods of plain values."""
@@ -122,19 +122,19 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _GenerationBlocks(Extension):
-    """`{% generation %}`, which marks the assistant's words for training: its body is rendered as it stands."""
+    """`{% generation %}`, which marks the assistant's words for training: its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """The body, in a scope of its own."""
+        """The body, in its own scope."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.Scope(body, lineno=line)
 
 
 class _Namespace(Namespace):
-    """Jinja's namespace without private names, and without its contents in its text."""
+    """Jinja's namespace without private names, and whose text does not show its contents."""
 
     def __init__(*arguments: Any, **values: Any) -> None:
         for name in dict(*arguments[1:], **values):
@@ -150,7 +150,7 @@ class _Namespace(Namespace):
 
 
 class _Once:
-    """An iterator over values that a filter made, like the generator it stands for: true, and used up once."""
+    """An iterator over values made by a filter; like the generator it replaces, it is true and can be used once."""
 
     def __init__(self, values: list[Any]) -> None:
         self._values = iter(values)
@@ -160,7 +160,7 @@ class _Once:
 
 
 class _DateWriter:
-    """`strftime_now`: today's date in a format of the template's choice."""
+    """`strftime_now`: today's date in a format chosen by the template."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

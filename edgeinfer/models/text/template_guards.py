@@ -1,7 +1,7 @@
-"""Guards in a template's syntax tree: every step that costs something passes through a filter that counts it.
+"""Guards in a template's syntax tree: every costly step passes through a filter that counts it.
 
 In: the tree of a chat template. Out: the same tree with calls of the guard filters around outputs, loops, comparisons,
-literals, slices and `~`. Statements that reach for other templates are refused. Imports Jinja; runs nothing.
+literals, slices and `~`. Statements that load other templates are refused. Imports Jinja; runs nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from jinja2.visitor import NodeTransformer
 
 from edgeinfer.errors import BadTemplate
 
-# Filters of the guards; no template can write these names.
+# Filters of the guards; templates cannot write these names.
 CHARGE, ADMIT, CONCATENATE = "guard charge", "guard admit", "guard concatenate"
 
 _REFUSED = (
@@ -25,7 +25,7 @@ _REFUSED = (
 
 
 class Guards(NodeTransformer):
-    """Puts guards into a tree; `visit` returns what takes the node's place. Raises BadTemplate for refused nodes."""
+    """Inserts guards into a tree; `visit` returns the replacement of a node. Raises BadTemplate for refused nodes."""
 
     def visit(self, node: nodes.Node, *args: object, **kwargs: object) -> nodes.Node | list[nodes.Node]:
         """`node` with guards in and around it."""

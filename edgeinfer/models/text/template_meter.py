@@ -1,8 +1,8 @@
-"""The budget of one template rendering: time, size of any one value, and all that is made on the way.
+"""The budget of one template rendering: time, size of any one value, and total size of all values created.
 
 In: values and sizes, from the guarded operations. Out: nothing, or BadTemplate. Every value a template holds has been
-weighed with all it contains, shared parts counted as often as they occur, so no later step on it (text, comparison,
-hash, sort) can cost more than its weight. Does not know Jinja.
+weighed with all it contains, shared parts counted each time they occur, so no later operation on it (text, comparison,
+hash, sort) can cost more than its weight. Independent of Jinja.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.errors import BadTemplate
 
 Value = TypeVar("Value")
 
-# What a value weighs beside its text.
+# The weight of a value in addition to its text.
 NODE = 8
 _SIZED = (str, list, tuple, dict)
 _MAX_DEPTH = 64
@@ -26,10 +26,10 @@ _MAX_INTEGER_BITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """What a rendering may use.
+    """Limits of a rendering.
 
-    `extra_chars` is what it may write beyond four times its input; all values made on the way together may weigh 16
-    times as much. A template source longer than `source_chars` is refused.
+    `extra_chars` is the permitted output beyond four times the input; all values created on the way may together weigh
+    16 times as much. A template source longer than `source_chars` is refused.
     """
 
     seconds: float = 5.0
@@ -38,7 +38,7 @@ class TemplateLimits:
 
 
 class TemplateMeter:
-    """Counts one rendering against its limits; `input_weight` is the weight of what it renders."""
+    """Counts one rendering against its limits; `input_weight` is the weight of its input."""
 
     def __init__(self, limits: TemplateLimits, input_weight: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -50,19 +50,19 @@ class TemplateMeter:
         self._calls = 0
 
     def tick(self) -> None:
-        """One step. Raises BadTemplate after the deadline."""
+        """Count one step. Raises BadTemplate after the deadline."""
         if self._clock() > self._deadline:
             raise BadTemplate(f"the chat template took longer than {self._limits.seconds:g} s and was stopped")
 
     def charge(self, weight: int) -> None:
-        """Account for `weight` of new data. Raises BadTemplate when the budget is spent or time is up."""
+        """Count `weight` of new data. Raises BadTemplate if the budget is spent or time is up."""
         self._left -= weight
         if self._left < 0:
             raise BadTemplate("the chat template made more data than it may and was stopped; is it meant for chat?")
         self.tick()
 
     def allow(self, weight: int) -> None:
-        """Check one value of `weight` before it is made. Raises BadTemplate if that is too large for any value."""
+        """Check one value of `weight` before it is created. Raises BadTemplate if that is too large for any value."""
         if weight > self.value_limit:
             raise BadTemplate(
                 f"the chat template asked for a value of {weight} characters; this rendering may use {self.value_limit}"
@@ -70,7 +70,7 @@ class TemplateMeter:
         self.tick()
 
     def admit(self, value: Value) -> Value:
-        """`value`, weighed with all it contains and accounted for: a text in full, a container by its own size."""
+        """Return `value` after weighing and counting all it contains: a text in full, a container by its own size."""
         self.allow(self.weigh(value))
         self.charge(NODE + (len(value) * (1 if isinstance(value, str) else NODE) if isinstance(value, _SIZED) else 0))
         return value
@@ -80,7 +80,7 @@ class TemplateMeter:
         return self._measure(value, 0)[0]
 
     def drain(self, values: Iterable[Value]) -> list[Value]:
-        """All of `values`, accounted for one by one."""
+        """Yield all of `values`, counting them one by one."""
         drained = []
         for value in values:
             self.charge(NODE)
@@ -88,7 +88,7 @@ class TemplateMeter:
         return drained
 
     def enter(self) -> None:
-        """Begin a call of template code. Raises BadTemplate when calls nest too deep."""
+        """Begin a call of template code. Raises BadTemplate if calls nest too deeply."""
         self.tick()
         self._calls += 1
         if self._calls > _MAX_CALLS:
@@ -123,7 +123,7 @@ class TemplateMeter:
                 raise BadTemplate(f"the chat template made a value larger than {self.value_limit} characters")
         if depth > _MAX_DEPTH or level > _MAX_DEPTH:
             raise BadTemplate(f"the chat template nests values more than {_MAX_DEPTH} deep")
-        # Holding the value keeps its id from being used again; the sandbox lets no template change it.
+        # Holding the value prevents its id from being reused; the sandbox lets no template change it.
         self._known[id(value)] = (value, weight, depth)
         return weight, depth
 

@@ -1,7 +1,7 @@
-"""What a chat template may do to values, each operation checked against the budget before it runs.
+"""Operations of chat templates on values, each checked against the budget before it runs.
 
 In: a `TemplateMeter`, a name, operands. Out: the result, or BadTemplate. Covers binary operators, methods of strings,
-lists and dicts, and the filters whose result can be much larger than what goes in. Does not know Jinja's environment.
+lists and dicts, and the filters whose result can be much larger than their input. Independent of Jinja's environment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FILTERS = (
     "select selectattr slice sort string sum title trim truncate unique upper urlencode wordcount"
 )
 FILTERS = frozenset(_FILTERS.split())
-# From the right, a search may look at every character of the needle at every place.
+# From the right, a search may compare every character of the needle at every position.
 _FROM_RIGHT = frozenset({"rfind", "rindex", "rsplit", "rpartition"})
 _STRIPS = frozenset({"strip", "lstrip", "rstrip"})
 _MAX_NEEDLE = 1000
@@ -74,7 +74,7 @@ def binary(meter: TemplateMeter, symbol: str, left: Any, right: Any) -> Any:
 
 
 def concatenate(meter: TemplateMeter, values: Iterable[object]) -> str:
-    """The texts of `values`, one after the other."""
+    """The texts of `values`, concatenated."""
     texts = [text(meter, value) for value in values]
     meter.allow(sum(map(len, texts)))
     return meter.admit("".join(texts))
@@ -103,7 +103,7 @@ def check_method(meter: TemplateMeter, owner: object, name: str, arguments: tupl
 
 
 def format_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
-    """An upper bound of what `str.format` makes. Raises BadTemplate for widths taken from arguments."""
+    """An upper bound of the size of `str.format`'s result. Raises BadTemplate for widths taken from arguments."""
     bare = pattern.replace("{{", "").replace("}}", "")
     if re.search(r"\{[^{}]*\{", bare):
         raise BadTemplate("the chat template nests fields in a format string, which templates may not")
@@ -114,7 +114,7 @@ def format_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
 def check_filter(
     meter: TemplateMeter, name: str, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """The input for filter `name`, checked: what it would make must fit the budget."""
+    """The checked input for filter `name`: its result must fit the budget."""
     meter.tick()
     for argument in (value, *arguments, *options.values()):
         meter.weigh(argument)
@@ -188,7 +188,7 @@ def _check_indent(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], 
 
 
 def _check_count(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """For filters whose whole-number arguments are widths and counts: each must be affordable."""
+    """For filters whose integer arguments are widths and counts: each must fit the budget."""
     for argument in (*arguments, *options.values()):
         if isinstance(argument, int):
             meter.allow(abs(argument) * 8)
@@ -228,7 +228,7 @@ def _check_trim(meter: TemplateMeter, value: Any, arguments: tuple[Any, ...], op
 
 
 def _percent_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
-    """An upper bound of what `pattern % arguments` makes. Raises BadTemplate for widths taken from arguments."""
+    """An upper bound of the size of `pattern % arguments`. Raises BadTemplate for widths taken from arguments."""
     if re.search(_PERCENT + r"\*", pattern):
         raise BadTemplate("the chat template takes a width from the arguments of a format, which templates may not")
     growth = _REPR_GROWTH if re.search(_PERCENT + "[ra]", pattern) else 1

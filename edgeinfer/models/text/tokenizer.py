@@ -1,7 +1,7 @@
-"""Text to token ids and back, for the tokenizers that GGUF files carry.
+"""Text to token ids and back, for the tokenizers in GGUF files.
 
-In: a vocabulary with its merges or scores. Out: ids, pieces, text. Special tokens are found first, the text between
-them goes to the encoder of the vocabulary's kind. Does not know chat templates or generation.
+In: a vocabulary with its merges or scores. Out: ids, pieces, text. Special tokens are found first; the text between
+them goes to the encoder for the vocabulary's kind. Independent of chat templates and generation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUPPORTED = ("gpt2", "llama", "bert", "t5")
 
 
 class TextEncoder(Protocol):
-    """What turns plain text into ids."""
+    """Turns plain text into ids."""
 
     def encode(self, text: str, *, starts: bool) -> list[int]: ...
     def piece(self, token: int) -> bytes: ...
@@ -31,7 +31,7 @@ class TextEncoder(Protocol):
 
 
 class Tokenizer:
-    """Tokenizes with one vocabulary; one instance may serve several threads."""
+    """Tokenizes with one vocabulary; one instance can be used by several threads."""
 
     def __init__(self, vocabulary: Vocabulary, encoder: TextEncoder) -> None:
         self.vocabulary = vocabulary
@@ -40,30 +40,30 @@ class Tokenizer:
 
     @classmethod
     def from_metadata(cls, metadata: TokenizerMetadata) -> Tokenizer:
-        """The tokenizer that a GGUF file describes.
+        """The tokenizer in a GGUF file.
 
-        Raises UnsupportedModel for a kind of tokenizer or a pre-tokenizer that edgeinfer lacks, BadGGUF for lists that
-        do not fit together.
+        Raises UnsupportedModel for an unsupported kind of tokenizer or pre-tokenizer, BadGGUF for lists that do not fit
+        together.
         """
         return cls.with_vocabulary(vocabulary_of(metadata), metadata)
 
     @classmethod
     def with_vocabulary(cls, vocabulary: Vocabulary, metadata: TokenizerMetadata) -> Tokenizer:
-        """As `from_metadata`, given what `vocabulary_of` gave: this is the longer part of the work."""
+        """Like `from_metadata`, with the result of `vocabulary_of`; this is the longer part of the work."""
         return cls(vocabulary, _encoder(vocabulary, metadata))
 
     @property
     def n_tokens(self) -> int:
-        """How many tokens the vocabulary has."""
+        """Number of tokens in the vocabulary."""
         return self.vocabulary.n_tokens
 
     @property
     def strips_first_space(self) -> bool:
-        """Whether encoding puts a space before a text, which decoding takes away again."""
+        """Whether encoding puts a space before a text, which decoding removes."""
         return self.vocabulary.model in ("llama", "t5") and self.vocabulary.add_space_prefix
 
     def token_id(self, text: str) -> int | None:
-        """The id of the token written `text` in the vocabulary, or None."""
+        """The id of the token with the text `text`, or None."""
         return self.vocabulary.tokens.index(text) if text in self.vocabulary.tokens else None
 
     def encode(
@@ -71,10 +71,10 @@ class Tokenizer:
     ) -> list[int]:
         """Ids of `text`.
 
-        `add_special` adds the BOS and EOS tokens that the vocabulary asks for; `parse_special` reads control tokens
-        written in the text as such, else as plain text (user-defined tokens are read always). `goes_on`: text
-        stands before it, so no space is put there. Raises BadSetting for text with lone surrogates, which has no
-        UTF-8.
+        `add_special` adds the BOS and EOS tokens that the vocabulary requires. `parse_special` recognises control
+        tokens written in the text; otherwise they are plain text (user-defined tokens are always recognised).
+        `goes_on`: the text continues an earlier one, so no space is put before it. Raises BadSetting for text with lone
+        surrogates, which has no UTF-8 form.
         """
         _check_unicode(text)
         vocabulary = self.vocabulary
@@ -104,16 +104,16 @@ class Tokenizer:
         return ids
 
     def unwritable(self, text: str) -> str:
-        """The characters of `text` that the vocabulary cannot write, empty for nearly all text.
+        """The characters of `text` that the vocabulary cannot represent; empty for nearly all text.
 
-        A byte-level vocabulary that lacks some bytes gives them no token, a SentencePiece vocabulary without byte
-        tokens gives them its unknown token; whoever must not lose them asks here.
+        A byte-level vocabulary that lacks some bytes yields no token for them; a SentencePiece vocabulary without byte
+        tokens yields its unknown token. Callers that must not lose characters check this.
         """
         _check_unicode(text)
         return self._encoder.unwritable(text)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        """The text of `ids`; bytes that are no UTF-8 become U+FFFD. `skip_special` leaves control tokens out."""
+        """The text of `ids`; invalid UTF-8 becomes U+FFFD. `skip_special` leaves control tokens out."""
         decoder = StreamDecoder(self, show_control=not skip_special)
         return "".join([*map(decoder.push, ids), decoder.finish()])
 
@@ -124,12 +124,12 @@ class Tokenizer:
         return self._encoder.piece(token)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token's own text; a token that holds part of a character shows U+FFFD."""
+        """Each token's own text; a token with part of a character shows U+FFFD."""
         return [self.piece(token).decode("utf-8", "replace") for token in ids]
 
 
 def vocabulary_of(metadata: TokenizerMetadata) -> Vocabulary:
-    """The vocabulary that a GGUF file describes. Raises UnsupportedModel for a kind that edgeinfer lacks, BadGGUF."""
+    """The vocabulary in a GGUF file. Raises UnsupportedModel for an unsupported kind, BadGGUF."""
     key = "tokenizer.ggml.model"
     model = metadata.text(key) if key in metadata else None
     if model not in SUPPORTED:

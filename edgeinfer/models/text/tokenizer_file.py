@@ -1,7 +1,7 @@
-"""A vocabulary as the files that other programs read: tokenizer.json of the `tokenizers` package and its settings.
+"""A vocabulary as files for other programs: tokenizer.json of the `tokenizers` package and its settings.
 
-In: the metadata of a GGUF file. Out: two JSON texts. Byte-level vocabularies only: what a SentencePiece vocabulary does
-goes by scores, and no list of merges says quite the same (`sentencepiece`).
+In: the metadata of a GGUF file. Out: two JSON texts. Byte-level vocabularies only: SentencePiece vocabularies merge by
+scores, which no list of merges expresses exactly (`sentencepiece`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
 BYTE_LEVEL = "gpt2"
 CLASSES = {"qwen2": "Qwen2Tokenizer"}
-"""What readers call the tokenizer of a pre-tokenizer, where it is not the plain one."""
+"""The tokenizer class that readers use for a pre-tokenizer, if not the default one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TokenizerFiles:
 
 
 def tokenizer_files(metadata: TokenizerMetadata, n_context: int) -> TokenizerFiles:
-    """The files of a vocabulary. Raises UnsupportedModel for one that is not byte-level, BadGGUF."""
+    """The files of a vocabulary. Raises UnsupportedModel if it is not byte-level, BadGGUF."""
     vocabulary = vocabulary_of(metadata)
     if vocabulary.model != BYTE_LEVEL:
         raise UnsupportedModel(

@@ -1,7 +1,7 @@
-"""Functions that a model may call: telling it of them, and finding the calls in what it writes.
+"""Functions that a model may call: describing them to the model, and finding the calls in its output.
 
-In: functions as OpenAI's API has them, a template's family, texts of answers as they grow. Out: messages, contents and
-calls. What is no call stays text: nothing a model writes is lost. Knows no grammars.
+In: functions as in OpenAI's API, a template's family, answers as they are generated. Out: messages, content and calls.
+Anything that is not a call stays text: no output of the model is lost. Independent of grammars.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that a model wants made. `arguments`: text of a JSON object."""
+    """A function call requested by a model. `arguments`: text of a JSON object."""
 
     name: str
     arguments: str
@@ -42,7 +42,7 @@ class Function:
 
 
 def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
-    """The functions of OpenAI's list of tools. Raises BadSetting for what is none."""
+    """The functions in OpenAI's list of tools. Raises BadSetting for anything else."""
     if len(tools) > MOST_TOOLS:
         raise BadSetting(f"{len(tools)} tools are too many; {MOST_TOOLS} are the most")
     found: dict[str, Function] = {}
@@ -61,9 +61,10 @@ def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
 
 
 def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text.
+    """A conversation for a template without function support: functions, calls and results are written in the text.
 
-    Results of one turn stand in one message: many templates take users and assistants in turns only.
+    The results of one turn are combined in one message, because many templates require alternating user and assistant
+    turns.
     """
     instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
     found: list[Message] = []
@@ -81,7 +82,7 @@ def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
 
 
 def _written(calls: object) -> str:
-    """Calls that were made before, as the model wrote them."""
+    """Earlier calls, in the form the model writes them."""
     lines = []
     for call in calls if isinstance(calls, Sequence) else ():
         function = _function_of(call)
@@ -91,7 +92,7 @@ def _written(calls: object) -> str:
 
 
 def with_objects(message: Message) -> Message:
-    """A message whose calls have their arguments as templates want them."""
+    """A message whose calls have their arguments in the form templates expect."""
     calls = message.extra.get("tool_calls")
     if not isinstance(calls, list | tuple):
         return message
@@ -106,13 +107,13 @@ def _with_object(call: object) -> object:
 
 
 def _function_of(tool_or_call: object) -> Mapping[str, Any]:
-    """What is called, or may be; empty where that is missing."""
+    """The function of a call or tool; empty if missing."""
     function = tool_or_call.get("function") if isinstance(tool_or_call, Mapping) else None
     return function if isinstance(function, Mapping) else {}
 
 
 def object_of(arguments: object) -> object:
-    """The arguments of a call: an object where they are the text of one, else as they are."""
+    """The arguments of a call: an object if they are the text of one, otherwise unchanged."""
     try:
         found = json.loads(arguments) if isinstance(arguments, str) else None
     except (ValueError, RecursionError):
@@ -121,20 +122,20 @@ def object_of(arguments: object) -> object:
 
 
 class ToolReader:
-    """Tells content from calls in a text that grows: push pieces, take what is certain, finish at its end."""
+    """Separates content from calls in growing text: push pieces, take what is certain, finish at the end."""
 
     def __init__(self, form: ToolFormat, names: frozenset[str]) -> None:
         self._form, self._names = form, names
         self._end = form.end.strip()
         self._value = _ValueEnd()
         self.calls: list[ToolCall] = []
-        """Those that are whole so far."""
+        """The calls completed so far."""
         self._held = ""
         self._place: Literal["content", "call", "after"] = "content"
         self._has_content = self._is_final = False
 
     def push(self, text: str) -> str:
-        """Content that is now certain to be no call; calls that are whole are in `calls`."""
+        """Content that is now certain not to be a call; completed calls are in `calls`."""
         self._held += text
         content, goes_on = "", True
         while goes_on:
@@ -144,14 +145,14 @@ class ToolReader:
         return content
 
     def finish(self) -> str:
-        """What was held back, at the end of the text."""
+        """The text held back, at the end of the answer."""
         self._is_final = True
         content = self.push("")
         rest, self._held = self._held, ""
         return content + ("" if self._place == "after" else rest)
 
     def _in_content(self) -> tuple[str, bool]:
-        """Content before the next call; and whether a call begins."""
+        """The content before the next call, and whether a call begins."""
         text, trigger = self._held, self._form.trigger
         at = text.find(trigger)
         if at >= 0 and (self._form.shape != "bare" or not (self._has_content or text[:at].strip())):
@@ -162,7 +163,7 @@ class ToolReader:
         return text[:cut], False
 
     def _in_call(self) -> tuple[str, bool]:
-        """Take what is called, once all of it is there; what is no call after all is content."""
+        """Parse a call once it is complete; if it is not a call after all, it becomes content."""
         text = self._held
         body = text[0 if self._form.shape == "bare" else len(self._form.trigger) :].lstrip()
         end = self._value.find(body) if body[:1] in ("{", "[") else None
@@ -179,7 +180,7 @@ class ToolReader:
         return "", True
 
     def _after(self) -> tuple[str, bool]:
-        """Leave out what closes calls and stands between them."""
+        """Skip what closes calls and separates them."""
         rest = self._held.lstrip(" \t\r\n;" if self._form.shape == "bare" else None)
         while self._end and rest.startswith(self._end):
             rest = rest.removeprefix(self._end).lstrip()
@@ -191,7 +192,7 @@ class ToolReader:
 
 
 def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCall] | None:
-    """The calls that a JSON value means; None where it means none of these functions."""
+    """The calls in a JSON value; None if it calls none of these functions."""
     try:
         found = json.loads(value, parse_constant=_no_number)
         return [_call_of(each, form, names) for each in (found if isinstance(found, list) else [found])]
@@ -200,7 +201,7 @@ def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCa
 
 
 def _call_of(found: object, form: ToolFormat, names: frozenset[str]) -> ToolCall:
-    """Raises ValueError for what calls none of these functions with an object."""
+    """Raises ValueError for anything that does not call one of these functions with an object."""
     name = found.get("name") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(name, str) or name not in names:
         raise ValueError("no call")
@@ -208,7 +209,7 @@ def _call_of(found: object, form: ToolFormat, names: frozenset[str]) -> ToolCall
     if not isinstance(arguments, dict):
         raise ValueError("arguments are no object")
     text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    return ToolCall(name, text.encode(errors="backslashreplace").decode())  # half a surrogate pair is no text
+    return ToolCall(name, text.encode(errors="backslashreplace").decode())  # half a surrogate pair is not valid text
 
 
 def _no_number(name: str) -> object:
@@ -216,14 +217,14 @@ def _no_number(name: str) -> object:
 
 
 class _ValueEnd:
-    """Finds where the JSON object or list that a growing text begins with ends; looks at each character once."""
+    """Finds the end of the JSON object or list that a growing text begins with; examines each character once."""
 
     def __init__(self) -> None:
         self._n_seen = self._depth = 0
         self._in_string = self._is_escaped = False
 
     def find(self, text: str) -> int | None:
-        """The end in a text that continues the one before; None where it has not ended."""
+        """The end, in a text that extends the previous one; None if it has not ended."""
         for at in range(self._n_seen, len(text)):
             character = text[at]
             if self._in_string:

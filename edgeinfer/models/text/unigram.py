@@ -1,7 +1,7 @@
-"""Unigram, the tokenizer of XLM-RoBERTa and T5: of all ways to cut a text the one whose pieces are likeliest.
+"""Unigram, the tokenizer of XLM-RoBERTa and T5: the most likely of all ways to split a text into pieces.
 
-In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is made.
-Knows nothing of special tokens. Source: Kudo, arXiv 1804.10959.
+In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is
+created. Does not handle special tokens. Source: Kudo, arXiv 1804.10959.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 
 
 class UnigramEncoder:
-    """Encodes plain text with the scores of a vocabulary; `charsmap`: how its characters are normalised, if they are.
+    """Encodes plain text with the scores of a vocabulary; `charsmap`: how its characters are normalised, if at all.
 
-    Raises BadGGUF where the vocabulary has no scores or no unknown token, or the map is none.
+    Raises BadGGUF if the vocabulary has no scores or no unknown token, or the map is invalid.
     """
 
     def __init__(self, vocabulary: Vocabulary, charsmap: bytes, *, joins_spaces: bool) -> None:
@@ -34,7 +34,7 @@ class UnigramEncoder:
             check_charsmap(charsmap)
         try:
             steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
-        except Exception as reason:  # the package has no error of its own
+        except Exception as reason:  # the package has no error type of its own
             raise BadGGUF(f"{CHARSMAP} cannot be read: {reason}") from None
         if joins_spaces:
             steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -44,7 +44,7 @@ class UnigramEncoder:
         self._following = pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=False)
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
-        """Ids of `text`; where it `starts` a text, a space goes before it if the vocabulary says so."""
+        """Ids of `text`; if it `starts` a text, a space is put before it if the vocabulary requires one."""
         self._tokenizer.pre_tokenizer = self._starting if starts else self._following
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
@@ -64,24 +64,24 @@ LAST_BYTE = 0xFF
 
 
 def check_charsmap(charsmap: bytes) -> None:
-    """Raises BadGGUF where following the map's trie, whatever the text is, could lead outside of it or of its texts.
+    """Raises BadGGUF if, for any text, following the map's trie could lead outside of it or of its texts.
 
-    The map is the size of a trie, the trie (a double array of 32-bit units), and the texts that its leaves point into.
-    `tokenizers` trusts it: a unit that points outside ends the program there. Source: Aoe, An Efficient Digital Search
-    Algorithm by Using a Double-Array Structure (1989), in the form of Darts-clone.
+    The map consists of the size of a trie, the trie (a double array of 32-bit units), and the texts that its leaves
+    point into. `tokenizers` trusts it: a unit that points outside would crash the program. Source: Aoe, An Efficient
+    Digital Search Algorithm by Using a Double-Array Structure (1989), in the form of Darts-clone.
     """
-    import numpy as np  # whoever only tokenizes with other vocabularies does without
+    import numpy as np  # not needed for other kinds of vocabularies
 
     n_bytes = int.from_bytes(charsmap[:UNIT_BYTES], "little")
     texts = charsmap[UNIT_BYTES + n_bytes :]
     if len(charsmap) < UNIT_BYTES or not n_bytes or n_bytes % UNIT_BYTES or len(charsmap) < UNIT_BYTES + n_bytes:
         raise BadGGUF(f"{CHARSMAP} cannot be read: its trie is said to have {n_bytes} of its {len(charsmap)} bytes")
     units = np.frombuffer(charsmap, "<u4", n_bytes // UNIT_BYTES, UNIT_BYTES)
-    nodes = np.union1d(0, np.flatnonzero(units & IS_LEAF == 0))  # the root is followed whatever it says
+    nodes = np.union1d(0, np.flatnonzero(units & IS_LEAF == 0))  # the root is always followed, whatever it says
     below = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & IS_FAR) >> 6)).astype(np.int64)
     if int((below | LAST_BYTE).max(initial=LAST_BYTE)) >= len(units):
         raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points beyond its {len(units)} units")
     leaves = units[below[units[nodes] & HAS_LEAF != 0]] & np.uint32(IS_LEAF - 1)
-    begins = np.append(np.frombuffer(texts, np.uint8) & 0xC0 != 0x80, True)  # of characters in UTF-8, and the end
+    begins = np.append(np.frombuffer(texts, np.uint8) & 0xC0 != 0x80, True)  # starts of UTF-8 characters, and the end
     if int(leaves.max(initial=0)) >= len(begins) or not begins[leaves].all():
         raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points to no beginning of a text")

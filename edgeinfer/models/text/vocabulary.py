@@ -1,7 +1,7 @@
-"""The vocabulary of a model: its tokens, what kind each is, and which of them start, separate or end a text.
+"""The vocabulary of a model: its tokens, the kind of each, and which of them start, separate or end a text.
 
-In: the `tokenizer.ggml.*` part of a GGUF file's metadata. Out: a frozen `Vocabulary`. Does not know how text becomes
-tokens, nor what a pre-tokenizer is.
+In: the `tokenizer.ggml.*` part of a GGUF file's metadata. Out: a frozen `Vocabulary`. Independent of how text becomes
+tokens and of pre-tokenizers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TokenizerMetadata(Protocol):
-    """What is read from a GGUF file's metadata: presence of a key and typed values."""
+    """The GGUF metadata needed: presence of a key and typed values."""
 
     def __contains__(self, key: object, /) -> bool: ...
     def text(self, key: str, /) -> str: ...
@@ -40,7 +40,7 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-# Tokens that end a turn; the first one present is the end-of-turn token when the file names none.
+# Tokens that end a turn; the first one present is the end-of-turn token if the file names none.
 END_OF_TURN = (
     "<|eot_id|>",
     "<|im_end|>",
@@ -54,7 +54,7 @@ END_OF_TURN = (
     "<｜end▁of▁sentence｜>",
     "<end_of_utterance>",
 )
-# Tokens after which a model has nothing more to say, besides those.
+# Further tokens after which a model's answer has ended.
 END_OF_GENERATION = (
     "</s>",
     "<eos>",
@@ -71,7 +71,7 @@ END_OF_GENERATION = (
     "<|repo_name|>",
     "<|file_sep|>",
 )
-# Where all of the first are in the vocabulary, the second only separates parts of an answer.
+# If all of the first are in the vocabulary, the second only separates parts of an answer.
 NOT_END_BESIDE = (
     (("<|return|>", "<|call|>"), "<|end|>"),
     (("<|calls|>", "<|flush|>"), "<|end|>"),
@@ -81,7 +81,7 @@ _SPECIAL = frozenset({TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNO
 _ADDS_BOS = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )
-# The special tokens of Phi-3's SentencePiece vocabulary swallow the whitespace after them, except these.
+# The special tokens of Phi-3's SentencePiece vocabulary absorb the whitespace after them, except these.
 _PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
@@ -89,7 +89,7 @@ _PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 class Vocabulary:
     """Tokens by id. `model` is the kind of tokenizer ("gpt2", "llama", "bert", "t5"), `pre` names its pre-tokenizer.
 
-    `scores` is empty where the file has none. `strips_right` holds the tokens that swallow the whitespace after them.
+    `scores` is empty if the file has none. `strips_right` contains the tokens that absorb the whitespace after them.
     """
 
     model: str
@@ -110,28 +110,28 @@ class Vocabulary:
 
     @property
     def n_tokens(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return len(self.tokens)
 
     def is_control(self, token: int) -> bool:
-        """Whether `token` steers the model and is no text of its own (control and unknown tokens)."""
+        """Whether `token` steers the model and is not text itself (control and unknown tokens)."""
         return self.types[token] in (TokenType.CONTROL, TokenType.UNKNOWN)
 
     def special_ids(self) -> list[int]:
-        """Control, unknown and user-defined tokens: those that are found in a text before it is tokenized."""
+        """Control, unknown and user-defined tokens, which are found in a text before it is tokenized."""
         return [token for token, kind in enumerate(self.types) if kind in _SPECIAL]
 
     def special_texts(self) -> dict[str, str]:
-        """The names chat templates use for special tokens (`bos_token`, `eos_token`, …) and their text."""
+        """The names chat templates use for special tokens (`bos_token`, `eos_token`, …), with their text."""
         ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "unk_token": self.unk_id, "pad_token": self.pad_id}
         return {name: self.tokens[token] for name, token in ids.items() if token is not None}
 
     @classmethod
     def from_metadata(cls, metadata: TokenizerMetadata) -> Vocabulary:
-        """The vocabulary that a GGUF file holds.
+        """The vocabulary in a GGUF file.
 
-        Raises BadGGUF where the token list is missing or the lists beside it are shorter. A special token id outside
-        the vocabulary counts as absent, for some files write -1 there.
+        Raises BadGGUF if the token list is missing or the lists beside it are shorter. A special token id outside the
+        vocabulary counts as absent, because some files write -1 there.
         """
         key = "tokenizer.ggml.tokens"
         tokens = tuple(metadata.strings(key)) if key in metadata else ()
@@ -171,7 +171,7 @@ class Vocabulary:
 
 
 def _numbers(metadata: TokenizerMetadata, key: str, n_tokens: int) -> list[Any]:
-    """The first `n_tokens` numbers of a list beside the tokens; an absent list is empty."""
+    """The first `n_tokens` numbers of a list parallel to the tokens; empty if the list is absent."""
     if key not in metadata:
         return []
     numbers: list[Any] = metadata.numbers(key).tolist()
@@ -196,12 +196,12 @@ def _flag(metadata: TokenizerMetadata, name: str, default: bool) -> bool:
 
 
 def _names(tokens: tuple[str, ...], types: tuple[int, ...]) -> dict[str, int]:
-    """Ids of the special tokens by their text; of equal texts the first."""
+    """Ids of the special tokens by their text; for equal texts the first."""
     return {tokens[token]: token for token in reversed(range(len(tokens))) if types[token] in _SPECIAL}
 
 
 def end_of_generation(special: Mapping[str, int], declared: tuple[int | None, ...]) -> frozenset[int]:
-    """Tokens that end an answer: special ones (ids by text) that usually do, and those that a file declares."""
+    """Tokens that end an answer: special tokens (ids by text) that usually do, and those declared in the file."""
     found = {special[name] for name in (*END_OF_TURN, *END_OF_GENERATION) if name in special}
     for beside, name in NOT_END_BESIDE:
         if name in special and all(other in special for other in beside):

@@ -1,8 +1,8 @@
-"""WordPiece, BERT's tokenizer: words in lower case without accents, then the longest pieces from the left.
+"""WordPiece, BERT's tokenizer: lower-case words without accents, split into the longest pieces from the left.
 
-In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is made.
-GGUF files write pieces that begin a word with a space mark, and those within words as they are. Knows nothing of
-special tokens. Source: Wu et al., arXiv 1609.08144; BERT's `BasicTokenizer`.
+In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is
+created. GGUF files mark pieces that begin a word with a space mark, and leave those within words unmarked. Does not
+handle special tokens. Source: Wu et al., arXiv 1609.08144; BERT's `BasicTokenizer`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from edgeinfer.models.text.vocabulary import Vocabulary
 BEGINS = "▁"
 WITHIN = "##"
 LONGEST_WORD = 1024
-"""Characters; longer words are unknown."""
+"""Characters per word; longer words are unknown."""
 
 
 class WordPieceEncoder:
-    """Encodes plain text with the pieces of a vocabulary. Raises BadGGUF where it has no unknown token."""
+    """Encodes plain text with the pieces of a vocabulary. Raises BadGGUF if it has no unknown token."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -36,21 +36,21 @@ class WordPieceEncoder:
 
     @staticmethod
     def _piece(token: int, vocabulary: Vocabulary) -> str:
-        """A piece as the package writes it: those within words begin with a mark."""
+        """A piece in the package's notation: pieces within words begin with a mark."""
         text = vocabulary.tokens[token]
         if vocabulary.is_control(token):
             return text
         return text.removeprefix(BEGINS) if text.startswith(BEGINS) else WITHIN + text
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
-        """Ids of `text`, the same wherever it stands."""
+        """Ids of `text`, independent of its position."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def unwritable(self, text: str) -> str:
-        """The characters of `text` that are an unknown word by themselves."""
+        """The characters of `text` that are unknown words by themselves."""
         return "".join(character for character in text if self._unknown in self.encode(character, starts=False))
 
     def piece(self, token: int) -> bytes:
-        """The bytes that `token` stands for: what begins a word has a space before it."""
+        """The bytes that `token` stands for: a piece that begins a word has a space before it."""
         return self._tokens[token].replace(BEGINS, " ").encode()

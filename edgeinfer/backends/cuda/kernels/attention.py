@@ -1,9 +1,9 @@
-"""Attention over the pages of the cache: chunks of PAGE positions, each with a softmax of its own, joined in order.
+"""Attention over the pages of the cache: chunks of PAGE positions, each with its own softmax, joined in order.
 
-A warp takes a query head of a token. In a chunk its lanes take positions and compute their scores; then they take
-columns and add the values of the positions in order. A chunk is the same whether a block walks over the chunks or each
-block takes one and a second kernel joins them, so the bits are the same too, and depend on the token's own context
-alone. Twin: `reference.ReferenceLane._attend`.
+A warp handles one query head of one token. Within a chunk its lanes first compute the scores of positions, then take
+columns and add up the values of the positions in order. Results are bit-identical whether one block loops over the
+chunks or each block takes one chunk and a second kernel joins them; they depend on the token's own context alone. Twin:
+`reference.ReferenceLane._attend`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lowest_of(position, window, has_window):
 
 @cuda.jit(device=True)
 def find_slots(slots, step, places, table_width, token, chunk, lowest, position, thread, threads):
-    """Slots of a chunk's positions, -1 for those that the token does not see; all threads of the block take part."""
+    """Slots of a chunk's positions, -1 for those the token does not see; all threads of the block take part."""
     row, start = np.int64(step[places[1] + token]), np.int64(step[places[2] + token])
     path = np.int64(step[places[3] + token])
     for place in range(thread, PAGE, threads):
@@ -42,7 +42,7 @@ def find_slots(slots, step, places, table_width, token, chunk, lowest, position,
 
 @cuda.jit(device=True)
 def raise_powers(powers, first, highest, lane):
-    """Scores become exp(score - highest), in place; their sum over the lanes."""
+    """Turn scores into exp(score - highest), in place, and sum them over the lanes."""
     total = np.float32(0)
     for place in range(lane, PAGE, LANES):
         power = np.float32(math.exp(powers[first + place] - highest))
@@ -53,7 +53,7 @@ def raise_powers(powers, first, highest, lane):
 
 @cuda.jit(device=True)
 def clear(state, n_values):
-    """The state before any chunk."""
+    """Initialise the state before the first chunk."""
     state[0], state[1] = NEVER, np.float32(0)
     for place in range(n_values):
         state[2 + place] = np.float32(0)
@@ -61,9 +61,9 @@ def clear(state, n_values):
 
 @cuda.jit(device=True)
 def join(state, values, n_values, highest, total):
-    """Add a chunk (its highest score, sum of powers and float32[n_values] of values) to the state, in place.
+    """Add a chunk (its highest score, sum of exponentials and float32[n_values] of values) to the state, in place.
 
-    state float32[2 + n_values]: highest score, sum of powers, values so far.
+    state float32[2 + n_values]: highest score, sum of exponentials, values so far.
     """
     top = max(state[0], highest)
     own, other = np.float32(math.exp(state[0] - top)), np.float32(math.exp(highest - top))

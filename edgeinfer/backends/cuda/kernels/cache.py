@@ -1,4 +1,4 @@
-"""Keys and values on their way into the cache, and copies of cached slots.
+"""Writing keys and values to the cache, and copying cached slots.
 
 Twins: float16 rounding for `f16`, `reference.round_cached` for `int8`.
 """
@@ -70,7 +70,7 @@ def store_codes():
 
 
 def copying():
-    """Kernel: a thread per number of a slot, which copies slot after slot; grid (numbers / block width)."""
+    """Kernel: a thread per number of a slot, copying slot after slot; grid (numbers / block width)."""
 
     @cuda.jit
     def copy(pool, pairs, n_pairs, width):

@@ -1,6 +1,6 @@
-"""Device functions that read cached keys and values: where a position lies, products with a key, single values.
+"""Device functions that read cached keys and values: lookup of a slot, dot products with a key, single values.
 
-Caches as `layout.KVForm`. Twins: the float16 or int8 numbers that `kernels.cache` wrote, as float32.
+Caches are laid out as `layout.KVForm`. Twins: the float16 or int8 numbers that `kernels.cache` wrote, as float32.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ LOW_HALF, SIXTEEN = np.uint32(0xFFFF), np.uint32(16)
 
 @cuda.jit(device=True)
 def low_half(word):
-    """The first float of a word of two."""
+    """The first of two floats in a word."""
     return half_of(np.uint16(word & LOW_HALF))
 
 
 @cuda.jit(device=True)
 def high_half(word):
-    """The second float of a word of two."""
+    """The second of two floats in a word."""
     return half_of(np.uint16(word >> SIXTEEN))
 
 
@@ -37,7 +37,7 @@ def byte_of(word, byte):
 
 @cuda.jit(device=True)
 def slot_of(step, tables_at, table_width, row, start, path, position):
-    """The slot of a position: through the table of its sequence, from `start` on through the token's path."""
+    """The slot of a position: from its sequence's table, or, from `start` on, from the token's path."""
     if position < start:
         page = step[tables_at + row * table_width + position // PAGE]
         return np.int64(page) * PAGE + position % PAGE
@@ -45,7 +45,7 @@ def slot_of(step, tables_at, table_width, row, start, path, position):
 
 
 def key_product(kind, padded_width):
-    """Device function: the product of a query (shared, at `query`) and the cached key of a slot and head."""
+    """Device function: the dot product of a query (shared memory, at `query`) and the cached key of a slot and head."""
     n_fours = padded_width // (8 if kind == "f16" else 16)
 
     @cuda.jit(device=True)

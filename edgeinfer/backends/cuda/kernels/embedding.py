@@ -1,6 +1,6 @@
-"""Rows of an embedding, or of learned positions, from packed weights of the same forms that products read.
+"""Rows of token or position embeddings, from packed weights in the same forms that products read.
 
-Twin: `scale * matrix[tokens]`, to a rounding of the last bit. With `adds` rows are added to what is there.
+Twin: `scale * matrix[tokens]`, up to rounding of the last bit. With `adds`, rows are added to the output.
 """
 
 from __future__ import annotations

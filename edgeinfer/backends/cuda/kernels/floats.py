@@ -1,6 +1,6 @@
-"""Products with float weights: float32 activations, one chain of fused additions per lane.
+"""Products with float weights: float32 activations, one chain of fused multiply-adds per lane.
 
-A warp takes a row; lane l takes chunks l, l + LANES, ... of eight columns in order. Twin: `x @ matrix.T`.
+A warp computes one row; lane l takes chunks l, l + LANES, ... of eight columns, in order. Twin: `x @ matrix.T`.
 """
 
 from __future__ import annotations

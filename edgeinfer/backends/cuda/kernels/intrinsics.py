@@ -1,8 +1,8 @@
-"""What Numba's CUDA simulator lacks, twice: as instructions of the GPU, and in Python for the simulator.
+"""Operations that Numba's CUDA simulator lacks, implemented twice: as GPU instructions and in Python.
 
-Vector loads of 16 bytes, dot products of four bytes, bit patterns of floats, sums and maxima over the lanes of a warp.
-LANES work on one row together: a warp, or two of the simulator's threads, each of which is a Python thread
-(EDGEINFER_CUDASIM_LANES: another power of two). The order of additions is the same butterfly for any number of lanes.
+They are vector loads of 16 bytes, dot products of four bytes, bit patterns of floats, and sums and maxima over the
+lanes of a warp. LANES threads work on one row together: a warp, or two threads in the simulator, where each is a Python
+thread (EDGEINFER_CUDASIM_LANES: another power of two). Additions follow the same butterfly for any number of lanes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SIMULATED = bool(config.ENABLE_CUDASIM)
 LANES = int(os.environ.get("EDGEINFER_CUDASIM_LANES", "2")) if SIMULATED else 32
 
 THREADS = 8 if SIMULATED else 128
-"""Threads of a block where each works for itself."""
+"""Threads per block if each works independently."""
 NORM_WARPS = 2 if SIMULATED else 8
-"""Warps of a block that norms a row."""
+"""Warps per block for the norm of a row."""
 
 if SIMULATED:
 
@@ -32,7 +32,7 @@ if SIMULATED:
             self.barrier = threading.Barrier(LANES)
 
     def _exchanged(value):
-        """The values of all lanes, in order, and the number of this one."""
+        """The values of all lanes, in order, and this lane's number."""
         thread = threading.current_thread()
         warp, lane = divmod(thread.thread_id, LANES)
         meeting = thread._manager.__dict__.setdefault(f"meeting {warp}", _Meeting())
@@ -43,7 +43,7 @@ if SIMULATED:
         return values, lane
 
     def lane_sum(value):
-        """Sum over the lanes, by a butterfly: the same bits in every lane."""
+        """Sum over the lanes, by a butterfly: bit-identical in every lane."""
         if LANES == 1:
             return np.float32(value)
         values, lane = _exchanged(np.float32(value))
@@ -58,12 +58,12 @@ if SIMULATED:
         return max(_exchanged(np.float32(value))[0])
 
     def load4(array, index):
-        """Four neighbours of a flat array of 32-bit numbers from `index` on, a multiple of 4."""
+        """Four consecutive 32-bit numbers of a flat array from `index`, a multiple of 4."""
         assert index % 4 == 0
         return array[index], array[index + 1], array[index + 2], array[index + 3]
 
     def load2(array, index):
-        """Two neighbours of a flat array of 32-bit numbers from `index` on, a multiple of 2."""
+        """Two consecutive 32-bit numbers of a flat array from `index`, a multiple of 2."""
         assert index % 2 == 0
         return array[index], array[index + 1]
 
@@ -113,7 +113,7 @@ else:
         return value
 
     def _load(count):
-        """A load of `count` neighbours at once; the address must be a multiple of its size."""
+        """A load of `count` consecutive numbers at once; the address must be a multiple of its size."""
 
         @intrinsic
         def load(typing_context, array, index):

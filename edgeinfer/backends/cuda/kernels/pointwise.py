@@ -1,6 +1,7 @@
-"""Ops on single rows: norms, rotary embedding, activations, sums, soft caps, rows taken.
+"""Ops on single rows: norms, rotary embedding, activations, sums, soft caps, row selection.
 
-A row belongs to one block, which adds in an order that its width alone decides. Twins: the functions of `reference`.
+A row belongs to one block, which adds in an order that depends on the row's width alone. Twins: the functions of
+`reference`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numba import cuda
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, NORM_WARPS, lane_sum
 
 LOWEST_POWER = np.float32(-87.0)
-"""exp of anything lower is next to nothing, and of its negative no float32."""
+"""exp of anything lower is almost zero, and exp of its negative overflows float32."""
 
 
 def rms_norm(weighted: bool):
@@ -51,7 +52,7 @@ def rms_norm(weighted: bool):
 
 @cuda.jit(device=True)
 def sum_of_warps(warp_sums):
-    """The sum of what each warp of a block has."""
+    """The sum of the warps' partial sums in a block."""
     total = np.float32(0)
     for place in range(NORM_WARPS):
         total += warp_sums[place]
@@ -59,7 +60,7 @@ def sum_of_warps(warp_sums):
 
 
 def layer_norm(weighted: bool, biased: bool):
-    """Kernel: a block of (LANES, NORM_WARPS) threads per row; grid (1, tokens). What it has not is not read."""
+    """Kernel: a block of (LANES, NORM_WARPS) threads per row; grid (1, tokens). Missing weight or bias is not read."""
 
     @cuda.jit
     def norm(x, weight, bias, out, width, x_stride, out_stride, epsilon):
@@ -120,13 +121,13 @@ def rope():
 
 @cuda.jit(device=True)
 def silu(gate):
-    """x * sigmoid(x)."""
+    """SiLU: x * sigmoid(x)."""
     return gate / (np.float32(1) + np.float32(math.exp(-max(gate, LOWEST_POWER))))
 
 
 @cuda.jit(device=True)
 def gelu_tanh(gate):
-    """The tanh form of GELU."""
+    """GELU, tanh approximation."""
     cube = gate * gate * gate
     inner = np.float32(0.7978845608028654) * cuda.fma(np.float32(0.044715), cube, gate)
     return np.float32(0.5) * gate * (np.float32(1) + np.float32(math.tanh(inner)))
@@ -134,26 +135,26 @@ def gelu_tanh(gate):
 
 @cuda.jit(device=True)
 def relu(gate):
-    """max(x, 0)."""
+    """ReLU: max(x, 0)."""
     return gate if gate > np.float32(0) else np.float32(0)
 
 
 @cuda.jit(device=True)
 def gelu(gate):
-    """x times the normal distribution's function."""
+    """GELU: x times the normal cumulative distribution function."""
     share = np.float32(math.erf(gate * np.float32(0.7071067811865476)))
     return np.float32(0.5) * gate * (np.float32(1) + share)
 
 
 @cuda.jit(device=True)
 def sigmoid(gate):
-    """1 / (1 + e^-x)."""
+    """Sigmoid: 1 / (1 + e^-x)."""
     return np.float32(1) / (np.float32(1) + np.float32(math.exp(-max(gate, LOWEST_POWER))))
 
 
 @cuda.jit(device=True)
 def relu2(gate):
-    """max(x, 0) squared."""
+    """Squared ReLU: max(x, 0) squared."""
     return relu(gate) * relu(gate)
 
 
@@ -237,7 +238,7 @@ def joining():
 
     @cuda.jit
     def join(first, second, out, heads, first_width, second_width, second_step, first_stride, second_stride, stride):
-        """A head of out float32[rows, stride]: of first, then of second, with heads `second_step` apart (0: one)."""
+        """Each head of out float32[rows, stride]: one of first, then of second, `second_step` apart (0: shared)."""
         column, width = cuda.grid(1), first_width + second_width
         if column >= heads * width:
             return

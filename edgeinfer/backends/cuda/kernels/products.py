@@ -1,7 +1,8 @@
 """Products with integer weights: int8 activations, dot products of bytes, one chain of float additions per lane.
 
-A warp takes a row; lane l takes blocks l, l + LANES, ... in order, and a butterfly joins the lanes. So the bits of a
-result depend on the row and its token alone. Twin: `reference.round_activations(x) @ matrix.T`, to rounding of sums.
+A warp computes one row; lane l takes blocks l, l + LANES, ... in order, and a butterfly sums the lanes. So the bits of
+a result depend on the row and its token alone. Twin: `reference.round_activations(x) @ matrix.T`, up to the rounding of
+sums.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from edgeinfer.backends.cuda.kernels.settling import settle
 
 
 def code_words(bits):
-    """Device function: the eight words of a block's codes, four columns each, from `codes` (and `high`) at a block."""
+    """Device function: the eight words of a block's codes, four columns each, from `codes` (and `high`)."""
     nibbles, pairs = np.uint32(0x0F0F0F0F), np.uint32(0x03030303)
     four, two, six = np.uint32(4), np.uint32(2), np.uint32(6)
 
@@ -57,7 +58,7 @@ def code_words(bits):
 
 
 def block_scale(kind, per_block, parts):
-    """Device function: number `place` of the `per_block` scales and minima of a block, float32.
+    """Device function: entry `place` of the `per_block` scales and minima of a block, float32.
 
     `unit`: the first unit of the block's super block; `parts`: 1, or 2 with minima, whose numbers come last.
     """

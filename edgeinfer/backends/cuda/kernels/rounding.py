@@ -1,6 +1,6 @@
-"""Activations as the integer products read them: int8 codes per 32 columns, their scale and sums of 16 columns.
+"""Activations in the form integer products read: int8 codes per 32 columns, their scale, and sums of 16 columns.
 
-Twin: `reference.round_activations`, but for products next to a tie, which the GPU rounds once instead of twice.
+Twin: `reference.round_activations`, except for values next to a tie, which the GPU rounds once instead of twice.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from numba import cuda
 from edgeinfer.backends.cuda.kernels.intrinsics import load4
 
 SMALLEST = np.float32(1e-30)
-"""Blocks without any larger value are zeros: 127 / largest must stay finite."""
+"""Blocks with no value above this become zeros, because 127 / largest must stay finite."""
 NEAREST = np.float32(12582912.0)
 """1.5 * 2 ** 23: adding and subtracting it rounds a small float32 to the nearest integer, ties to even."""
 
 
 @cuda.jit(device=True)
 def largest_of(x, at):
-    """The largest magnitude of 32 floats from `at` on."""
+    """The largest magnitude of the 32 floats from `at`."""
     largest = np.float32(0)
     for four in range(8):
         a, b, c, d = load4(x, at + 4 * four)
@@ -28,7 +28,7 @@ def largest_of(x, at):
 
 @cuda.jit(device=True)
 def code_of(value, inverse):
-    """A value as int8 code."""
+    """A value as an int8 code."""
     return np.int32((value * inverse + NEAREST) - NEAREST)
 
 

@@ -1,6 +1,6 @@
-"""Weights as numbers again: single values of packed integer weights, and whole rows as float16 for large products.
+"""Dequantisation: single values of packed integer weights, and whole rows as float16 for large products.
 
-Twins: the values of `models.quants`, as float32 to a rounding of the last bit, or rounded to float16.
+Twins: the values of `models.quants`, as float32 up to rounding of the last bit, or rounded to float16.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgeinfer.backends.cuda.kernels.settling import settle
 
 
 def unpacked_value(bits, low, scales, group, has_minimum):
-    """Device function: value `place` of a block whose eight words of codes are given."""
+    """Device function: value `place` of a block, given the eight words of its codes."""
     parts = 2 if has_minimum else 1
     per_group = 32 // group
     scale_of = block_scale(scales, per_group * parts, parts)
@@ -43,7 +43,7 @@ def integer_halves(bits, low, scales, group, has_minimum):
 
     @cuda.jit
     def unpack(codes, high, numbers, units, out, first_row, n_rows, n_blocks):
-        """out uint16[n_rows, 32 * n_blocks] (halves) = rows from first_row on; weights as `layout.IntegerForm`."""
+        """out uint16[n_rows, 32 * n_blocks] (float16 bits) = rows from first_row on; weights: `layout.IntegerForm`."""
         at = cuda.grid(1)
         if at >= n_rows * n_blocks:
             return

@@ -1,1 +1,1 @@
-"""How the cuda device runs each op: a file for each, with the launches that it becomes."""
+"""How the CUDA device runs each op: one file per op, with its launches."""

@@ -1,4 +1,4 @@
-"""Attention over pages, split by chunks of positions where a pass has few tokens."""
+"""Attention over pages, split into chunks of positions for passes with few tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_WARPS = 8
-"""Query heads that a block of attention takes."""
+"""Query heads per block of attention."""
 
 
 def _calls(lowering: CudaLowering, op: Attention) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Activated gates times the other half."""
+"""Activated gates times the up projection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products: of integers with rounded activations, of floats, and by cuBLAS where there are many rows."""
+"""Products: integer with rounded activations, float, and by cuBLAS for many rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 ROW_WARPS = 4
-"""Rows that a block of a product takes, a warp each."""
+"""Rows per block of a product, one warp each."""
 MOST_TILE = 8
-"""Tokens that a warp of a product keeps sums of."""
+"""Tokens whose sums one warp of a product accumulates."""
 
 
 def tile_for(n_rows: int) -> int:
-    """Tokens of a product's tile."""
+    """Tokens in a product's tile."""
     return next(tile for tile in (1, 2, 4, MOST_TILE) if tile >= min(n_rows, MOST_TILE))
 
 

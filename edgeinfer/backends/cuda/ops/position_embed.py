@@ -1,4 +1,4 @@
-"""Learned positions."""
+"""Learned position embeddings."""
 
 from __future__ import annotations
 

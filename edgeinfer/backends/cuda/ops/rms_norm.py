@@ -1,4 +1,4 @@
-"""RMSNorm of heads or of whole rows."""
+"""RMSNorm of heads or whole rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of new tokens, as halves or as codes with scales."""
+"""Keys and values of new tokens, as float16 or as codes with scales."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How ONNX graphs have each op: a file for each, with the nodes that it becomes."""
+"""How ONNX graphs represent each op: one file per op, with its nodes."""

@@ -1,4 +1,4 @@
-"""Sums, which are put off: a norm may take them in."""
+"""Sums, which are deferred: a norm may absorb them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of one source, joined where they have one form; what is added to a buffer is put off."""
+"""Products of one source, merged if they share one form; additions to a buffer are deferred."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from edgeinfer.backends.onnx.lowering import OnnxLowering
 
 INT8_ACTIVATIONS = 4
-"""MatMulNBits's accuracy level at which inputs are rounded to int8 per block."""
+"""MatMulNBits's accuracy level that rounds inputs to int8 per block."""
 
 
 def _lower(lowering: OnnxLowering, product: ProductGroup) -> None:
-    """Products of one source; what is added to a buffer is put off."""
+    """Products of one source; additions to a buffer are deferred."""
     first = product.ops[0]
     out = _multiplied(lowering, product, lowering.tensor(first.source))
     if first.accumulate:
@@ -61,7 +61,7 @@ def _multiplied(lowering: OnnxLowering, product: ProductGroup, source: str) -> s
 
 
 def _bias(lowering: OnnxLowering, name: str, product: ProductGroup) -> str:
-    """The initialiser of the biases, "" where there are none."""
+    """The initialiser of the biases, "" if there are none."""
     if not product.biases:
         return ""
     values = np.concatenate([weights.vector(lowering.file, bias) for bias in product.biases])
@@ -69,7 +69,7 @@ def _bias(lowering: OnnxLowering, name: str, product: ProductGroup) -> str:
 
 
 def _block_sums(lowering: OnnxLowering, source: str, columns: int, block: int) -> str:
-    """Sums of blocks of a product's input, [rows, columns / block]; once for all products that read it."""
+    """Block sums of a product's input, [rows, columns / block]; computed once for all products that read it."""
     if (source, block) not in lowering.sums:
         cut = lowering.graph.reshape(source, -1, columns // block, block)
         lowering.sums[source, block] = lowering.graph.node("ReduceSum", (cut, lowering.graph.numbers(2)), keepdims=0)

@@ -1,4 +1,4 @@
-"""RMSNorm, which takes in a sum that was put off, and gives it to its buffer."""
+"""RMSNorm, which absorbs a deferred sum and stores the sum in its buffer."""
 
 from __future__ import annotations
 

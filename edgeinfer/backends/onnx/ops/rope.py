@@ -1,4 +1,4 @@
-"""Rotary position embedding, which is put off: attention may take it in."""
+"""Rotary position embedding, which is deferred: attention may absorb it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of new tokens, which the attention of their layer takes in."""
+"""Keys and values of new tokens, which the attention of their layer absorbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows whose logits are wanted."""
+"""The rows whose logits are requested."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How OpenVINO models have each op: a file for each, with the nodes that it becomes."""
+"""How OpenVINO models represent each op: one file per op, with its nodes."""

@@ -1,4 +1,4 @@
-"""Embeddings, which are looked up outside."""
+"""Embeddings, which are looked up outside the graph."""
 
 from __future__ import annotations
 

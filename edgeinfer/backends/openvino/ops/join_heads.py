@@ -1,4 +1,4 @@
-"""Heads put together from two parts."""
+"""Heads concatenated from two parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products, of a source that sums of groups follow where the matrix has columns for them."""
+"""Products; where the matrix has extra columns for group sums, the sums are appended to the source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _lower(lowering: OpenVinoLowering, each: MatMul) -> None:
 
 
 def _with_sums(lowering: OpenVinoLowering, each: MatMul, columns: int) -> Node:
-    """What a product reads: its source, followed by the sums of groups where the matrix has columns for them."""
+    """What a product reads: its source, followed by the group sums if the matrix has columns for them."""
     source, own = lowering.rows(each.source), each.weight.columns
     if columns == own:
         return source

@@ -1,4 +1,4 @@
-"""Learned positions, which are added to embeddings outside."""
+"""Learned positions, which are added to embeddings outside the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RMSNorm of heads or of whole rows."""
+"""RMSNorm of heads or whole rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _normed(lowering: OpenVinoLowering, each: RMSNorm) -> Node:
 
 
 def _rms_norm(source: Node, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]], epsilon: float) -> Node:
-    """The form that OpenVINO recognises as RMS norm, over the last axis."""
+    """The form that OpenVINO recognises as RMSNorm, over the last axis."""
     ones = [1] * weight.ndim
     square = op.power(source, op.constant(np.full(ones, 2, np.float32)))
     mean = op.reduce_mean(square, op.constant(np.array([-1], np.int32)), True)

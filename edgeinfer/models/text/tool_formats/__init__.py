@@ -1,9 +1,9 @@
-"""How families of models write that they call a function, one file for each.
+"""How model families write function calls, one file per family.
 
-In: a chat template's source. Out: a `ToolFormat`: what begins a call, what stands around it, how its object is keyed.
-Which family a template belongs to is told by what it writes itself. A model whose template knows nothing of functions,
-or has calls written in a form that is none of these, is told of them in words, in the form that most families were
-trained on (hermes).
+In: a chat template's source. Out: a `ToolFormat`: what begins a call, what surrounds it, the keys of its object. The
+family is recognised by what the template itself writes. If the template does not support functions, or writes calls in
+a form that is none of these, the functions are described to the model in words, in the form most families were trained
+on (hermes).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from edgeinfer.registry import Registry
 class ToolFormat:
     """`trigger`: text that begins calls. Each call is an object {"name": …, `arguments_key`: {…}}.
 
-    shape: "each": every object stands between `begin` (which begins with the trigger) and `end`; "list": one list of
-    objects does; "bare": the answer is an object, or several with `separator` between them, and nothing else.
-    marks: all of them are in the source of templates of this family; strange: none of these is, which have calls begin
-    in the same way and go on in another.
+    shape: "each": every object is enclosed by `begin` (which begins with the trigger) and `end`; "list": a single list
+    of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else.
+    marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
+    templates whose calls begin in the same way and continue differently.
     """
 
     trigger: str
@@ -39,7 +39,7 @@ FALLBACK = "hermes"
 
 
 def format_of(source: str) -> tuple[str, ToolFormat] | None:
-    """The format that a template is written for, by name; None where it knows of none."""
+    """The format that a template is written for, by name; None if it has none of them."""
     found = [
         (name, entry)
         for name, entry in TOOL_FORMATS.entries().items()

@@ -1,6 +1,6 @@
-"""Hermes 2 Pro, Qwen 2.5 and 3, and many that were trained on their form: an object between two tags for each call.
+"""Hermes 2 Pro, Qwen 2.5 and 3, and many models trained on their form: one object per call, between two tags.
 
-Qwen 3 Coder and GLM 4.5 have the same tags with tags between them.
+Qwen 3 Coder and GLM 4.5 use the same tags with further tags between them.
 """
 
 from __future__ import annotations

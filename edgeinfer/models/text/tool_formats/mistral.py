@@ -1,4 +1,4 @@
-"""Mistral: a list of objects after a token of its own. Later ones have a name and arguments follow it, and no list."""
+"""Mistral: a list of objects after a special token. Later models write a name followed by arguments, without a list."""
 
 from __future__ import annotations
 

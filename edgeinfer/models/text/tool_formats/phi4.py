@@ -1,4 +1,4 @@
-"""Phi-4 mini: a list of objects between two tokens of its own."""
+"""Phi-4 mini: a list of objects between two special tokens."""
 
 from __future__ import annotations
 
