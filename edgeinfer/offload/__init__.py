@@ -1,1 +1,1 @@
-"""Weights that are not in memory: bundles read from a file, whatever device computes with them."""
+"""Weights that do not stay in memory: bundles read from a file, for any device."""

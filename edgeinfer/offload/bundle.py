@@ -1,4 +1,4 @@
-"""A bundle: the part of a model's weights that is read at once, and which parts of which matrices it holds.
+"""A bundle: a part of a model's weights that one read fetches, and which parts of which matrices it holds.
 
 In: nothing. Out: records. Knows neither files nor how matrices are packed.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from edgeinfer.graph.weights import Weight
 
 PAGE_BYTES = 4096
-"""Bundles begin at multiples of it: what disks and direct reads want."""
+"""Bundles begin at multiples of this size, as disks and direct reads require."""
 Key = tuple[Weight, int]
-"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
+"""A weight and the padded width of its heads, 0 if its rows are not cut into heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PanelRange:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neurons `first` to `first + count - 1` of the sparse layer of a number; none: the scales that all of it share."""
+    """Neurons `first` to `first + count - 1` of a sparse layer, by its number; `count` 0: the layer's shared scales."""
 
     layer: int
     first: int = 0
@@ -36,10 +36,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
+    """One unit of reading: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
 
-    `expert`: the number of the one whose matrices it holds; None for what every pass needs. `stays`: it must be in
-    memory all the time. `run`: the neurons that it holds in place of parts of matrices.
+    `expert`: the number of the expert whose matrices the bundle holds; None if every pass needs the bundle. `stays`:
+    the bundle must be in memory all the time. `run`: the neurons that the bundle holds instead of parts of matrices.
     """
 
     number: int
@@ -53,10 +53,10 @@ class Bundle:
 
     @property
     def is_dense(self) -> bool:
-        """Whether every pass needs it."""
+        """Whether every pass needs the bundle."""
         return self.expert is None and (self.run is None or not self.run.count)
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes up to where the next bundle may begin."""
+        """The bundle's bytes, padded to where the next bundle may begin."""
         return -(-self.nbytes // PAGE_BYTES) * PAGE_BYTES

@@ -1,8 +1,8 @@
-"""The experts of a mixture that are in memory: a cache by recency and frequency, read ahead on a guess.
+"""The experts of a mixture that are in memory: a cache by recency and frequency, with read-ahead based on guesses.
 
-In: the bundles of experts by layer and number, what fills slots of memory, a source. Out: addresses of the experts that
-a pass has chosen. What is used again and again stays; guesses are read when nothing else is waited for, and never push
-out what is used more. Knows nothing of routers, or of how slots are filled.
+In: the bundles of experts by layer and number, a factory for the filling of slots, a source. Out: addresses of the
+experts that a pass has chosen. Experts that are used again and again stay in memory; guesses are read only when no
+pass waits for a read, and never evict experts that are worth more. Knows nothing of routers or of how slots are filled.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from edgeinfer.offload.slots import Filling
 from edgeinfer.offload.weights import WeightReads
 
 HALF_LIFE = 4
-"""Passes of a layer after which a use counts half (least frequently used, with aging)."""
+"""Number of passes of a layer after which a use counts half (least frequently used, with aging)."""
 LATER = 8
-"""So many passes older counts what is needed a whole pass later: layers just passed make room for those to come."""
+"""Experts that are next needed almost a whole pass later rank as if they were this many passes older: the layers just
+passed make room for the layers to come.
+"""
 GUESS_WORTH = 1.0
-"""A guess counts as so many uses."""
+"""A guess counts as this many uses."""
 MOST_GUESSES = 8
-"""Guesses that wait to be read: the later ones are better made anew."""
+"""Most guesses that may wait to be read: instead of more, better ones are made later."""
 FIRST = 1
-"""The order of what is asked for; guesses have later ones."""
+"""The order of requested experts; guesses have higher orders, which are read later."""
 LOWEST = -(1 << 62)
-"""The rank of slots that are free, and of what was never used."""
+"""The rank of free slots and of experts that were never used."""
 FINE = 1 << 32
-"""Ranks are integers."""
+"""Ranks are integers: the logarithm of the worth times this factor."""
 GUESSED, IN_USE, GIVEN_BACK = 1, 2, 3
-"""How far a slot is barred: guesses push out none of these, what is asked for only guesses."""
+"""How strongly a slot is protected: a guess evicts none of these, a requested expert evicts only guesses."""
 
 
 class CheckedSource(Protocol):
-    """Where bundles come from if need be, and what knows whether they are what was written."""
+    """Reads bundles when the filling could not, and checks that bundles hold what was written."""
 
     def read(self, bundle: Bundle, into: memoryview) -> None:
-        """Fill `into` with a bundle, checked. Raises EdgeInferError."""
+        """Fill `into` with a bundle and check it. Raises EdgeInferError."""
 
     def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
-        """Raise EdgeInferError unless `data` is what was written; may look only once."""
+        """Raise EdgeInferError unless `data` is what was written; may check each bundle only once."""
 
 
 MakeFilling = Callable[[Sequence[Bundle], NDArray[np.uint8], int], Filling]
-"""Makes what fills slots, given all bundles in order, the memory and how many are read at a time."""
+"""Makes the filling of the slots, given all bundles in order, the memory and the number of concurrent reads."""
 
 
 class ExpertCache:
-    """Slots of memory that experts are read into. Use it from one thread; another one may close it."""
+    """Memory slots that experts are read into. Use it from one thread; another thread may close it."""
 
     def __init__(
         self,
@@ -70,9 +72,10 @@ class ExpertCache:
         guesses: bool = True,
         lru: bool = False,
     ) -> None:
-        """`bundles`: of each expert of each layer. `memory`: uint8[slots, bytes], pages; more slots than readers.
+        """`bundles`: those of each expert of each layer. `memory`: uint8[slots, bytes], pages; more slots than readers.
 
-        For comparisons: `guesses` False reads nothing ahead, `lru` keeps what was used last, however seldom that was.
+        For comparisons: with `guesses` False nothing is read ahead; with `lru` the most recently used experts stay,
+        however seldom they were used.
         """
         self._source, self._memory, self.guesses, self._lru = source, memory, guesses, lru
         self._starts = [0, *accumulate(map(len, bundles))]
@@ -81,15 +84,15 @@ class ExpertCache:
         n_keys = len(self._bundles)
         self._slots, self._keys = [-1] * n_keys, [-1] * len(memory)  # slot of a key (a layer's expert), key of a slot
         self._checked = [False] * n_keys
-        self._scores = [0.0] * n_keys  # uses, as they counted when the last one was,
-        self._used_at = [0] * n_keys  # in passes of the layer
-        self._ranks = [LOWEST] * n_keys  # as a slot's: worth, but for how long ago now is
+        self._scores = [0.0] * n_keys  # the worth of the uses at the time of the last one
+        self._used_at = [0] * n_keys  # when that was, in passes of the layer
+        self._ranks = [LOWEST] * n_keys  # ranks as in the slots: worth, without the aging since the last use
         self._passes = [0] * len(bundles)
         self._n_asks = 0
         self._in_use: list[int] = []
-        self._asked: list[int] = []  # of them, those that were not there
-        self._guessed: list[int] = []  # perhaps read by now
-        self._unproved: set[int] = set()  # guesses that were read and not used yet, of layers to come
+        self._asked: list[int] = []  # those in use that were not in memory
+        self._guessed: list[int] = []  # guesses, some of which may have been read since
+        self._unproved: set[int] = set()  # guesses for layers to come that were read but not used yet
         self._is_whole, self._closed = True, False
         self._waited_s = 0.0
         self._n_wanted = self._n_found = self._n_guessed = self._n_proved = 0
@@ -101,18 +104,18 @@ class ExpertCache:
 
     @property
     def most_at_once(self) -> int:
-        """Experts that may be asked for at a time: others are on their way."""
+        """Most experts that may be requested at a time; the other slots may be in the middle of a read."""
         return self._n_slots - self._n_readers
 
     @property
     def nbytes(self) -> int:
-        """Memory for experts, without what was given back."""
+        """Bytes of memory for experts, without the slots that were given back."""
         return self._n_slots * int(self._memory.strides[0])
 
     def resize(self, n_bytes: int, most_used: int) -> None:
-        """Between two passes: give memory back, that of the experts worth least, or take it again.
+        """Give back the memory of the experts worth least, or take memory again. Call it between two passes.
 
-        What is left has room for `most_used` experts at a time; there is no more than there was at first.
+        At least `most_used` experts fit afterwards; the memory never exceeds what it was at first.
         """
         wanted = max(n_bytes // int(self._memory.strides[0]), most_used + self._n_readers)
         wanted = min(wanted, len(self._keys))
@@ -135,7 +138,7 @@ class ExpertCache:
         self._is_whole = True
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
-        """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
+        """Start reading these experts of a layer, `most_at_once` at most, before all guesses: a pass needs them."""
         keys = [self._starts[layer] + number for number in experts]
         if not self._is_whole:
             self._mend()
@@ -149,7 +152,7 @@ class ExpertCache:
             slot = self._slots[key]
             if slot >= 0:
                 barred[slot] = IN_USE
-            # a guess that was made again while its read ended is read twice: nobody may use it meanwhile
+            # a guess that was repeated while its read ended is read twice: it must not be used meanwhile
             if slot < 0 or orders[slot] or held[slot] != key:
                 self._asked.append(key)
         self._n_found += len(keys) - len(self._asked)
@@ -158,7 +161,7 @@ class ExpertCache:
         self._is_whole = True
 
     def wait(self, layer: int, experts: Sequence[int]) -> NDArray[np.int64]:
-        """Addresses of experts that were asked for, once all are there. Raises what reading raised, EngineClosed."""
+        """Addresses of requested experts, once all have been read. Raises the error of a failed read, EngineClosed."""
         keys = [self._starts[layer] + number for number in experts]
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
@@ -168,7 +171,7 @@ class ExpertCache:
             self._filling.settle([self._slots[key] for key in self._asked])
             self._waited_s += time.perf_counter() - started
             for key in self._asked:
-                if self._states.held[self._slots[key]] != key:  # it could not be read: this says why, or can
+                if self._states.held[self._slots[key]] != key:  # reading failed: this raises why, or succeeds
                     self._read(key, self._slots[key])
             self._asked = []
         for key in keys:
@@ -178,9 +181,9 @@ class ExpertCache:
         return np.array(slots, np.int64) * stride + self._memory.ctypes.data
 
     def guess(self, likely: Sequence[tuple[int, int]]) -> None:
-        """Layers to come will probably need these (layer, expert), in this order: read them when nothing is waited for.
+        """Read (layer, expert) pairs that layers to come probably need, in this order, while no pass waits for a read.
 
-        Older guesses that are not being read yet are forgotten.
+        Drops older guesses that are not repeated and whose read has not begun.
         """
         if not self.guesses or not self._is_whole:
             return
@@ -206,7 +209,7 @@ class ExpertCache:
 
     @property
     def reading(self) -> WeightReads:
-        """What was read so far, and how often it was there already."""
+        """What was read so far, and how often an expert was in memory already."""
         counts, sizes, n_bytes = self._filling.counts, Counter[int](), 0
         for bundle, count in zip(self._bundles, counts.tolist(), strict=True):
             if count:
@@ -216,13 +219,13 @@ class ExpertCache:
         return WeightReads(n_bytes, self._waited_s, 0, dict(sizes), *found, read_s=self._filling.read_s)
 
     def close(self) -> None:
-        """Stop reading and let the memory go. Safe to call twice."""
+        """Stop reading and free the memory. Safe to call twice."""
         self._closed = True
         self._filling.close()
         self._memory = self._memory[:0].copy()
 
     def _forget(self, layer: int, keys: Sequence[int]) -> None:
-        """What the pass before had is not in use; what nobody waited for, and wrong guesses at this layer, are over."""
+        """Release the experts in use; cancel requests that were never awaited, and wrong guesses for this layer."""
         if self._asked:
             self._give_up(self._asked)
             self._asked = []
@@ -242,7 +245,7 @@ class ExpertCache:
                 barred[slot] = 0
 
     def _count(self, layer: int, keys: Sequence[int]) -> None:
-        """Experts are used: what that makes them worth."""
+        """Count a use of these experts and update their ranks."""
         self._n_wanted += len(keys)
         self._n_asks += 1
         self._passes[layer] += 1
@@ -256,23 +259,23 @@ class ExpertCache:
                 ranks[slot] = rank
 
     def _worth(self, key: int) -> float:
-        """What an expert is worth now: uses that count less the longer ago they were."""
+        """The worth of an expert now: its uses, which count less the longer ago they were."""
         ago = self._passes[self._layers[key]] - self._used_at[key]
         return self._scores[key] * math.exp2(-ago / HALF_LIFE)
 
     def _have_read(self, missing: Sequence[int]) -> None:
-        """Read what is asked for, into slots of others where it has none."""
+        """Read requested experts; those without a slot get the slots of others."""
         for key in missing:
             if self._slots[key] < 0:
                 slot = self._filling.least(GUESSED)
-                if slot < 0:  # guesses that wait have the others
+                if slot < 0:  # waiting guesses hold the other slots
                     self._give_up(self._waiting_guesses())
                     slot = self._filling.least(GUESSED)
                 self._place(key, slot, IN_USE)
         self._filling.want([self._slots[key] for key in missing], FIRST)
 
     def _place_guess(self, key: int) -> int:
-        """A slot for a guess; -1 where all hold what is worth more."""
+        """Give a guess a slot and return it; -1 if all slots hold experts that are worth more."""
         slot = self._filling.least(0)
         if slot < 0 or (self._keys[slot] >= 0 and self._worth(self._keys[slot]) >= self._worth(key) + GUESS_WORTH):
             return -1
@@ -282,7 +285,7 @@ class ExpertCache:
         return slot
 
     def _place(self, key: int, slot: int, barred: int) -> None:
-        """Let a key have a slot, in an order that leaves no slot with two owners."""
+        """Give a slot to a key, in an order of steps that never leaves a slot with two owners."""
         before, states = self._keys[slot], self._states
         if before >= 0:
             self._slots[before] = -1
@@ -293,17 +296,17 @@ class ExpertCache:
         self._slots[key] = slot
 
     def _waiting_guesses(self) -> list[int]:
-        """Guesses that are not being read yet."""
+        """Guesses whose read has not begun."""
         orders = self._states.orders
         return [key for key in self._guessed if self._slots[key] >= 0 and orders[self._slots[key]] >= GUESS]
 
     def _is_missed(self, key: int) -> bool:
-        """Whether a key has a slot that holds something else, though nothing is being read."""
+        """Whether a key has a slot that does not hold its expert and that is not being read into."""
         slot = self._slots[key]
         return bool(self._states.orders[slot] == 0 and self._states.held[slot] != key)
 
     def _give_up(self, keys: Sequence[int]) -> None:
-        """What waits to be read is not needed any more: its slots are free."""
+        """Cancel reads that have not begun and free their slots."""
         keys = [key for key in keys if self._slots[key] >= 0]
         self._filling.drop([self._slots[key] for key in keys])
         for key in keys:
@@ -317,7 +320,7 @@ class ExpertCache:
         self._keys[slot], self._states.ranks[slot], self._states.barred[slot] = -1, LOWEST, 0
 
     def _mend(self) -> None:
-        """After an interruption: what waits to be read is given up, and slots are free that nobody has."""
+        """Repair the state after an interruption: cancel reads that have not begun, free slots without an owner."""
         self._filling.drop(range(len(self._keys)))
         owners = {slot: key for key, slot in enumerate(self._slots) if slot >= 0}
         given_back = self._states.barred == GIVEN_BACK
@@ -339,7 +342,7 @@ class ExpertCache:
         self._states.held[slot] = key
 
     def _check(self, key: int, slot: int) -> None:
-        """See whether what was read first of an expert is what was written; if not, it is read again next time."""
+        """Check the first read of an expert; if it is not what was written, the expert is read again next time."""
         bundle = self._bundles[key]
         try:
             self._source.check(bundle, self._memory[slot, : bundle.nbytes])

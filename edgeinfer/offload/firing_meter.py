@@ -1,7 +1,7 @@
-"""How the neurons of a model fire: what share of them, and how many of those that fire fired shortly before.
+"""How neurons fire: the share of a model's neurons that fires, and how many of these fired shortly before.
 
-In: the neurons of each layer that a token wants. Out: a `Fired`. What a window of any size would find is seen whatever
-the size of the present one: those that fired for the last tokens are what it would hold. Knows nothing of reading.
+In: the neurons of each layer that a token needs. Out: a `Fired`. It predicts the hit rate of a window of any size,
+whatever the present size: a window holds the neurons that fired for the most recent tokens. Knows nothing of reading.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from edgeinfer.offload.weights import Fired
 
 TOKENS_BACK = (1, 2, 4, 8, 16, 32)
-"""Of a window that holds what fired for so many tokens."""
+"""Sizes of windows that are simulated: each holds the neurons that fired for that many recent tokens."""
 EVERY = 4
-"""Only one in so many tokens is looked at: it takes some hundredths of a millisecond a layer."""
+"""One in this many tokens is examined, which takes some hundredths of a millisecond a layer."""
 NEVER = -(1 << 40)
 
 
 class FiringMeter:
-    """Counts for all layers of a model, of `sizes` neurons each."""
+    """Counts firing neurons in all layers of a model, which have `sizes` neurons."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._fired = [np.full(size, NEVER, np.int64) for size in sizes]
         self._turns = [0] * len(sizes)
         self._n_fired = self._n_asked = self._n_tokens = 0
-        self._counts = np.zeros((len(TOKENS_BACK), 4), np.int64)  # held, of so many; found, of so many
+        self._counts = np.zeros((len(TOKENS_BACK), 4), np.int64)  # held, of how many; found, of how many
 
     def see(self, layer: int, neurons: NDArray[np.int64], n_tokens: int, n_firing: int) -> None:
-        """A pass over so many tokens wants neurons int64[n] of a layer; they fire so many times in all."""
+        """Count a pass: `n_tokens` tokens need neurons int64[n] of a layer, which fire `n_firing` times in all."""
         fired, turn = self._fired[layer], self._turns[layer] + n_tokens
         self._turns[layer] = turn
         self._n_fired += n_firing
@@ -47,6 +47,6 @@ class FiringMeter:
 
     @property
     def fired(self) -> Fired:
-        """What was seen so far."""
+        """The counts so far, as shares."""
         found = tuple((held / of, hits / n) for held, of, hits, n in self._counts.tolist() if n)
         return Fired(self._n_fired / max(1, self._n_asked), found, self._n_tokens)

@@ -1,9 +1,10 @@
-"""The neurons that are in memory: of each layer those used last, and the others read page by page when they are wanted.
+"""The neurons in memory: the most recently used ones of each layer; the others are read page by page on demand.
 
-In: the runs of records of each layer, a source, memory. Out: addresses of the records of the neurons that a pass wants
+In: the runs of records of each layer, a source, memory. Out: addresses of the records of the neurons that a pass needs
 ("LLM in a flash", Alizadeh et al., arXiv 2312.11514: windowing, and only the difference read). Each layer has room for
-a number of neurons; those used longest ago go first. A run is read whole, and checked, when it is first wanted; later
-only the pages of records are (`neuron_reads`). Threads sleep while nothing is to be read. Knows nothing of activations.
+a number of neurons and evicts the least recently used ones. The first time a run is needed it is read whole and
+checked; later only the pages of records are read (`neuron_reads`). Threads sleep while there is nothing to read. Knows
+nothing of activations.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from edgeinfer.offload.weights import Fired, WeightReads
 
 
 class _Layer:
-    """What is there of one layer."""
+    """One layer's neurons in memory."""
 
     def __init__(self, runs: LayerRuns, memory: NDArray[np.uint8]) -> None:
         self.runs, self.memory = runs, memory
@@ -45,11 +46,11 @@ class _Layer:
         self.turn = 0
 
     def forget(self) -> None:
-        """No neuron is there."""
+        """Mark all neurons as absent."""
         self.slots[:], self.owners[:], self.used[:] = -1, -1, -1
 
     def room(self, count: int) -> Int64s:
-        """Slots of neurons used longest ago, but for those of this turn: nobody's from now on."""
+        """Free the slots of the least recently used neurons, never those of this turn, and return them."""
         taken = np.argpartition(self.used, count - 1)[:count]
         before = self.owners[taken]
         self.slots[before[before >= 0]] = -1
@@ -57,12 +58,12 @@ class _Layer:
         return taken
 
     def take(self, neurons: Int64s, taken: Int64s) -> None:
-        """Neurons are in these slots; whatever interrupts this, none counts as there that is not."""
+        """Assign slots to neurons; an interruption never leaves a neuron marked present that is not."""
         self.owners[taken], self.used[taken] = neurons, self.turn
         self.slots[neurons] = taken
 
     def shrink(self, count: int) -> None:
-        """Have room for so many neurons from now on, those used last, in the first slots; the others' pages go."""
+        """Reduce the room to `count` neurons: the last used ones move to the first slots, the rest is given back."""
         kept = np.argpartition(-self.used, count - 1)[:count]
         moved, free = kept[kept >= count], np.setdiff1d(np.arange(count), kept)
         self.slots[self.owners[free][self.owners[free] >= 0]] = -1
@@ -76,7 +77,7 @@ class _Layer:
 
 
 class NeuronWindow:
-    """Memory for neurons of layers. Use it from one thread; close it to stop the others."""
+    """Memory for the neurons of layers. Use it from one thread; close it to stop the reading threads."""
 
     def __init__(
         self,
@@ -88,10 +89,10 @@ class NeuronWindow:
         *,
         keeps: bool = True,
     ) -> None:
-        """`n_bytes` of memory in all: `least_bytes` and `reading_bytes` at least.
+        """`n_bytes`: the total memory, at least `least_bytes` plus `reading_bytes`.
 
-        `gap_bytes`: of gaps between records that are read along. `keeps` False, for comparisons: every pass reads all
-        it wants.
+        `gap_bytes`: largest gap between records that is read as well. `keeps` False, for comparisons: every pass reads
+        all the neurons it needs.
         """
         self._source, self._keeps = source, keeps
         share = (n_bytes - reading_bytes(layers, n_readers)) / sum(
@@ -112,18 +113,18 @@ class NeuronWindow:
         self._dense_bytes = self._token_bytes = self._pass_bytes = 0
 
     def room(self, layer: int) -> int:
-        """Neurons of a layer that may be wanted at a time."""
+        """Most neurons of a layer that `have` can be asked for at a time."""
         return len(self._layers[layer].owners)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the neurons that there is room for."""
+        """Bytes of the memory for neurons, in use or not."""
         return sum(held.memory.nbytes for held in self._layers)
 
     def shrink(self, n_bytes: int) -> int:
-        """Give so many bytes back for good, from each layer its share of what was used longest ago; between two passes.
+        """Give `n_bytes` back for good, the least recently used share of each layer. Call it between two passes.
 
-        Bytes that were given back: fewer where only the least that layers need is left.
+        Returns the bytes given back, which are fewer if only the minimum of the layers is left.
         """
         self._readers.settle()
         before = self.nbytes
@@ -135,7 +136,7 @@ class NeuronWindow:
         return before - self.nbytes
 
     def count(self, layer: int, neurons: Int32s, n_tokens: int, n_firing: int) -> None:
-        """A pass over so many tokens uses neurons int32[n] of a layer; for each token by itself so many, added up."""
+        """Count a pass: `n_tokens` tokens use neurons int32[n] of a layer; `n_firing` is the sum over single tokens."""
         runs = self._layers[layer].runs
         self._dense_bytes += sum(bundle.padded_bytes for bundle in runs.bundles)
         self._token_bytes += n_firing * runs.record_bytes
@@ -145,9 +146,9 @@ class NeuronWindow:
             self._layers[layer].forget()
 
     def have(self, layer: int, neurons: Int32s) -> Int64s:
-        """Addresses of records, int64[n], of neurons int32[n] in order, `room` at most; valid until the next call.
+        """Addresses int64[n] of the records of neurons int32[n], in order, at most `room`; valid until the next call.
 
-        Raises what reading raised; what was wanted is not there then.
+        Raises the error of a failed read; the missing neurons are then still absent.
         """
         held, wanted = self._layers[layer], neurons.astype(np.int64)
         held.turn += 1
@@ -162,7 +163,7 @@ class NeuronWindow:
         return addresses
 
     def _read(self, held: _Layer, missing: Int64s) -> None:
-        """Read neurons to places that are given to them once they are there."""
+        """Read neurons into free slots, which they own only once all have been read."""
         started, taken = time.perf_counter(), held.room(len(missing))
         slots, positions = held.runs.laid(taken, missing)
         is_new = ~held.is_checked[positions // held.runs.length]
@@ -176,7 +177,7 @@ class NeuronWindow:
         self._n_read += len(missing)
 
     def _read_pages(self, held: _Layer, slots: Int64s, positions: Int64s) -> None:
-        """Read records at these positions, which increase, of runs that were checked, to slots."""
+        """Read the records at these increasing positions, all in checked runs, into slots."""
         runs = positions // held.runs.length
         starts = held.starts[runs] + (positions - runs * held.runs.length) * held.runs.record_bytes
         reads = page_reads(starts, slots, held.memory, self._most_bytes, self._gap_bytes)
@@ -194,7 +195,7 @@ class NeuronWindow:
             self._n_bytes += size * count
 
     def _read_runs(self, held: _Layer, slots: Int64s, positions: Int64s) -> None:
-        """Read the whole runs of these positions, check them, and take the records at these to slots."""
+        """Read the whole runs that hold these positions, check them, and copy the records at the positions to slots."""
         runs = positions // held.runs.length
         waiting = np.unique(runs).tolist()
 
@@ -203,7 +204,7 @@ class NeuronWindow:
             while waiting:
                 try:
                     run = waiting.pop()
-                except IndexError:  # another thread took the last
+                except IndexError:  # another thread took the last one
                     return
                 bundle, own = held.runs.bundles[run], runs == run
                 self._source.read(bundle, pages.data[: bundle.padded_bytes])
@@ -243,7 +244,7 @@ class NeuronWindow:
         )
 
     def close(self) -> None:
-        """Stop reading and let the memory go. Safe to call twice."""
+        """Stop reading and free the memory. Safe to call twice."""
         self._readers.close()
         for held in self._layers:
             held.memory = held.memory[:0].copy()
@@ -251,5 +252,5 @@ class NeuronWindow:
 
 
 def reading_bytes(layers: Sequence[LayerRuns], n_readers: int) -> int:
-    """Memory that neurons are read into, by so many readers, before they are copied to their places."""
+    """Bytes of the buffers of all readers, from which neurons are copied to their slots."""
     return max(run_bytes(layers), n_readers * read_bytes(layers))

@@ -1,8 +1,8 @@
-"""Many reads of pages, shared by threads: what is read, the records that are taken from there, and how far that went.
+"""Many reads of pages, shared by threads: the pages to read, the records to copy out of them, and the progress.
 
-In: places of a file, slots of memory. Out: records in their slots, or which read failed and why. One compiled call of
-each thread does as many as it gets to (`kernels.weights.page_reads`); where there is no `pread` to call, and for
-sources that are no files, `read_each` does the same in Python. Knows neither files nor whose records they are.
+In: places in a file, slots of memory. Out: records in their slots, or which read failed and why. Each thread makes one
+compiled call that does as many reads as it gets (`kernels.weights.page_reads`); on systems without `pread`, and for
+sources that are not files, `read_each` does the same in Python. Knows neither files nor what the records mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ReadFailure:
-    """A read that failed: where, how many bytes it wanted, and the error's number, or None where the file ended."""
+    """A failed read: its place, the bytes it asked for, and the system's error number, None at the end of the file."""
 
     offset: int
     n_bytes: int
@@ -33,12 +33,12 @@ class ReadFailure:
 
 
 class PageReads:
-    """Reads that threads take one by one. Keep it until all of them are done."""
+    """Reads that threads take one by one. Keep the object until all of them have finished."""
 
     def __init__(self, reads: Int64s, records: Int64s, memory: NDArray[np.uint8]) -> None:
-        """reads int64[n, 4]: first byte, bytes, first and end of records; records int64[m, 2]: byte in the read, slot.
+        """reads: int64[n, 4], first byte, bytes, first and end of records.
 
-        memory uint8[slots, record_bytes].
+        records: int64[m, 2], byte in the read, slot. memory: uint8[slots, record_bytes].
         """
         self.reads = np.zeros((len(reads), READ_COLUMNS), np.int64)
         self.reads[:, :4] = reads
@@ -48,10 +48,10 @@ class PageReads:
         arrays: tuple[NDArray[Any], ...] = (self.reads, self.records, memory, self.state)
         reads_at, records_at, memory_at, state_at = (array.ctypes.data for array in arrays)
         self.arguments = reads_at, len(reads), records_at, memory.shape[1], memory_at, state_at
-        """Of the compiled function, after what it must know of the file and before the pages."""
+        """Arguments of the compiled function between those about the file and the pages."""
 
     def take(self) -> int | None:
-        """The next read; None where there are no more, or one failed."""
+        """Take the next read; None if none is left or one failed."""
         with self._lock:
             number = int(self.state[0])
             if self.state[1] or number >= len(self.reads):
@@ -64,7 +64,7 @@ class PageReads:
         self.state[0] = len(self.reads)
 
     def copy(self, number: int, pages: NDArray[np.uint8]) -> None:
-        """Take the records of a read that is done from its pages."""
+        """Copy the records of a finished read from its pages to their slots."""
         size = self.memory.shape[1]
         first, stop = self.reads[number, 2:4].tolist()
         for start, slot in self.records[first:stop].tolist():
@@ -81,7 +81,7 @@ class PageReads:
 
 
 def read_each(reads: PageReads, pages: NDArray[np.uint8], read_pages: Callable[[int, memoryview], None]) -> None:
-    """Take reads until there are none: the twin of the compiled function. Raises what `read_pages` raises."""
+    """Do reads until none are left: the twin of the compiled function. Raises what `read_pages` raises."""
     while (number := reads.take()) is not None:
         offset, n_bytes = reads.reads[number, :2].tolist()
         try:
@@ -94,29 +94,29 @@ def read_each(reads: PageReads, pages: NDArray[np.uint8], read_pages: Callable[[
 
 @dataclass(frozen=True, slots=True)
 class SystemReads:
-    """The system's `pread`, and the function that says where the error number of a thread is: addresses."""
+    """Addresses of the system's `pread` and of the function that returns the address of a thread's error number."""
 
     pread: int
     error_at: int
 
 
 class CompiledReads:
-    """The compiled function with the system's functions."""
+    """The compiled function, bound to the system's functions."""
 
     def __init__(self, function: Callable[..., int], system: SystemReads) -> None:
         self._function, self._system = function, (system.pread, system.error_at)
 
     def __call__(self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int) -> None:
-        """Take reads until there are none, or one fails: see `PageReads.failure`.
+        """Do reads until none are left or one fails: see `PageReads.failure`.
 
-        pages uint8[n], page aligned, with room for the largest; data begins at byte `base` of the file, and a read goes
-        on at a multiple of `granule`.
+        pages: uint8[n], page aligned, with room for the largest read. The data begins at byte `base` of the file. A
+        short read is resumed at a multiple of `granule`.
         """
         self._function(*self._system, descriptor, base, granule, *reads.arguments, pages.ctypes.data)
 
 
 def system_reads() -> SystemReads | None:
-    """The functions of this system's C library; None where it has none that take offsets of 64 bits."""
+    """The functions of this system's C library; None if it has none with 64-bit offsets."""
     if sys.platform == "win32" or ctypes.sizeof(ctypes.c_void_p) < 8:
         return None
     library = ctypes.CDLL(None)

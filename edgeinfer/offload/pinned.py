@@ -1,4 +1,4 @@
-"""Bundles that stay in memory: read once, given back one by one where memory runs short, and read again later.
+"""Pinned bundles: read once, given back one by one if memory runs short, and read again later.
 
 In: a source, the bundles of a file, which of them may stay. Out: addresses. Knows nothing of passes.
 """
@@ -18,7 +18,7 @@ from edgeinfer.steps import Progress
 
 
 class PinnedBundles:
-    """Memory for some bundles of a file, page after page in the order of a pass. `numbers`: those that are there."""
+    """Memory for some bundles of a file, in the order of a pass. `numbers`: the bundles in memory."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class PinnedBundles:
         n_readers: int,
         progress: Progress,
     ) -> None:
-        """Read them all. Raises what the source raises."""
+        """Read all of them. Raises what the source raises."""
         self._source, self._n_readers = source, n_readers
         self._bundles: dict[int, tuple[Bundle, int]] = {}
         end = 0
@@ -43,22 +43,22 @@ class PinnedBundles:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the bundles that are there."""
+        """Bytes of the bundles in memory."""
         return sum(self._bundles[number][0].padded_bytes for number in self.numbers)
 
     def address(self, number: int) -> int:
-        """Where a bundle lies."""
+        """Address of a bundle."""
         return int(self._memory.ctypes.data) + self._bundles[number][1]
 
     def keep(self, numbers: frozenset[int], progress: Progress) -> None:
-        """Have these and no others, of those that there is room for. Raises what the source raises, none new then."""
+        """Hold exactly those of these bundles that have room. Raises what the source raises; then none are added."""
         wanted = (numbers & self._bundles.keys()) | self._staying
         self._leave(self.numbers - wanted)
         missing, self.numbers = wanted - self.numbers, self.numbers & wanted
         self._read(missing, progress)
 
     def close(self) -> None:
-        """Drop the memory. Safe to call twice."""
+        """Free the memory. Safe to call twice."""
         self.numbers, self._memory = frozenset(), np.zeros(0, np.uint8)
 
     def _read(self, numbers: frozenset[int], progress: Progress) -> None:
@@ -76,7 +76,7 @@ class PinnedBundles:
         self.numbers |= numbers
 
     def _leave(self, numbers: frozenset[int]) -> None:
-        """Let the operating system have the memory of these."""
+        """Give the memory of these bundles back to the operating system."""
         for number in numbers:
             bundle, start = self._bundles[number]
             give_back(self._memory[start : start + bundle.padded_bytes])

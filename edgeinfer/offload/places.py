@@ -1,6 +1,6 @@
-"""Where bundle files lie unless the user says otherwise: one folder for all models, names with their fingerprints.
+"""Default places of bundle files: one folder for all models, with the model's fingerprint in each file name.
 
-In: a model's name and fingerprint. Out: paths. A model that moved or was renamed is found again by its fingerprint.
+In: a model's name and fingerprint. Out: paths. A model that was moved or renamed is found again by its fingerprint.
 Does not know what is in a bundle file.
 """
 
@@ -14,18 +14,18 @@ from edgeinfer.path_text import user_path
 
 SUFFIX = ".bundles"
 WHOLE = ".whole"
-"""Ends the name of a file whose layers are read whole though they could be read by neurons, before the suffix."""
+"""Suffix, before SUFFIX, of a file whose layers are read whole although they could be read by neurons."""
 PART_SUFFIX = ".part"
-"""Ends the name of a half-written file, after the name that it will have."""
+"""Suffix of a half-written file, after its final name."""
 NEURONS = "-neurons"
-"""In the name of a file of a model whose small activations count as zero: its products lie in another way."""
+"""Part of a file's name if the model's small activations count as zero: some matrices are laid out differently."""
 VARIANTS = ("", WHOLE, NEURONS, NEURONS + WHOLE)
 FINGERPRINT_DIGITS = 16
 _UNSAFE = re.compile(r"[^\w.+\-@()]+")
 
 
 def bundles_folder() -> Path:
-    """The folder of bundle files: in $EDGEINFER_HOME, else where the platform keeps what can be made again."""
+    """The folder of bundle files: in $EDGEINFER_HOME if it is set, else in the platform's cache folder."""
     home = os.environ.get("EDGEINFER_HOME")
     if home:
         return user_path(home) / "bundles"
@@ -35,9 +35,9 @@ def bundles_folder() -> Path:
 
 
 def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
-    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere.
+    """The existing bundle file of a model, whatever name the model had when it was written, or the path for a new one.
 
-    `variant`: of the same model in another layout, such as WHOLE.
+    `variant`: another layout of the same model, such as WHOLE.
     """
     ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{variant}{SUFFIX}"
     folder = bundles_folder()
@@ -46,40 +46,40 @@ def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
 
 
 def file_stem(name: str) -> str:
-    """How names of bundle files begin that are written for a model of this name."""
+    """The start of the bundle file's name for a model of this name."""
     return _UNSAFE.sub("_", name)[:100]
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file is one whose layers are read whole though they could be read by neurons, by its name."""
+    """Whether a file's name says that its layers are read whole although they could be read by neurons."""
     return path.name.endswith(f"{WHOLE}{SUFFIX}")
 
 
 def pack_options(path: Path) -> str:
-    """What `edgeinfer pack MODEL` is given for a file of this name beside the model, each after a space."""
+    """The options of `edgeinfer pack MODEL` that make a file of this name, each after a space."""
     plain = path.name.removesuffix(SUFFIX).removesuffix(WHOLE)
     return f"{' --approx T' if plain.endswith(NEURONS) else ''}{' --whole' if is_whole(path) else ''}"
 
 
 def firing_path(fingerprint: str) -> Path:
-    """Where it is kept how the neurons of a model fired."""
+    """Path of the file that records how the neurons of a model fired."""
     return bundles_folder() / f"{fingerprint[:FINGERPRINT_DIGITS]}.firing.json"
 
 
 def whole_path(path: Path) -> Path:
-    """Where the file lies, beside a bundle file, whose layers are read whole."""
+    """Path of the variant of a bundle file whose layers are read whole; it lies beside the file."""
     return path.with_name(f"{path.name.removesuffix(SUFFIX)}{WHOLE}{SUFFIX}")
 
 
 def part_path(path: Path) -> Path:
-    """Where a bundle file is written before it is whole."""
+    """Path under which a bundle file is written until it is complete."""
     return path.with_name(path.name + PART_SUFFIX)
 
 
 def remove_bundles(path: Path) -> int:
-    """Delete a bundle file, ready or half-written, with the one beside it whose layers are read whole.
+    """Delete a bundle file, complete or half-written, and its variant whose layers are read whole.
 
-    Gives the bytes they took. Raises OSError.
+    Returns the bytes freed. Raises OSError.
     """
     freed, beside = 0, whole_path(path)
     for each in (path, part_path(path), beside, part_path(beside)):

@@ -1,7 +1,7 @@
-"""Threads that read together: the caller and others that sleep until it has work for all of them.
+"""Threads that read together: the caller and others, which sleep until it gives them a task.
 
-In: a task, how many should do it. Out: nothing, when all of them have come back. Who wakes up late finds nothing left
-to do; who is interrupted stops the others first. Knows nothing of what is read.
+In: a task, the number of threads. Out: nothing, once all of them have finished. A thread that wakes up late finds
+nothing left to do; an interrupted caller stops the others first. Knows nothing of what is read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from edgeinfer.offload.waiting import Bell
 
 Task = Callable[[int], None]
-"""Does a part of the work; it is told which of those that do so it is: 0 is the caller."""
+"""Does a part of the work, given the number of the calling thread: 0 is the caller."""
 
 
 class _Job:
-    """A task that threads are asked to do. `is_over`: whoever has not begun need not."""
+    """A task that threads are asked to do. `is_over`: threads that have not begun need not begin."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -28,14 +28,14 @@ class _Job:
         self.done = Bell()
 
     def join(self) -> None:
-        """Wait for those who have begun: nobody may write to places that are given to others next."""
+        """Wait for the threads that have begun, so that none writes to places that are reused next."""
         self.is_over = True
         while self.n_busy:
             self.done.wait()
 
 
 class Readers:
-    """`count` of them, the caller included. Close it to stop the threads."""
+    """`count` reading threads, the caller included. Close it to stop the others."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -50,9 +50,9 @@ class Readers:
             thread.start()
 
     def run(self, task: Task, most: int, stop: Callable[[], None]) -> None:
-        """Do a task on `most` threads at most, and wait for them; `stop` has them come back early.
+        """Run a task on at most `most` threads and wait for them; `stop` makes them return early.
 
-        The task returns where nothing is left to do. Raises what it raised anywhere first.
+        The task returns when nothing is left to do. Raises the first error that it raised on any thread.
         """
         self.settle()
         self._job = job = _Job(task)
@@ -69,7 +69,7 @@ class Readers:
             raise job.failure
 
     def settle(self) -> None:
-        """Wait for threads that are still busy, as who was interrupted a second time did not."""
+        """Wait for threads that are still busy because an earlier `run` was interrupted twice."""
         if self._job is not None:
             self._job.join()
 
@@ -88,7 +88,7 @@ class Readers:
             try:
                 if not job.is_over:
                     job.task(next(job.numbers))
-            except BaseException as reason:  # it is raised where the job was given
+            except BaseException as reason:  # `run` raises it in the caller
                 if job.failure is None:
                     job.failure = reason
             with self._lock:

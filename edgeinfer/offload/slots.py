@@ -1,8 +1,9 @@
-"""Slots of memory that bundles are read into, by threads, in the order that one thread says.
+"""Memory slots that threads read bundles into, in the order that one controlling thread sets.
 
-In: bundles by number, memory in slots. Out: which number each slot holds. What is wanted next has the lowest order;
-from GUESS on nobody waits for it. Two ways: `Slots` reads through a `BundleSource`, wherever that reads from;
-`compiled_slots.CompiledSlots` without the interpreter, from a file. Knows nothing of why something is wanted.
+In: bundles by number, memory in slots. Out: which number each slot holds. The lowest order is read next; reads with an
+order from GUESS on are guesses that no thread waits for. There are two implementations: `Slots` reads through any
+`BundleSource`; `compiled_slots.CompiledSlots` reads from a file without the interpreter. Knows nothing of the reasons
+for a read.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ CLOSED = "the model is closed; load it again"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotStates:
-    """What is in slots, and what shall be: int64[n_slots] each.
+    """What slots hold and what is to be read into them: int64[n_slots] each.
 
-    held    the number that each holds, NOBODY, or BROKEN where reading it failed
-    orders  0 where nothing is to be read, FLYING where something is being read
+    held    the number that each holds, NOBODY, or BROKEN if its read failed
+    orders  0 if nothing is to be read, FLYING during a read
     tags    the number to be read
-    ranks   the lowest may be filled anew first,
-    turns   those whose turn comes later are taken before others that rank hardly lower,
-    barred  if it is not barred: 0 for those that are not at all
+    ranks   the slot with the lowest rank is refilled first
+    turns   slots whose turn comes later are refilled before others whose rank is hardly lower
+    barred  protection: a slot is refilled only by callers that allow its level; 0 is unprotected
     """
 
     n_slots: InitVar[int]
@@ -53,28 +54,28 @@ class SlotStates:
 
 
 class Filling(Protocol):
-    """What fills slots. One thread uses it, and may be interrupted between any two steps."""
+    """Fills slots. One thread uses it, which may be interrupted between any two steps."""
 
     slots: SlotStates
 
     def take_turns(self, turn: int, n_turns: int, step: int) -> None:
-        """It is one turn of several, which come again and again; ranks are lower by `step` for each until then."""
+        """Set the turn, one of `n_turns` that repeat; a slot's rank drops by `step` for each turn until its own."""
 
     def want(self, slots: Sequence[int], order: int) -> None:
-        """Read the tags of idle slots, in this order; of those that wait already only the order changes."""
+        """Read the tags of idle slots, in this order; slots that wait already only change their order."""
 
     def drop(self, slots: Sequence[int]) -> None:
-        """No longer read these, but for those that are being read."""
+        """Cancel the reads of these slots, except those that have begun."""
 
     def least(self, most: int) -> int:
-        """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none."""
+        """The idle slot with the lowest rank among those barred by `most` or less; -1 if there is none."""
 
     def settle(self, slots: Sequence[int]) -> None:
-        """Wait until nothing is to be read into these, and nothing is being read. Raises EngineClosed."""
+        """Wait until these slots have no read pending or under way. Raises EngineClosed."""
 
     @property
     def read_s(self) -> float:
-        """Seconds in which anything was being read."""
+        """Seconds during which any read was under way."""
 
     @property
     def counts(self) -> Numbers:
@@ -85,7 +86,7 @@ class Filling(Protocol):
 
 
 class Slots:
-    """Filled through a source, by threads that hold the interpreter between two reads."""
+    """Slots filled through a source, by threads that hold the interpreter lock between two reads."""
 
     def __init__(
         self, source: BundleSource, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int
@@ -177,7 +178,7 @@ class Slots:
             bundle, held = self._bundles[number], number
             try:
                 self._source.read(bundle, self._memory[slot].data[: bundle.padded_bytes])
-            except BaseException:  # whoever needs it reads it again, and raises
+            except BaseException:  # the caller that needs it reads it again and raises the error
                 held = BROKEN
             with self._lock:
                 self._busy.end()

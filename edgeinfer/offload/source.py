@@ -1,7 +1,7 @@
-"""Where the bytes of a bundle file are read from: past the page cache where the file system can, else through it.
+"""Access to the bytes of a bundle file: direct reads past the page cache if the file system allows, else through it.
 
-In: a path. Out: a `ByteSource`, from which any number of threads read. Direct reads want memory, places and sizes that
-are multiples of 4096. A `PositionedFile` is written at places too; on Windows, where a file has one
+In: a path. Out: a `ByteSource`, from which any number of threads may read. Direct reads need memory, places and sizes
+that are multiples of 4096. A `PositionedFile` can also be written at any place; on Windows, where a file has a single
 position, one thread at a time reads or writes. Does not know what the bytes mean.
 """
 
@@ -21,11 +21,11 @@ from typing import Protocol
 from edgeinfer.offload.bundle import PAGE_BYTES
 
 REFUSALS = (errno.EINVAL, errno.ENOTSUP)
-"""What a file system says that has no direct reads."""
+"""Error numbers of file systems without direct reads."""
 
 
 class PositionedFile:
-    """A descriptor that this object owns."""
+    """A file whose descriptor this object owns."""
 
     def __init__(self, path: Path, flags: int) -> None:
         """Open `path` with flags of `os.open`. Raises OSError."""
@@ -37,7 +37,7 @@ class PositionedFile:
         self._position = threading.Lock()
 
     def read_into(self, memory: memoryview, offset: int) -> int:
-        """Fill memory from a place; bytes read, which may be fewer."""
+        """Fill memory from a place; returns the bytes read, which may be fewer."""
         if sys.platform == "win32":
             with self._position, open(self.descriptor, "rb", buffering=0, closefd=False) as file:
                 file.seek(offset)
@@ -45,7 +45,7 @@ class PositionedFile:
         return os.preadv(self.descriptor, [memory], offset)
 
     def read(self, n_bytes: int, offset: int) -> bytes:
-        """The bytes at a place; fewer only where the file ends."""
+        """The bytes at a place; fewer only at the end of the file."""
         found, done = bytearray(n_bytes), 0
         with memoryview(found) as memory:
             while done < n_bytes:
@@ -56,7 +56,7 @@ class PositionedFile:
         return bytes(found[:done])
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write bytes at a place, all of them."""
+        """Write all bytes at a place."""
         done = 0
         while done < len(data):
             if sys.platform == "win32":
@@ -67,11 +67,11 @@ class PositionedFile:
                 done += os.pwrite(self.descriptor, data[done:], offset + done)
 
     def resize(self, n_bytes: int) -> None:
-        """Cut the file short or make it longer."""
+        """Truncate or extend the file."""
         os.ftruncate(self.descriptor, n_bytes)
 
     def sync(self) -> None:
-        """Have all that was written on the disk."""
+        """Flush everything written to the disk."""
         os.fsync(self.descriptor)
 
     def close(self) -> None:
@@ -82,26 +82,26 @@ class PositionedFile:
 
 
 class ByteSource(Protocol):
-    """An open file."""
+    """An open file that is read at places."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether reads go past the page cache."""
+        """Whether reads bypass the page cache."""
 
     @property
     def file_id(self) -> tuple[int, int]:
-        """Equal for the same file, whatever it is called by now."""
+        """Equal for the same file, even after it was renamed."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the file when it was opened."""
+        """Size of the file when it was opened."""
 
     @property
     def descriptor(self) -> int | None:
-        """The system's number of the open file, where compiled code may read it; None: only `read_into` does."""
+        """The file descriptor, if compiled code may read from it; None if only `read_into` may."""
 
     def read_into(self, memory: memoryview, offset: int) -> int:
-        """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
+        """Fill memory from a place of the file; returns the bytes read, which may be fewer. Raises OSError."""
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
@@ -112,10 +112,10 @@ OpenSource = Callable[[Path, bool], ByteSource]
 
 
 class DiskSource:
-    """A file opened for reading. `drops`: pages it leaves in the page cache are given back after each read."""
+    """A file opened for reading. `drops`: pages are dropped from the page cache after each read."""
 
     def __init__(self, path: Path, flags: int = 0, *, is_direct: bool = False, drops: bool = False) -> None:
-        """Raises OSError."""
+        """Raises OSError if the file cannot be opened."""
         self._file, self._drops = PositionedFile(path, os.O_RDONLY | flags), drops
         self.is_direct = is_direct
         status = os.fstat(self._file.descriptor)
@@ -123,11 +123,11 @@ class DiskSource:
 
     @property
     def descriptor(self) -> int | None:
-        """The system's number of the open file; None where what it read must be dropped."""
+        """The file descriptor; None if pages must be dropped after each read."""
         return None if self._drops else self._file.descriptor
 
     def read_into(self, memory: memoryview, offset: int) -> int:
-        """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
+        """Fill memory from a place of the file; returns the bytes read, which may be fewer. Raises OSError."""
         count = self._file.read_into(memory, offset)
         if self._drops and sys.platform == "linux":
             os.posix_fadvise(self._file.descriptor, offset, count, os.POSIX_FADV_DONTNEED)
@@ -135,7 +135,7 @@ class DiskSource:
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
-        with suppress(OSError):  # a network mount that is gone says so here too; nothing was written
+        with suppress(OSError):  # closing a file on a lost network mount can fail; nothing was written
             self._file.close()
 
     def __enter__(self) -> DiskSource:
@@ -148,14 +148,14 @@ class DiskSource:
 
 
 def open_source(path: Path, direct: bool) -> DiskSource:
-    """Open a file, for direct reads if asked to; where the file system refuses them, read pages are dropped at once.
+    """Open a file, for direct reads if asked to; if the file system refuses these, pages are dropped after each read.
 
     Raises OSError.
     """
     if not direct:
         source = DiskSource(path)
         if sys.platform == "linux" and source.descriptor is not None:
-            # bundles are read in order, which is worth larger reads ahead
+            # bundles are read in order, so larger read-ahead pays
             os.posix_fadvise(source.descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         return source
     if sys.platform == "darwin":
@@ -172,7 +172,7 @@ def open_source(path: Path, direct: bool) -> DiskSource:
 
 
 def _open_direct(path: Path) -> DiskSource | None:
-    """The file past the page cache; None where the file system refuses that at once or at the first read."""
+    """The file with direct reads; None if the file system refuses them at opening or at the first read."""
     if sys.platform != "linux":
         return None
     source: DiskSource | None = None

@@ -1,6 +1,6 @@
-"""Where a lane's weights are that do not all stay in memory, and what it has read of them.
+"""Where the weights of a lane are when not all of them stay in memory, and what the lane has read of them.
 
-In: nothing. Out: records that the engine fills, or a lane. Knows no files' contents.
+In: nothing. Out: records that the engine or a lane fills. Knows nothing of the contents of files.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class OffloadedWeights:
-    """Weights of which only some stay in memory; the others come from a bundle file in every pass.
+    """Weights of which only some stay in memory; every pass reads the others from a bundle file.
 
     pinned          numbers of the bundles that stay
-    pinned_bytes    what they take
-    window_bytes    memory that the others pass through
-    n_readers       reads under way at a time
+    pinned_bytes    bytes of the pinned bundles
+    window_bytes    memory that the others are streamed through
+    n_readers       concurrent reads
     cache_bytes     memory for experts of a mixture
     neuron_bytes    memory for single neurons, and for reading them
-    neuron_readers  reads of neurons under way at a time
-    gap_bytes       between two neurons that are read along
-    by_neurons      whether the file has single neurons of layers with zeros in their activations
+    neuron_readers  concurrent reads of neurons
+    gap_bytes       largest gap between two neurons that is read as well
+    by_neurons      whether the file holds single neurons of layers with zeros in their activations
     """
 
     path: Path
@@ -40,13 +40,13 @@ class OffloadedWeights:
 
     @property
     def held_bytes(self) -> int:
-        """Memory for weights."""
+        """Bytes of memory for weights."""
         return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.neuron_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Prepacked:
-    """A bundle file that all weights may be read from at the start, where that is faster than to pack them."""
+    """A bundle file from which all weights may be loaded if that is faster than packing them."""
 
     path: Path
     fingerprint: str
@@ -56,11 +56,12 @@ class Prepacked:
 class WeightReads:
     """What a lane has read of its weights so far.
 
-    Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
-    some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
-    then wanted. Of neurons: how many were read; the bytes of all of them, layer after layer; of those that fire for
-    each token by itself; of those that fire for some token of a pass; and what was read of them, in whole pages. Of
-    activations that are cut at a threshold, wherever weights are: how many there were, and how many were kept.
+    Bytes; seconds that passes waited for them; reads by size; seconds during which reads were under way. For weights
+    that only some passes need (experts, neurons): how many were needed, and of these found in memory; how many were
+    read on a guess, and of these needed later. For neurons: how many were read; the bytes of all neurons of the layers
+    computed; of those that fire, token by token; of those that fire for some token of a pass; and what was read of
+    them, in whole pages. For activations cut at a threshold, wherever the weights are: how many there were, and how
+    many were kept.
     """
 
     n_bytes: int = 0
@@ -104,10 +105,10 @@ class WeightReads:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """How neurons fired: what share for a token, of `n_tokens` that were seen.
+    """How neurons fired: the mean share per token, over `n_tokens` tokens.
 
-    found: (share of all neurons, share of those that fire that are among them) of the neurons that fired last, for a
-    few, increasing numbers of tokens.
+    found: for a few increasing window sizes in tokens, (share of all neurons that the window holds, share of firing
+    neurons that were found in it); a window holds the neurons that fired for the most recent tokens.
     """
 
     share: float
@@ -120,12 +121,12 @@ class ThresholdLane(Protocol):
 
     @property
     def activations(self) -> tuple[int, int]:
-        """How many were cut or kept so far, and how many were kept."""
+        """The number of activations so far that a threshold applied to, and how many of them were kept."""
         ...
 
 
 def with_activations(reading: WeightReads, cutting: ThresholdLane | None) -> WeightReads:
-    """What a lane has read, with what it has cut, if it may cut anything."""
+    """A lane's reads, with the counts of cut activations if it may cut any."""
     if cutting is None:
         return reading
     n_activations, n_kept = cutting.activations
@@ -133,14 +134,14 @@ def with_activations(reading: WeightReads, cutting: ThresholdLane | None) -> Wei
 
 
 class Streaming(Protocol):
-    """A lane whose weights come from a file in part."""
+    """A lane that reads part of its weights from a file."""
 
     @property
     def reading(self) -> WeightReads: ...
 
     @property
     def fired(self) -> Fired | None:
-        """How neurons fired that are read singly; None where none are."""
+        """How the neurons fired that are read singly; None if none are."""
         ...
 
     @property
@@ -150,17 +151,17 @@ class Streaming(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """Memory for what only some passes need, which is kept as long as nothing else is needed more."""
+        """Memory for weights that only some passes need; they stay until others are needed more."""
         ...
 
     def resize_cache(self, n_bytes: int) -> None:
-        """Have so much of it from now on, no more than at first and no less than a pass needs; between two steps."""
+        """Resize that memory, to at most its first size and at least what a pass needs; between two steps."""
         ...
 
     def pin(self, numbers: frozenset[int]) -> None:
-        """Keep these bundles from now on, and give the memory of the others back; between two steps."""
+        """Keep exactly these bundles from now on and give back the memory of the others; between two steps."""
         ...
 
     def shrink(self, n_bytes: int) -> int:
-        """Give back so many bytes of what comes and goes, or what can be; for good, between two steps. How many."""
+        """Give back up to `n_bytes` of memory for streamed neurons, for good, between two steps; returns the bytes."""
         ...

@@ -1,8 +1,8 @@
-"""The window: a ring of memory that bundles pass through in the order of a pass, read ahead of whoever needs them.
+"""The window: a ring of memory that bundles are streamed through in the order of a pass, read ahead of their use.
 
 In: bundles in read order, a source, memory. Out: each bundle at its place in the ring, in order, again and again. Every
-bundle has one place, which may be read into as soon as what lay there before was let go. Threads sleep while there is
-no room. Knows nothing of what bundles hold.
+bundle has one place, which may be read into as soon as the previous occupant has been released. Threads sleep while
+there is no room. Knows nothing of what bundles hold.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class BundleSource(Protocol):
     """Where bundles are read from, by several threads at a time."""
 
     def read(self, bundle: Bundle, into: memoryview) -> None:
-        """Fill `into`, `padded_bytes` of it, with a bundle. Raises EdgeInferError."""
+        """Fill the `padded_bytes` of `into` with a bundle. Raises EdgeInferError."""
         ...
 
     def close(self) -> None: ...
 
 
 def ring_places(sizes: Sequence[int], n_bytes: int) -> tuple[list[int], list[int]]:
-    """Where each of a cycle of pieces lies in a ring, and how many pieces back the last one lay that it overlaps.
+    """The place of each piece of a cycle in a ring, and how many pieces back the last one lies that it overlaps.
 
-    Each size is at most `n_bytes`. A piece that overlaps no other waits for itself, a cycle before.
+    Each size is at most `n_bytes`. A piece that overlaps no other waits for itself, one cycle earlier.
     """
     places, end = [], 0
     for size in sizes:
@@ -59,13 +59,13 @@ class BundleWindow:
     def __init__(
         self, source: BundleSource, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int
     ) -> None:
-        """`memory`: uint8[n], page aligned, with room for the largest bundle at least."""
+        """`memory`: uint8[n], page aligned, with room for at least the largest bundle."""
         self._source, self._bundles, self._memory = source, tuple(bundles), memory
         self._places, self._distances = ring_places([bundle.padded_bytes for bundle in bundles], memory.nbytes)
         self._lock = threading.Lock()
         self._arrived, self._room = Bell(), threading.Condition(self._lock)
-        self._arrivals = [-1] * len(self._bundles)  # the number of the last read of each bundle that is done
-        self._asked = self._released = 0  # reads begun, and bundles let go, since the last start
+        self._arrivals = [-1] * len(self._bundles)  # the number of the last finished read of each bundle
+        self._asked = self._released = 0  # reads begun, and bundles released, since the last start
         self._failure: BaseException | None = None
         self._halted = self._stopping = False
         self._sizes: Counter[int] = Counter()
@@ -83,13 +83,13 @@ class BundleWindow:
         return self._places[index]
 
     def begin(self) -> None:
-        """A pass begins: the first bundle is the next one, wherever the last pass was broken off."""
+        """Begin a pass: the first bundle is the next one, even if the last pass was interrupted."""
         self._n_passes += 1
         if not self._bundles:
             return
         if not self._halted and self._failure is None and self._released % len(self._bundles) == 0:
             with self._lock:
-                self._room.notify()  # the last pass may have been interrupted before it did
+                self._room.notify()  # the last pass may have been interrupted before it did this
             return
         with self._lock:
             self._halted = True
@@ -103,9 +103,9 @@ class BundleWindow:
             self._room.notify_all()
 
     def wait(self, bundle: int) -> None:
-        """Wait until a bundle, the next one in order, has arrived.
+        """Wait until a bundle, the next one in order, has been read.
 
-        Raises what reading raised, EngineClosed after `close`, UnsupportedModel for a bundle that is not the next.
+        Raises the error of a failed read, EngineClosed after `close`, UnsupportedModel if the bundle is not the next.
         """
         number = self._released
         index = number % len(self._bundles)
@@ -123,7 +123,7 @@ class BundleWindow:
         self._waited_s += time.perf_counter() - started
 
     def release(self) -> None:
-        """Let the bundle go that was waited for last: its place may be read into."""
+        """Release the bundle that was waited for last: its place may be read into."""
         with self._lock:
             self._released += 1
             self._room.notify()
@@ -136,7 +136,7 @@ class BundleWindow:
             return WeightReads(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
 
     def close(self) -> None:
-        """Stop reading and let the memory go. Safe to call twice."""
+        """Stop reading and free the memory. Safe to call twice."""
         with self._lock:
             self._stopping = True
             self._room.notify_all()
@@ -169,7 +169,7 @@ class BundleWindow:
             failure: BaseException | None = None
             try:
                 self._source.read(bundle, memory[place : place + bundle.padded_bytes])
-            except BaseException as reason:  # it is raised where the bundle is waited for
+            except BaseException as reason:  # `wait` raises it when the bundle is needed
                 failure = reason
             with self._lock:
                 self._busy.end()
