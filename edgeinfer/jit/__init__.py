@@ -1,1 +1,1 @@
-"""SIMD in Numba: vectors, instruction sets, object code kept on disk. Knows nothing of models."""
+"""SIMD in Numba: vectors, instruction sets, and an on-disk cache of object code. Knows nothing of models."""

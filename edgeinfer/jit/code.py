@@ -1,7 +1,7 @@
-"""What can be compiled: kernels of a tape, functions that Python calls, and where the source of either is.
+"""Code that can be compiled: kernels of a tape, functions that Python calls, and where the source of each is.
 
-In: names, places of sources, records of arguments. Out: entries for a `KernelLibrary`. A name says everything that the
-compiled code depends on beside the sources. Loads no compiler, and no source until it must be compiled.
+In: names, places of sources, argument records. Out: entries for a `KernelLibrary`. A name states everything that the
+compiled code depends on besides the sources. Loads no compiler, and loads a source only when it must be compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFunction:
-    """Code that Python calls with int64s, and that returns an int64 or nothing."""
+    """Code that Python calls with int64s and that returns an int64 or nothing."""
 
     name: str
     load: Callable[[], Code]
@@ -45,7 +45,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True, slots=True)
 class CodeSource:
-    """A function of a module of a package, or with `parameters` what that function makes."""
+    """A function in a module of a package; with `parameters`, the result of calling that function with them."""
 
     package: str
     module: str

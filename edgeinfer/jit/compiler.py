@@ -1,7 +1,7 @@
-"""The one place that calls Numba's compiler: its flags, and machine code that runs without Numba.
+"""The only module that calls Numba's compiler: sets its flags and makes machine code that runs without Numba.
 
-In: functions of int64s. Out: LLVM modules, optimised. Imported only when something must be compiled. Knows nothing of
-what a kernel computes or where code is kept.
+In: functions of int64s. Out: optimised LLVM modules. Imported only when something must be compiled. Knows nothing of
+what a kernel computes or where code is stored.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from numba import cfunc, njit, types
 from numba.core import config
 
 inline = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For functions that kernels call: compiled into the kernel, never on their own.
+"""Decorator of functions that kernels call: they are compiled into the kernel, never on their own.
 
-Numba compiles one anew for every literal it is called with; np.int64(…) is none, for arguments whose value is no type.
+Numba compiles such a function anew for every literal argument; np.int64(…) is not a literal: use it for arguments whose
+value need not be part of the type.
 """
 
 WRAPPER_PREFIX = "cfunc."
-"""What Numba puts before a function's own symbol to name its wrapper for C."""
+"""Prefix that Numba adds to a function's symbol to name its C wrapper."""
 RAISED = "edgeinfer_raised"
-"""What code would call, after an exception; there is no such function."""
+"""Name of a function that code would call after an exception; no such function exists."""
 _LEVEL_LOCK = threading.Lock()
 PYTHON_PREFIXES = ("Py", "_Py", "NRT_", "numba_", RAISED)
 
@@ -34,9 +35,9 @@ def compiled(
 ) -> llvm.ModuleRef:
     """Optimised code with one visible symbol, a C function of int64s that returns an int64 or nothing.
 
-    Numba's own wrapper for C reports exceptions to Python. Kernels raise none, so this one needs no Python: it calls
-    the compiled function (status = f(result, exception, arguments)) and returns the result. Raises RuntimeError where
-    the code can raise, or would call Python or Numba: where it runs, neither may be there.
+    Numba's own C wrapper reports exceptions to Python. Kernels raise none, so this wrapper needs no Python: it calls
+    the compiled function (status = f(result, exception, arguments)) and returns the result. Raises RuntimeError if the
+    code can raise or would call Python or Numba, since neither may be loaded where it runs.
     """
     signature = (types.int64 if returns else types.void)(*[types.int64] * n_arguments)
     with _unoptimised():
@@ -61,7 +62,7 @@ def compiled(
 
 @contextmanager
 def _unoptimised() -> Iterator[None]:
-    """Numba optimises each function and then again what it is linked into; once, in the end, is enough."""
+    """Turn off Numba's optimisations of each function and of the linked code; one at the end is enough."""
     with _LEVEL_LOCK:
         before = config.OPT
         config.OPT = type(before)(0)

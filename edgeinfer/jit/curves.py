@@ -1,4 +1,4 @@
-"""Exponential and activation functions as LLVM IR on float32[16]; `simd` makes operations of them.
+"""Exponential and activation functions as LLVM IR on float32[16]; `simd` turns them into operations.
 
 In: values in registers. Out: the same. Every function is a fixed chain of operations, so all CPUs give the same bits.
 """
@@ -61,7 +61,7 @@ def gelu_tanh(builder: Builder, x: Value) -> Value:
 
 
 def relu(builder: Builder, x: Value) -> Value:
-    """max(x, 0): +0 where x is not above it, NaN included."""
+    """max(x, 0): +0 unless x is above 0, also for NaN."""
     return larger(builder, x, constant(0.0))
 
 
@@ -98,4 +98,4 @@ def gelu(builder: Builder, x: Value) -> Value:
 ACTIVATIONS = MappingProxyType(
     {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
 )
-"""By their names in `ops.Activation`."""
+"""Activations by their names in `ops.Activation`."""

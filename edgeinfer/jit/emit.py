@@ -1,7 +1,7 @@
 """LLVM IR building blocks: vector types, loads, stores, broadcasts, loops.
 
-Everything is written for LANES = 16 lanes of 32 bits; LLVM splits a vector where the CPU's registers are narrower, so
-one source gives the same bits everywhere. Knows nothing of Numba's typing (see `simd`) and nothing of kernels.
+Everything is written for LANES = 16 lanes of 32 bits; LLVM splits a vector if the CPU's registers are narrower, so one
+source gives the same bits everywhere. Knows nothing of Numba's typing (see `simd`) or of kernels.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def splat(builder: Builder, value: Value, count: int = LANES) -> Value:
 
 
 def pointer(builder: Builder, address: Value, kind: ir.Type, offset: int = 0) -> Value:
-    """An address, moved by `offset` bytes, as a pointer to `kind`."""
+    """An address plus `offset` bytes, as a pointer to `kind`."""
     if offset:
         address = builder.add(address, integer(offset))
     return builder.inttoptr(address, kind.as_pointer())
@@ -107,7 +107,7 @@ def parts(builder: Builder, vector: Value, count: int) -> list[Value]:
 
 
 def join(builder: Builder, low: Value, high: Value) -> Value:
-    """Two vectors one after the other."""
+    """Two vectors concatenated."""
     count = 2 * low.type.count
     return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
 
@@ -120,7 +120,7 @@ def call(builder: Builder, name: str, result: ir.Type, arguments: Sequence[Value
 
 
 def prefetch(builder: Builder, address: Value, offset: int = 0, nearness: int = 3) -> None:
-    """Ask for the cache line at address + offset bytes; any address will do. `nearness`: 3 first cache, 2 second."""
+    """Prefetch the cache line at address + offset bytes; any address will do. `nearness`: 3 first cache, 2 second."""
     line = pointer(builder, address, I8, offset)
     to_read, near, data = (ir.Constant(I32, number) for number in (0, nearness, 1))
     call(builder, "llvm.prefetch.p0", VOID, [line, to_read, near, data])
@@ -132,13 +132,13 @@ def fma(builder: Builder, x: Value, y: Value, z: Value) -> Value:
 
 
 def absolute_bytes(builder: Builder, vector: Value) -> Value:
-    """|byte| of 64 signed bytes; 128, as an unsigned byte, for -128."""
+    """|byte| of 64 signed bytes; the result for -128 is 128, as an unsigned byte."""
     never_poison = ir.Constant(ir.IntType(1), 0)
     return call(builder, f"llvm.abs.v{vector.type.count}i8", vector.type, [vector, never_poison])
 
 
 def halve(builder: Builder, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:
-    """Reduce a vector to a scalar by combining its halves again and again: a fixed tree."""
+    """Reduce a vector to a scalar by combining its halves repeatedly: a fixed tree."""
     count = vector.type.count
     while count > 1:
         count //= 2

@@ -1,7 +1,7 @@
-"""Compiled kernels: kept on disk as object code, loaded by LLVM alone, compiled by Numba where there are none yet.
+"""Compiled kernels: cached on disk as object code, loaded by LLVM alone, compiled by Numba if they are not cached.
 
-In: kernels and functions of the catalogue. Out: addresses and callables. Code is kept in a folder named by a hash of
-all sources, the compiler versions and the CPU, each piece with its checksum. Knows nothing of what a kernel computes.
+In: kernels and functions of the catalogue. Out: addresses and callables. The cache folder is named by a hash of all
+sources, the compiler versions and the CPU; each file holds its checksum. Knows nothing of what a kernel computes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 def cache_folder(*sources: Path) -> Path:
-    """Where compiled code of exactly these sources, this compiler and this CPU is kept.
+    """The cache folder for exactly these sources, this compiler and this CPU.
 
-    `sources`: files, and folders whose Python files they are; those of this package are always among them.
+    `sources`: files, and folders whose Python files count; this package's own files are always included.
     """
     digest = hashlib.sha256()
     here = Path(__file__).parent
@@ -46,21 +46,21 @@ def cache_folder(*sources: Path) -> Path:
 
 
 class KernelLibrary:
-    """Machine code by name; one per device. `n_compiled` counts what was not in the folder."""
+    """Machine code by name; one per device. `n_compiled` counts what was not in the cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._addresses: dict[str, int] = {}
-        self._codes: dict[str, bytes] = {}  # prepared, and not asked for yet
+        self._codes: dict[str, bytes] = {}  # prepared, but not requested yet
         self._lock = threading.Lock()
         self.n_compiled = 0
 
     def prepare(self, wanted: Sequence[Kernel | CompiledFunction], n_processes: int, progress: Progress) -> None:
-        """Have many at hand: what is missing is compiled by as many processes at a time.
+        """Make code available: missing code is compiled by `n_processes` processes at a time.
 
-        What another program is compiling is waited for. Where nothing tells how to start processes compiling is left
-        to `address`.
+        Waits for another program that is compiling. If Python does not know its own executable, compiling is left to
+        `address`.
         """
         n_missing = len(self._missing(wanted))
         if not n_missing or not sys.executable:
@@ -71,7 +71,7 @@ class KernelLibrary:
 
         progress(COMPILING, 0, n_missing)
         with ExitStack() as locked:
-            with suppress(OSError):  # a read-only or full disk: everybody compiles what they need
+            with suppress(OSError):  # a read-only or full disk: each process compiles for itself
                 self._folder.mkdir(parents=True, exist_ok=True)
                 locked.enter_context(FileLock(self._folder / "compiling.lock", "kernels", "compiling", waiting))
             missing = self._missing(wanted)
@@ -85,11 +85,11 @@ class KernelLibrary:
         return [each for each in wanted if not self._is_at_hand(each.name)]
 
     def has(self, wanted: Sequence[Kernel | CompiledFunction]) -> bool:
-        """Whether nothing need be compiled for any of these."""
+        """Whether all of these can be loaded without compiling."""
         return not self._missing(wanted)
 
     def address(self, wanted: Kernel | CompiledFunction) -> int:
-        """The address of a kernel's or function's code: from memory, from the folder, or compiled now."""
+        """The address of a kernel's or function's code, from memory, from the folder, or compiled now."""
         with self._lock:
             if wanted.name not in self._addresses:
                 code = self._codes.pop(wanted.name, None) or self._kept(f"{wanted.name}.o")
@@ -104,22 +104,22 @@ class KernelLibrary:
             return self._addresses[wanted.name]
 
     def function(self, function: CompiledFunction) -> Callable[..., Any]:
-        """A function callable from Python that holds no interpreter lock while it runs."""
+        """A function callable from Python that releases the interpreter lock while it runs."""
         result = ctypes.c_int64 if function.returns else None
         kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * function.n_arguments)
         return kind(self.address(function))
 
     def note(self, name: str) -> str | None:
-        """What `keep_note` wrote, in this process or before."""
+        """The text that `keep_note` saved, in this process or an earlier one."""
         content = self._kept(f"{name}.note")
         return None if content is None else content.decode()
 
     def keep_note(self, name: str, text: str) -> None:
-        """Keep something that was measured of this CPU beside the code for it."""
+        """Save a measurement of this CPU beside its code."""
         self._keep(f"{name}.note", text.encode())
 
     def _is_at_hand(self, name: str) -> bool:
-        """Whether nothing need be compiled for a name; what is in the folder is read once."""
+        """Whether a name needs no compiling; its file in the folder is read once."""
         if name not in self._addresses and name not in self._codes:
             code = self._kept(f"{name}.o")
             if code is None:
@@ -128,7 +128,7 @@ class KernelLibrary:
         return True
 
     def _kept(self, name: str) -> bytes | None:
-        """A file of the folder; None where there is none, or not what was written."""
+        """The content of a file of the folder; None if it is missing or damaged."""
         try:
             content = (self._folder / name).read_bytes()
         except OSError:
@@ -137,7 +137,7 @@ class KernelLibrary:
         return code if hashlib.sha256(code).digest() == checksum else None
 
     def _keep(self, name: str, code: bytes) -> None:
-        """Write a file of the folder, if it can be written; other processes see all of it or nothing."""
+        """Write a file of the folder if possible; other processes see all of it or nothing."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with temporary_folder("", self._folder) as beside:

@@ -1,7 +1,7 @@
-"""Object code for the CPU that this process runs on, or that NUMBA_CPU_NAME names: what LLVM makes of a kernel.
+"""Object code for this process's CPU, or for the one that NUMBA_CPU_NAME names: what LLVM makes of a kernel.
 
-In: kernels and functions. Out: object code, and what the CPU is called and can do. Numba is imported only when a
-kernel is compiled. Keeps nothing.
+In: kernels and functions. Out: object code, and the CPU's name and features. Imports Numba only when a kernel is
+compiled. Stores nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from edgeinfer.jit.features import TILE_FEATURES, features_of, may_use_tiles
 
 
 def cpu_name() -> str:
-    """The CPU that code is made for, as LLVM calls it: this one, or NUMBA_CPU_NAME."""
+    """LLVM's name of the CPU that code is made for: this CPU, or NUMBA_CPU_NAME."""
     return os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
 
 
 def cpu_feature_flags() -> str:
-    """Features of that CPU, as LLVM reads them; NUMBA_CPU_FEATURES takes their place, as it does for Numba."""
+    """Features of that CPU in LLVM's form; NUMBA_CPU_FEATURES overrides them, as in Numba."""
     stated = os.environ.get("NUMBA_CPU_FEATURES")
     return llvm.get_host_cpu_features().flatten() if stated is None else stated
 
@@ -32,7 +32,7 @@ def cpu_features() -> frozenset[str]:
 
 
 def target_machine() -> llvm.TargetMachine:
-    """How LLVM makes code for this process: as Numba asks for it."""
+    """LLVM's target machine for this process, configured as Numba does it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
@@ -47,7 +47,7 @@ def entry(name: str) -> str:
 
 
 def object_code(wanted: Kernel | CompiledFunction) -> bytes:
-    """Compile a kernel or function, in this process."""
+    """Compile a kernel or function in this process."""
     from edgeinfer.jit import compiler
 
     machine = target_machine()

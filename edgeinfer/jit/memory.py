@@ -1,7 +1,7 @@
 """Aligned memory for panels, buffers and KV pages.
 
-In: shapes. Out: zeroed NumPy arrays on 64-byte boundaries; large ones straight from the operating system, which gives
-pages only when they are touched, on huge pages where it offers them. Freed when the last reference goes.
+In: shapes. Out: zeroed NumPy arrays on 64-byte boundaries. Large ones come straight from the operating system, which
+provides pages only when they are touched, as huge pages if it supports them. Freed with the last reference.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 PAGE_BYTES = 4096
 LINE_BYTES, LINES_PER_ROUND = 64, 4
-"""A line of a cache, and how many a loop of `read_memory` takes at a time, of each stream."""
+"""Bytes of a cache line, and lines per loop of `read_memory` in each stream."""
 RETURNS = {"linux": "MADV_DONTNEED", "darwin": "MADV_FREE"}
-"""How systems are told that pages are free: Linux takes them at once, macOS when it needs them."""
+"""Advice that tells the system that pages are free: Linux takes them at once, macOS when it needs memory."""
 
 
 def address(array: NDArray[np.generic]) -> int:
-    """Where an array's first element lies."""
+    """Address of an array's first element."""
     return int(array.ctypes.data)
 
 
 def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
-    """Zeros of any dtype whose first element lies on a 64-byte boundary. `huge`: on huge pages, where it is large."""
+    """Zeros of any dtype, aligned to 64 bytes. `huge`: on huge pages if the array is large."""
     kind = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if n_bytes >= HUGE:
@@ -40,7 +40,7 @@ def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> N
 
 
 def paged(*shape: int) -> NDArray[np.uint8]:
-    """Bytes that begin at a page, as direct reads want them; on huge pages where there are many."""
+    """Bytes aligned to a page, as direct reads require; on huge pages if there are many."""
     n_bytes = int(np.prod(shape, dtype=np.int64))
     raw = aligned((n_bytes + PAGE_BYTES,), np.uint8)
     start = -raw.ctypes.data % PAGE_BYTES
@@ -49,9 +49,9 @@ def paged(*shape: int) -> NDArray[np.uint8]:
 
 
 def give_back(memory: NDArray[np.uint8]) -> None:
-    """Let the system have the pages that lie wholly in `memory`; what they held is lost, and may be written anew.
+    """Give the pages that lie wholly in `memory` back to the system; their contents are lost, and may be written again.
 
-    On a system that cannot be told, Windows among them, nothing happens: the pages stay until the array goes.
+    Does nothing on systems without such a call, such as Windows: the pages stay until the array is freed.
     """
     advice = vars(mmap).get(RETURNS.get(sys.platform, ""))
     start = -(-memory.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE  # 16 KiB on some machines, more than bundles have
@@ -63,11 +63,11 @@ def give_back(memory: NDArray[np.uint8]) -> None:
     except (OSError, AttributeError):
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    madvise(start, n_bytes, advice)  # advice that is not taken changes nothing
+    madvise(start, n_bytes, advice)  # advice that the system rejects changes nothing
 
 
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:
-    """Anonymous private memory, a huge-page multiple long and aligned to one."""
+    """Anonymous private memory; both its length and its alignment are multiples of a huge page."""
     size = n_bytes + HUGE
     if sys.platform == "win32":
         memory = mmap.mmap(-1, size)

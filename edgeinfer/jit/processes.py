@@ -1,7 +1,8 @@
-"""Compiling kernels in child processes, several at a time: the compiler's memory and settings stay out of this one.
+"""Compiles kernels in several child processes: the compiler's memory and settings stay out of this process.
 
-In: kernels and functions of the catalogue. Out: object code, each as soon as it is there. What a child cannot do is
-left out, for the caller to try itself. A child is this module's `serve`: requests and answers are lines of JSON.
+In: kernels and functions of the catalogue. Out: object code of each as soon as it is ready. Code that a child fails to
+compile is left out, and the caller may compile it itself. A child runs this module's `serve`; requests and answers are
+lines of JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 
 Wanted = Kernel | CompiledFunction
 PROCESSES = 4
-"""At most so many children: each needs some 200 MB."""
+"""Most children at a time: each needs some 200 MB."""
 LONGEST = ("attention", "growth")
-"""Modules that take longest come first, then kernels made for an instruction set."""
+"""Modules that take longest are compiled first, then kernels made for an instruction set."""
 CHILD = "edgeinfer.jit.processes"
 
 
 def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
-    """Names and object code, in the order in which they are done.
+    """Names and object code, in the order in which they are compiled.
 
-    The functions of a module share code and go to one child; kernels made for an instruction set are too large for it.
+    The functions of a module share code and go to one child; kernels made for an instruction set are too large for
+    that and are distributed one by one.
     """
     groups: dict[tuple[str, ...], list[Wanted]] = {}
     for each in wanted:
@@ -69,7 +71,7 @@ def _drive(
     children: list[subprocess.Popen[str]],
     done: Callable[[tuple[str, bytes] | None], None],
 ) -> None:
-    """Feed one child, and report what it answers; None at the end."""
+    """Send requests to one child and report its answers to `done`; None at the end."""
     try:
         with _child() as child:
             children.append(child)
@@ -90,7 +92,7 @@ def _drive(
 
 
 def _child() -> subprocess.Popen[str]:
-    """A Python that finds what this one finds, and optimises each kernel once (see `jit`)."""
+    """A child Python with this one's import path, which optimises each kernel once (see `compiler`)."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_OPT": "0"}
     return subprocess.Popen(
         command(CHILD),
@@ -114,10 +116,10 @@ def _request(wanted: Wanted) -> dict[str, object]:
 
 
 def serve() -> None:
-    """The child: answer requests until there are no more."""
+    """Run as a child: answer requests until there are no more."""
     from edgeinfer.jit.machine_code import object_code
 
-    with suppress(OSError):  # Linux: where memory runs short this ends, not the program that waits for it
+    with suppress(OSError):  # Linux: if memory runs out, this process is ended, not the program that waits for it
         Path("/proc/self/oom_score_adj").write_text("1000")
     for line in sys.stdin:
         asked = json.loads(line)

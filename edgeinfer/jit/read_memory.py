@@ -1,8 +1,8 @@
-"""Reading memory as fast as a core can: what a product kernel would do if it computed nothing.
+"""Reads memory as fast as a core can: as a product kernel would if it computed nothing.
 
-Memory: reads 64-byte lines from `start` on, `lines` of them from each of `streams` streams that lie one after the
-other; writes nothing. Returns a word that depends on every line, so that no load can be left out. The twin in NumPy is
-an exclusive or over all int64 words.
+Memory: reads 64-byte lines from `start` on, `lines` of them from each of `streams` streams that follow each other;
+writes nothing. Returns a word that depends on every line, so that no load can be optimised away. The NumPy twin is the
+exclusive or of all int64 words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORDS = ir.VectorType(emit.I64, LINE_BYTES // 8)
 
 
 def _prefetch(builder, address):
-    """Ask for the line at an address, to be read once soon."""
+    """Prefetch the line at an address, which is read once soon."""
     pointer = builder.inttoptr(address, emit.I8.as_pointer())
     read, locality, data = (ir.Constant(emit.I32, value) for value in (0, 3, 1))
     kind = ir.FunctionType(emit.VOID, [pointer.type, emit.I32, emit.I32, emit.I32])
@@ -26,7 +26,7 @@ def _prefetch(builder, address):
 
 
 def _reading(streams: int, prefetch: bool):
-    """The intrinsic of one pattern: (start, lines of a stream) -> exclusive or of all words."""
+    """The intrinsic for one pattern: (start, lines of a stream) -> exclusive or of all words."""
 
     def read_streams(builder, start, lines):
         round_bytes = emit.integer(LINE_BYTES * LINES_PER_ROUND)
@@ -68,25 +68,25 @@ def read_one_stream(start, lines):
 
 
 def read_one_stream_ahead(start, lines):
-    """Forward through one stream, asking for lines ahead."""
+    """Forward through one stream, with prefetching."""
     return _ONE_AHEAD(start, lines)
 
 
 def read_two_streams(start, lines):
-    """Forward through two streams by turns."""
+    """Forward through two streams in turn."""
     return _TWO(start, lines)
 
 
 def read_two_streams_ahead(start, lines):
-    """Forward through two streams by turns, asking for lines ahead."""
+    """Forward through two streams in turn, with prefetching."""
     return _TWO_AHEAD(start, lines)
 
 
 def read_four_streams(start, lines):
-    """Forward through four streams by turns."""
+    """Forward through four streams in turn."""
     return _FOUR(start, lines)
 
 
 def read_four_streams_ahead(start, lines):
-    """Forward through four streams by turns, asking for lines ahead."""
+    """Forward through four streams in turn, with prefetching."""
     return _FOUR_AHEAD(start, lines)

@@ -1,7 +1,7 @@
 """Vector values for Numba: a type whose data model is an LLVM vector, and operations on it as intrinsics.
 
-A kernel is then an ordinary @njit loop that reads like C intrinsics; LLVM keeps the values in registers. Addresses are
-integers (numba intp): kernels get their buffers by address. `Floats` is float32[16].
+A kernel is an ordinary @njit loop that reads like C intrinsics; LLVM keeps the values in registers. Addresses are
+integers (numba intp): kernels receive their buffers by address. `Floats` is float32[16].
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Vector(types.Type):
 
 @register_model(Vector)
 class VectorModel(models.PrimitiveModel):
-    """Vector's data model: LLVM's <16 x float>."""
+    """Data model of a Vector: LLVM's <16 x float>."""
 
     def __init__(self, manager, kind):
         super().__init__(manager, kind, emit.F32S)
@@ -56,7 +56,7 @@ def operation(result, *arguments):
         define.__doc__ = emitter.__doc__
         emitted = list(inspect.signature(emitter).parameters.values())[1:]
         context = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        define.__signature__ = inspect.Signature([context, *emitted])  # Numba wants the arity spelled out
+        define.__signature__ = inspect.Signature([context, *emitted])  # Numba needs an explicit parameter list
         return intrinsic(define)
 
     return wrap
@@ -185,7 +185,7 @@ def maximum(builder, x, y):
 
 @operation(FLOATS, FLOATS, FLOATS)
 def keep_from(builder, x, least):
-    """Lanes of a magnitude of `least` or more; zero in the others, and where there is no number."""
+    """x in lanes whose magnitude is at least `least`, zero in the others and in NaN lanes."""
     size = emit.call(builder, "llvm.fabs.v16f32", emit.F32S, [x])
     return builder.select(builder.fcmp_ordered(">=", size, least), x, emit.repeated(emit.F32S, 0.0))
 
@@ -225,20 +225,20 @@ def keep_lanes(builder, x, first, stop, other):
 
 @operation(INT, FLOATS)
 def nonzero_lanes(builder, x):
-    """A bit for each lane that is not zero, the first lane's lowest; NaN is not zero."""
+    """A bit for each non-zero lane, the first lane in the lowest bit; NaN counts as non-zero."""
     differs = builder.fcmp_unordered("!=", x, emit.repeated(emit.F32S, 0.0))
     return builder.zext(builder.bitcast(differs, emit.I16), emit.I64)
 
 
 @operation(INT, INT)
 def trailing_zeros(builder, x):
-    """Zero bits below the lowest one of a number that is not zero."""
+    """Count the zero bits below the lowest one bit of a non-zero number."""
     return emit.call(builder, "llvm.cttz.i64", emit.I64, [x, ir.Constant(ir.IntType(1), 1)])
 
 
 @operation(INT, INT)
 def count_bits(builder, x):
-    """Bits that are one."""
+    """Count the one bits."""
     return emit.call(builder, "llvm.ctpop.i64", emit.I64, [x])
 
 
@@ -248,7 +248,7 @@ tanh = operation(FLOATS, FLOATS)(curves.tanh)
 
 @intrinsic(prefer_literal=True)
 def activated(typing_context, activation, x):
-    """An activation, by its name as a literal."""
+    """An activation, selected by its name as a literal."""
 
     def generate(context, builder, signature, values):
         return curves.ACTIVATIONS[activation.literal_value](builder, values[1])
@@ -258,7 +258,7 @@ def activated(typing_context, activation, x):
 
 @operation(INT, ADDRESS, FLOATS)
 def store_rounded(builder, address, value):
-    """Write float32[16] as int8[16], rounded to nearest even (they must be in -127..127); returns their sum."""
+    """Write float32[16] as int8[16], rounded to nearest even (values must be in -127..127); returns their sum."""
     rounded = emit.call(builder, "llvm.rint.v16f32", emit.F32S, [value])
     integers = builder.fptosi(rounded, emit.I32S)
     emit.store(builder, builder.trunc(integers, ir.VectorType(emit.I8, emit.LANES)), address)
@@ -267,26 +267,26 @@ def store_rounded(builder, address, value):
 
 @operation(INT, ADDRESS, INT)
 def atomic_add(builder, address, value):
-    """Add to an int64; returns what it was."""
+    """Atomically add to an int64; returns its previous value."""
     return builder.atomic_rmw("add", emit.pointer(builder, address, emit.I64), value, "acq_rel")
 
 
 @operation(INT, ADDRESS, INT, INT)
 def swap_if(builder, address, expected, value):
-    """Write an int64 where there is what is expected, before and after all else; returns what there was."""
+    """Compare and swap an int64, sequentially consistent; returns its previous value."""
     place = emit.pointer(builder, address, emit.I64)
     return builder.extract_value(builder.cmpxchg(place, expected, value, "seq_cst", "seq_cst"), 0)
 
 
 @operation(INT, ADDRESS)
 def load_acquire(builder, address):
-    """An int64 that another thread releases."""
+    """Read an int64 with acquire ordering."""
     return builder.load_atomic(emit.pointer(builder, address, emit.I64), "acquire", 8)
 
 
 @operation(types.void, ADDRESS, INT)
 def store_release(builder, address, value):
-    """Write an int64 that other threads acquire."""
+    """Write an int64 with release ordering."""
     builder.store_atomic(value, emit.pointer(builder, address, emit.I64), "release", 8)
 
 
@@ -308,7 +308,7 @@ def call_kernel(builder, function, arguments, worker, work_split):
 
 @operation(types.void, ADDRESS)
 def call_plain(builder, function):
-    """Call a C function without arguments at an address (sched_yield)."""
+    """Call the C function at an address, which has no arguments (sched_yield)."""
     builder.call(builder.inttoptr(function, ir.FunctionType(emit.I32, []).as_pointer()), [])
 
 
@@ -329,13 +329,13 @@ def call_pread(builder, function, descriptor, memory, n_bytes, offset):
 
 @operation(ADDRESS, ADDRESS)
 def call_for_address(builder, function):
-    """Call a C function without arguments that returns an address (__errno_location)."""
+    """Call the C function at an address, which has no arguments and returns an address (__errno_location)."""
     return builder.call(builder.inttoptr(function, ir.FunctionType(emit.I64, []).as_pointer()), [])
 
 
 @intrinsic(prefer_literal=True)
 def stack_space(typing_context, n_bytes):
-    """Address of that many bytes (a constant) on the stack, aligned to a vector, until the function returns."""
+    """Address of that many bytes (a constant) on the stack, aligned to a vector, valid until the function returns."""
 
     def generate(context, builder, signature, values):
         with builder.goto_entry_block():
@@ -347,7 +347,7 @@ def stack_space(typing_context, n_bytes):
 
 
 def record_at(kind):
-    """An intrinsic that takes the record of that dtype at an address, in place."""
+    """An intrinsic that gives in-place access to the record of a dtype at an address."""
     record = from_dtype(kind)
 
     @intrinsic

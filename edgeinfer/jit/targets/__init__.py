@@ -1,8 +1,8 @@
-"""What differs per CPU family: integer dots of 64 weight bytes with 64 activation bytes, and code-book look-ups.
+"""What differs per CPU family: integer dots of 64 weight bytes with 64 activation bytes, and table look-ups.
 
-Every target gives the same integers; they differ in speed. `choose` picks by the features Numba compiles for, or by
-name (the tests force each). A dot is a small object used while code is emitted: `step` adds a product, `finish`
-returns int32[16]. At most MOST_STEPS steps lie between the start of a dot and its `finish`.
+Every target gives the same integers; they differ only in speed. `choose` picks a target by the features that Numba
+compiles for, or by name (the tests force each). A dot is a small object used while code is emitted: `step` adds a
+product, `finish` returns int32[16]. At most MOST_STEPS steps lie between the start of a dot and its `finish`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CODE_BITS = (2, 3, 4, 5, 6, 8)
 """Widths of weight codes: a code of b bits is 0..2**b - 1."""
 
 MOST_STEPS = 8
-"""A block of 32 columns, four columns a step."""
+"""Most steps of a dot: a block of 32 columns, four columns a step."""
 
 
 class Dot(Protocol):
-    """A running sum of products: int32[16] += sum over fours of weight code * activation (-127..127)."""
+    """A running sum of products: int32[16] += sum over groups of four of weight code * activation (-127..127)."""
 
     def step(self, builder: Builder, weights: Value, activations: Value) -> None: ...
 
@@ -36,29 +36,30 @@ class Dot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The code of one CPU family, for kernels to choose tiles by and to emit."""
+    """The code of one CPU family: what kernels need to choose tiles and to emit products."""
 
     name: str
     registers: int
     """Vector registers that a tile may use."""
     register_bytes: int
-    """Bytes of one of them: a vector of 64 bytes takes 64 / register_bytes."""
+    """Bytes of a register: a vector of 64 bytes takes 64 / register_bytes of them."""
     dot: Callable[[Builder, Value, int], Dot]
     """dot(builder, initial, code_bits) starts from int32[16] `initial`; weights are unsigned codes of CODE_BITS."""
     lookup: Callable[[Builder, Sequence[int], Value], Value]
-    """lookup(builder, table, indices): table[index] of 64 bytes 0..15, for 16 numbers of -128..255 kept as bytes."""
+    """lookup(builder, table, indices): table[index] for 64 index bytes 0..15; the 16 entries (-128..255) are bytes."""
     signed_dot: Callable[[Builder, Value], Dot] | None = None
-    """signed_dot(builder, initial): weight bytes are code + 128 as for `dot` with 8 bits, but multiplied as the code
-    (-128..127): `initial` holds no correction for the 128. None where that is no faster."""
+    """signed_dot(builder, initial): weight bytes are code + 128 as for `dot` with 8 bits, but the code (-128..127) is
+    multiplied, so `initial` holds no correction for the 128. None if that is no faster.
+    """
 
     @property
     def vectors(self) -> int:
-        """Vectors of 64 bytes that registers hold at once: a tile with more of them is kept in memory."""
+        """64-byte vectors that fit in the registers at once: a tile with more vectors spills to memory."""
         return self.registers * self.register_bytes // 64
 
     @property
     def signed_bytes(self) -> bool:
-        """Whether 8-bit codes are faster by `signed_dot`."""
+        """Whether 8-bit codes are faster with `signed_dot`."""
         return self.signed_dot is not None
 
 
@@ -72,20 +73,20 @@ NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "portable": (),
     }
 )
-"""Features that instruction sets need, the fastest set first. "amx" is for many tokens, its vectors are AVX-512's."""
+"""Features that instruction sets need, the fastest set first. "amx" serves many tokens; its vectors are AVX-512's."""
 
 
 def target(name: str) -> Target:
-    """The code for vectors of that name."""
+    """The code for the instruction set of that name."""
     module = importlib.import_module(f"edgeinfer.jit.targets.{name}")
     found: Target = module.TARGET
     return found
 
 
 def choose(features: frozenset[str], forced: str | None = None) -> str:
-    """The fastest instruction set whose features are all there, or the forced one.
+    """The fastest instruction set whose features are all available, or the forced one.
 
-    Raises BadSetting if there is none of that name or it cannot run. Loads no compiler.
+    Raises BadSetting if there is no set of that name or it cannot run. Loads no compiler.
     """
     if not forced:
         return next(name for name, needs in NEEDS.items() if features.issuperset(needs))

@@ -1,9 +1,9 @@
 """AVX2: vpmaddubsw and vpmaddwd on the two halves of a 64-byte vector.
 
-vpmaddubsw adds two products and saturates at 16 bits. Codes of up to 6 bits are summed in 16 bits for as many steps as
-their largest product allows (`narrow_steps`), then widened. 8-bit weights are made signed (less 128) and multiplied
-as |weight| x (activation with the weight's sign), at most 2 x 128 x 127 = 32,512 a step; where the caller counts on
-unsigned weights the 128 is put back through the sum of the activations.
+vpmaddubsw adds two products and saturates at 16 bits. Products with codes of up to 6 bits are summed in 16 bits for as
+many steps as their largest product allows (`narrow_steps`), then widened. 8-bit weights are made signed (less 128) and
+multiplied as |weight| x (activation with the weight's sign), at most 2 x 128 x 127 = 32,512 a step; if the caller
+expects unsigned weights, the 128 is added back through the sum of the activations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HALF_INTS = ir.VectorType(emit.I32, 8)
 
 
 def narrow_steps(code_bits: int) -> int:
-    """Steps that fit in 16 bits: each adds two products of the largest code and 127."""
+    """Steps whose sums fit in 16 bits: each adds two products of the largest code and 127."""
     return min(MOST_STEPS, 32_767 // (2 * (2**code_bits - 1) * 127))
 
 
@@ -37,7 +37,7 @@ def widen(builder: Builder, shorts: Value) -> Value:
 
 
 class NarrowDot:
-    """Codes of up to 6 bits."""
+    """A dot of codes of up to 6 bits."""
 
     def __init__(self, initial: Value, code_bits: int) -> None:
         self._sum = initial
@@ -67,14 +67,14 @@ class NarrowDot:
 
 
 class ByteDot:
-    """Weight bytes of code + 128, multiplied as codes, or as bytes when `unsigned`."""
+    """A dot of weight bytes of code + 128, multiplied as codes, or as bytes if `unsigned`."""
 
     def __init__(self, initial: Value, unsigned: bool) -> None:
         self._sum = initial
         self._unsigned = unsigned
 
     def step(self, builder: Builder, weights: Value, activations: Value) -> None:
-        """Add 64 products: code x activation, and 128 x activation if the bytes are meant."""
+        """Add 64 products: code x activation, plus 128 x activation if `unsigned`."""
         sums = []
         signed_weights = builder.xor(weights, emit.repeated(emit.BYTES, -128))
         sizes = emit.absolute_bytes(builder, signed_weights)
@@ -104,7 +104,7 @@ def signed_dot(builder: Builder, initial: Value) -> Dot:
 
 
 def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
-    """A vpshufb for each half."""
+    """One vpshufb for each half."""
     repeated = emit.byte_table(table, 2)
     halves = [
         emit.call(builder, "llvm.x86.avx2.pshuf.b", HALF_BYTES, [repeated, half])

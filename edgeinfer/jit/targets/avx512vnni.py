@@ -11,11 +11,11 @@ from edgeinfer.jit.emit import Builder, Value
 from edgeinfer.jit.targets import Target
 
 LLVM_TAKES_BYTES = tuple(int(part) for part in llvmlite.__version__.split(".")[:2]) >= (0, 47)
-"""From LLVM 22 on vpdpbusd's intrinsics take bytes; before, the same bits as 32-bit integers."""
+"""From LLVM 22 on, vpdpbusd's intrinsics take bytes; before, they take the same bits as 32-bit integers."""
 
 
 class VnniDot:
-    """The sum stays in one register."""
+    """A dot whose sum stays in one register."""
 
     def __init__(self, builder: Builder, initial: Value, code_bits: int) -> None:
         self._sum = initial
@@ -33,7 +33,7 @@ class VnniDot:
 
 
 def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
-    """One vpshufb, the table repeated in its four lanes."""
+    """One vpshufb, with the table repeated in its four lanes."""
     return emit.call(builder, "llvm.x86.avx512.pshuf.b.512", emit.BYTES, [emit.byte_table(table, 4), indices])
 
 

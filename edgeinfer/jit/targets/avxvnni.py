@@ -13,7 +13,7 @@ HALF_INTS = ir.VectorType(emit.I32, 8)
 
 
 class HalvesDot:
-    """The sum stays in two registers."""
+    """A dot whose sum stays in two registers."""
 
     def __init__(self, builder: Builder, initial: Value, code_bits: int) -> None:
         self._sums = emit.parts(builder, initial, 2)

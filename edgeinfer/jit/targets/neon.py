@@ -1,7 +1,7 @@
-"""NEON with dot products (most ARM cores since 2018): an sdot for each quarter of a 64-byte vector.
+"""NEON with dot products (most ARM cores since 2018): one sdot for each quarter of a 64-byte vector.
 
-sdot multiplies signed bytes. Codes below 128 are that already; 8-bit weights have 128 taken off, and where the caller
-counts on unsigned weights it is put back as twice 64 times the activations.
+sdot multiplies signed bytes. Codes below 128 are signed already; 8-bit weights have 128 subtracted, and if the caller
+expects unsigned weights, it is added back as twice 64 times the activations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUARTER_INTS = ir.VectorType(emit.I32, 4)
 
 
 class SdotDot:
-    """The sum stays in four registers; 8-bit weights are bytes of code + 128."""
+    """A dot whose sum stays in four registers; 8-bit weights are bytes of code + 128."""
 
     def __init__(self, builder: Builder, initial: Value, code_bits: int, unsigned: bool = True) -> None:
         self._sums = emit.parts(builder, initial, 4)
@@ -51,7 +51,7 @@ def signed_dot(builder: Builder, initial: Value) -> Dot:
 
 
 def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
-    """A tbl for each quarter."""
+    """One tbl for each quarter."""
     constant = emit.byte_table(table, 1)
     quarters = [
         emit.call(builder, "llvm.aarch64.neon.tbl1.v16i8", QUARTER_BYTES, [constant, quarter])

@@ -12,7 +12,7 @@ from edgeinfer.jit.targets import Target
 
 
 class PortableDot:
-    """Four widened products a step."""
+    """A dot that adds four widened products a step."""
 
     def __init__(self, builder: Builder, initial: Value, code_bits: int) -> None:
         self._sum = initial
@@ -31,7 +31,7 @@ class PortableDot:
 
 
 def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
-    """Halve the table by one bit of the index after the other."""
+    """Halve the table by one bit of the index after another."""
     entries: list[Value] = [emit.byte_table([entry], emit.BYTES.count) for entry in table]
     for bit in range(4):
         shifted = builder.lshr(indices, emit.repeated(emit.BYTES, bit))
