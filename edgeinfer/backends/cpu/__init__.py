@@ -1,6 +1,6 @@
-"""The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, a tape per model.
+"""The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, one tape per model.
 
-Nothing outside this folder imports what is in it: `DEVICE` is all that others see.
+`DEVICE` is the public entry point: no module outside this folder imports anything else from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> None:
 
 
 def _offload() -> WeightOffload:
-    from edgeinfer.backends.cpu.offload import OFFLOAD  # which no model needs that fits in memory
+    from edgeinfer.backends.cpu.offload import OFFLOAD  # not needed for models that fit in memory
 
     return OFFLOAD
 

@@ -1,7 +1,7 @@
-"""Every kernel by name: its argument record and where its code is. Code is loaded only to be compiled.
+"""Every kernel by name: its argument record and the place of its code, which is loaded only to be compiled.
 
-In: panels, page layouts, instruction sets. Out: `Kernel`s and `CompiledFunction`s for a `KernelLibrary`. A name says
-everything that the compiled code depends on beside the sources. Loads no compiler.
+In: panels, page layouts, instruction sets. Out: `Kernel`s and `CompiledFunction`s for a `KernelLibrary`. A name states
+everything that the compiled code depends on besides the sources. Loads no compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.offload import slot_records
 KERNELS = "edgeinfer.backends.cpu.kernels"
 
 TILED = MappingProxyType({"amx": "avx512vnni"})
-"""Instruction sets with tile registers, for large products; and whose vectors their other kernels use."""
+"""Instruction sets with tile registers for large products, each with the vector set that all other kernels use."""
 
 
 def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = None) -> CodeSource:
@@ -31,7 +31,7 @@ def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = 
 
 
 def kernel_folder() -> Path:
-    """Where code of exactly these kernels is kept; they hold constants of layouts and seams, and of nothing else."""
+    """Cache folder for exactly these kernels, which contain constants only of layouts and of the device interface."""
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
@@ -95,7 +95,7 @@ READ_RECORDS = CompiledFunction("read_records", _source("weights.page_reads", "r
 
 @dataclass(frozen=True, slots=True)
 class AttentionKernels:
-    """The kernels of an attention op, to be called one after the other: which of them works depends on the step."""
+    """The kernels of an attention op, called one after another: the step decides which of them does the work."""
 
     by_tile: Kernel
     by_chunk: Kernel
@@ -103,7 +103,7 @@ class AttentionKernels:
 
 
 def causal_conv(activation: str | None) -> Kernel:
-    """The kernel with an activation, or with none."""
+    """The kernel for an activation, or for none."""
     source = _source("convolution", "causal_conv", (activation,))
     return Kernel(f"causal_conv-{activation or 'plain'}", source, records.CONVOLUTION)
 
@@ -138,7 +138,7 @@ def product(panel: IntegerPanel, isa_name: str) -> Kernel:
 
 
 def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
-    """The kernel for whole tiles of tokens, where the instruction set has tile registers; `product` does the others."""
+    """The kernel for whole tiles of tokens, if the instruction set has tile registers; `product` does the others."""
     if isa_name not in TILED:
         return None
     source = _source("matmul.amx", "product", (panel.key, TILED[isa_name]))
@@ -168,5 +168,5 @@ def column_product(form: ColumnForm, isa_name: str) -> Kernel:
 
 
 def _int8(layout: PageLayout) -> str | None:
-    """What kernels close over: a literal or None, so that they are compiled for their kind of pages alone."""
+    """The value that kernels close over: a literal or None, so they are compiled for their kind of pages alone."""
     return "int8" if layout.kind == "int8" else None

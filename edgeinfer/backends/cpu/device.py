@@ -53,7 +53,7 @@ class CpuDevice:
         return DeviceCapabilities(sections=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
-        """Pack the weights, compile or load the kernels, start the worker pool; the lanes of a device share one."""
+        """Pack the weights, compile or load the kernels, start the worker pool, which all lanes of a device share."""
         worker_pool = self._prepared(spec, file, limits, progress)
         try:
             return _lane_kind(limits)(spec, file, limits, worker_pool, self.library, self.isa, progress, self._n_nodes)
@@ -69,7 +69,7 @@ class CpuDevice:
         limits: Limits,
         progress: Progress = no_progress,
     ) -> CpuSections:
-        """The same for a model in sections, the stages of `spec`, after which others read the buffers `exposed`."""
+        """Compile a model in sections, the stages of `spec`; other devices read the buffers `exposed` after each."""
         sections = sections_of(spec, exposed)
         worker_pool = self._prepared(spec, file, limits, progress, sections)
         try:
@@ -83,7 +83,7 @@ class CpuDevice:
     def _prepared(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
     ) -> WorkerPool:
-        """The worker pool, once the kernels are there."""
+        """The worker pool, once the kernels are ready."""
         streams = limits.stored is not None and limits.stored.by_neurons
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
         needed += FILLING if limits.stored is not None and spec.has_experts else ()
@@ -96,11 +96,11 @@ class CpuDevice:
         return self._worker_pool
 
     def close(self) -> None:
-        """Lanes own the threads; nothing is left here."""
+        """Does nothing: lanes own the threads."""
 
 
 def _lane_kind(limits: Limits) -> type[CpuLane]:
-    """The lane for these limits; what streams is loaded only where weights do."""
+    """The lane for these limits; the streaming code is loaded only if weights are streamed."""
     if limits.stored is None:
         return CpuLane
     from edgeinfer.backends.cpu.streaming.lane import StreamedLane
@@ -109,7 +109,7 @@ def _lane_kind(limits: Limits) -> type[CpuLane]:
 
 
 def _check_conversions(features: frozenset[str]) -> None:
-    """Raise DeviceUnavailable on an x86 that cannot convert float16 or fuse a multiplication with an addition."""
+    """Raise DeviceUnavailable on an x86 that lacks float16 conversion or fused multiply-add."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
     missing = [name for name in ("f16c", "fma") if name not in features]
     if is_x86 and missing:
@@ -125,6 +125,6 @@ def open_device(options: DeviceOptions) -> CpuDevice:
 
 
 def compile_usual(kv: KVKind, ggml_types: Sequence[int]) -> None:
-    """Compile what a Llama of these types of weights needs and what is not in the cache. Raises as opening it would."""
+    """Compile the missing kernels of a Llama with these weight types. Raises what opening such a model would."""
     device = CpuDevice(DeviceOptions())
     device.library.prepare(usual_kernels(kv, device.isa, ggml_types), len(device.cores), no_progress)

@@ -1,4 +1,4 @@
-"""How much memory the CPU device takes for a model, counted from the header alone.
+"""How much memory the CPU device takes for a model, computed from the header alone.
 
 In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a `CpuLane` then holds. Loads no compiler.
 """
@@ -21,7 +21,7 @@ from edgeinfer.models.quants import format_of
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
+    """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for an unknown quant format."""
     heads = heads_of(spec)
     matrices = {(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)}
     panels = sum(
@@ -38,6 +38,6 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 
 def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the panels of a matrix of so many rows."""
+    """Bytes of the panels of a matrix with that many rows."""
     panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
     return -(-n_rows // UNIT_ROWS) * 2 * panel.panel_bytes(weight.columns)

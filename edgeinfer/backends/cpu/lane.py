@@ -39,7 +39,7 @@ from edgeinfer.steps import Progress
 
 
 class CpuLane:
-    """A compiled model. `work_split` may change between steps; the bits do not."""
+    """A compiled model. `work_split` may change between steps; the output bits do not depend on it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CpuLane:
         n_nodes: int = 1,
         sections: Sections | None = None,
     ) -> None:
-        """`n_nodes`: NUMA nodes that the worker pool's cores belong to. `sections`: None for one of all ops."""
+        """`n_nodes`: NUMA nodes that the worker pool's cores belong to. `sections`: None for one section of all ops."""
         self.work_split = WorkSplit.even(worker_pool.n_workers)
         self._spec, self._file, self._limits, self._worker_pool = spec, file, limits, worker_pool
         self._closed = False
@@ -126,7 +126,7 @@ class CpuLane:
 
     @property
     def worker_pool_size(self) -> int:
-        """Workers that take part; setting it makes their shares equal."""
+        """Number of workers that take part; setting it makes their shares equal."""
         return len(self.work_split.workers)
 
     @worker_pool_size.setter
@@ -135,12 +135,12 @@ class CpuLane:
 
     @property
     def seconds(self) -> float:
-        """What the last step took on the worker pool."""
+        """How long the last step took on the worker pool."""
         return self._worker_pool.seconds
 
     @property
     def timing(self) -> Timing:
-        """What the last step took on the worker pool."""
+        """How long the last step took on the worker pool, and how busy workers were."""
         return self._worker_pool.timing
 
     def run(self, step: Step) -> Floats:
@@ -150,7 +150,7 @@ class CpuLane:
         return self._logits(step)
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
-        """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
+        """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
         for op, calls in self._calls:
             self._worker_pool.run(Tape(calls, self._library), self.work_split)
@@ -158,14 +158,14 @@ class CpuLane:
         return self._logits(step)
 
     def profile(self, step: Step) -> list[KernelTime]:
-        """Evaluate a step and say what took how long. Slower than `run`: for measurements."""
+        """Evaluate a step and time its ops. Slower than `run`: for measurements."""
         self._start(step)
         alone = len(step.batch.tokens) == 1
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
         return op_times(calls, self._worker_pool.profile(tape, self.work_split))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
-        """Evaluate a step, or these stages of it over what the buffers hold, and time its calls. For measurements."""
+        """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""
         self._start(step)
         alone = len(step.batch.tokens) == 1
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
@@ -176,23 +176,23 @@ class CpuLane:
         return call_times(calls, self._worker_pool.profile(tape, self.work_split))
 
     def overhead(self) -> Overhead:
-        """What a launch, a call and a barrier take that compute nothing."""
+        """The cost of a launch, a call and a barrier that compute nothing."""
         return overhead(self._worker_pool, self._library, self.work_split)
 
     def value(self, name: str) -> Floats:
-        """What a buffer holds now: float32[T or O, width]."""
+        """The present values of a buffer: float32[T or O, width]."""
         return self._buffers.value(name)
 
     def rounded(self, name: str) -> Floats:
-        """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
+        """The values that the int8 form of a buffer represents, as products read it: float32[T or O, width]."""
         return self._buffers.rounded(name)
 
     def hidden(self, op: Experts) -> Floats:
-        """What the int8 form of the hidden rows of experts stands for, if `op` is the last of its kind that ran."""
+        """The values that the int8 hidden rows of experts represent, if `op` is the last of its kind that ran."""
         return self._lowering.hidden(op)
 
     def _start(self, step: Step) -> None:
-        """Take over a step, and write the rows of its tokens."""
+        """Load a step into the step record and write the embedding rows of its tokens."""
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         self._worker_pool.settle()
@@ -210,7 +210,7 @@ class CpuLane:
             self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
 
     def _advance(self) -> None:
-        """Let a state go on as `states.record` says."""
+        """Advance a state as `states.record` says."""
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         assert self._advance_tape is not None
@@ -219,7 +219,7 @@ class CpuLane:
 
     @property
     def activations(self) -> tuple[int, int]:
-        """Of those cut at a threshold: how many there were in all passes so far, and how many were kept."""
+        """Activations that a threshold applied to in all passes so far, and how many of them were kept."""
         return (0, 0) if self._closed else self._lowering.thresholds.activations
 
     @property
@@ -238,21 +238,21 @@ class CpuLane:
         return self._kv.windows
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """Copy keys and values of slots in all layers."""
+        """Copy keys and values from slots to slots in all layers."""
         sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
         layers = self._kv_places
         self._copy_slots(layers.ctypes.data, len(layers), sources.ctypes.data, targets.ctypes.data, len(sources))
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        """Contents of pages of the layers without a window: uint8[len(pages), page_bytes]."""
         return self._kv.read(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages."""
+        """Restore contents of pages."""
         self._kv.write(pages, contents)
 
     def close(self) -> None:
-        """Leave the worker pool and drop the memory. Safe to call twice."""
+        """Leave the worker pool and free the memory. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -267,7 +267,7 @@ class CpuLane:
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:
-    """The op that starts the model, None where another device has it. Raises UnsupportedModel for several."""
+    """The op that embeds tokens, None if another device has it. Raises UnsupportedModel if there are several."""
     found = [op for op in spec.ops() if isinstance(op, Embed)]
     if len(found) > 1:
         raise UnsupportedModel(f"{spec.architecture} has {len(found)} embeddings; the CPU device takes models with one")

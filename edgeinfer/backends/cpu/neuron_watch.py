@@ -1,7 +1,7 @@
-"""Which neurons fire for which tokens of a text: a model runs over the text and its sparse layers are watched.
+"""Records which neurons fire for which tokens of a text, by running a model over it and watching its sparse layers.
 
-In: an open model, where its weights are, tokens. Out: for every sparse layer a table of tokens and neurons. Says
-nothing about what that is good for.
+In: an open model, the place of its weights, tokens. Out: for every sparse layer a table of tokens and neurons. Does not
+interpret the tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Fired = list[NDArray[np.bool_]]
 def watch_firing(
     model: Model, layers: tuple[SparseLayer, ...], limits: Limits, tokens: Int32s, progress: Progress
 ) -> Fired:
-    """Run int32[T] through the model and note what fires. Raises as compiling it."""
+    """Run int32[T] through the model and record which neurons fire. Raises what compiling the model raises."""
     device = CpuDevice(DeviceOptions())
     try:
         lane = device.compile(model.spec, model.file, limits, progress)
@@ -47,7 +47,7 @@ def _watched(
     def seen(op: Op) -> None:
         number = numbers.get(id(op))
         if number is not None:
-            # where neurons are read singly, hidden values are not there yet; elsewhere activated ones never are alone
+            # where neurons are read singly, hidden values do not exist yet; elsewhere activated ones are never separate
             name = layers[number].activated if by_neurons else layers[number].act.out
             values = lane.value(name)
             fired[number][done : done + len(values)] = values != 0

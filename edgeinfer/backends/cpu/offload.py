@@ -1,4 +1,4 @@
-"""What the cpu device offers for models whose weights do not all stay in memory, gathered in one record.
+"""The cpu device's operations for models whose weights do not all stay in memory, collected in one record.
 
 In: bundles and streaming. Out: `OFFLOAD`. Loads no compiler before something is packed or run.
 """

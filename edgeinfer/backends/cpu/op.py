@@ -1,6 +1,7 @@
-"""How the cpu runs an op, as the files of `ops` say it.
+"""How the cpu runs an op: the record that each file in `ops` provides.
 
-In: an op of a model. Out: the kernels it needs, known before any memory is there, and its calls. Knows no op by name.
+In: an op of a model. Out: the kernels it needs, known before any memory is allocated, and its calls. Knows no op by
+name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KernelTarget:
-    """What kernels are for: the kind of KV pages, and the instruction set."""
+    """What a kernel is compiled for: the kind of KV pages, and the instruction set."""
 
     kv: KVKind
     isa_name: str
@@ -30,9 +31,9 @@ class KernelTarget:
 
 @dataclass(frozen=True, slots=True)
 class CpuOp:
-    """One op. `kernels`: given the choices, the op and its place among the model's; `calls`: those of the tape.
+    """One op. `kernels`: given the choices, the op's place in the model and the op; `calls`: its calls on the tape.
 
-    `advances`: the calls that let a state go on by tokens of the last pass, of an op that keeps one.
+    `advances`: the calls that advance a state by tokens of the last pass, for an op that keeps one.
     """
 
     kernels: Callable[[KernelChoice, int, Any, KernelTarget], list[Kernel]]

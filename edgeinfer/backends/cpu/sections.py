@@ -1,7 +1,7 @@
-"""A model of which the CPU runs sections in turn, while other devices run the rest: `host.HostLane`.
+"""A model of which the CPU runs some sections while other devices run the rest: `host.HostLane`.
 
-In: a spec whose stages are the sections, what others read after each, steps. Out: buffers, to which the results of
-others are brought between sections. Knows neither the other devices nor the order of the sections.
+In: a spec whose stages are the sections, the buffers that other devices read after each, steps. Out: buffers, which
+receive the results of other devices between sections. Knows neither the other devices nor the order of sections.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edgeinfer.steps import Progress
 
 
 def sections_of(spec: ModelSpec, exposed: Sequence[frozenset[str]]) -> Sections:
-    """The sections of a spec whose stages they are."""
+    """The sections of a spec whose stages are sections."""
     return Sections(tuple(accumulate(len(stage.ops) for stage in spec.stages)), tuple(exposed))
 
 
 class CpuSections(CpuLane):
-    """A lane in sections; each ends when all workers are done with it."""
+    """A lane in sections; each section ends when all workers have finished it."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class CpuSections(CpuLane):
         self._n_tokens = 0
 
     def use(self, most_workers: int) -> None:
-        """Use no more workers from the next step on; their shares are equal."""
+        """Use at most that many workers from the next step on, with equal shares."""
         size = min(self.n_workers, most_workers)
         if size != self.worker_pool_size:
             self.worker_pool_size = size
 
     def begin(self, step: Step) -> None:
-        """Take over a step and embed its tokens, if that is the CPU's. Raises EngineClosed once closed."""
+        """Load a step, and embed its tokens if the CPU has the embedding. Raises EngineClosed once closed."""
         self._start(step)
         self._n_tokens = len(step.batch.tokens)
 
@@ -67,14 +67,14 @@ class CpuSections(CpuLane):
         self._worker_pool.run(tapes[number], self.work_split)
 
     def read(self, name: str) -> Floats:
-        """Rows of a buffer as they are now: float32[T or O, width], a view where its heads are not padded."""
+        """The present rows of a buffer: float32[T or O, width], a view if its heads are not padded."""
         heads = self._buffers.heads.get(name)
         if heads is not None and heads.padded != heads.width:
             return self._buffers.value(name)
         return self._buffers.arrays[name][: self._buffers.n_rows(name), : self._spec.buffer(name).width]
 
     def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
-        """Put float32[T or O, n] into the columns from `first` on, or add it to what is there."""
+        """Write float32[T or O, n] into the columns from `first` on, or add it to their values."""
         own = self._buffers.arrays[name][: len(values)]
         heads = self._buffers.heads.get(name)
         for start, stop, column in _runs(heads, first, values.shape[1]):
@@ -85,13 +85,13 @@ class CpuSections(CpuLane):
                 target[...] = values[:, start:stop]
 
     def close(self) -> None:
-        """Leave the worker pool and drop the memory. Safe to call twice."""
+        """Leave the worker pool and free the memory. Safe to call twice."""
         self._section_tapes, self._section_alone_tapes = [], []
         super().close()
 
 
 def _runs(heads: PaddedHeads | None, first: int, width: int) -> list[tuple[int, int, int]]:
-    """(first, last + 1, column in the buffer) of the columns that lie together there."""
+    """(first, last + 1, column in the buffer) of each run of columns that lie together there."""
     if heads is None or heads.padded == heads.width:
         return [(0, width, first)]
     runs, start = [], 0

@@ -1,8 +1,8 @@
-"""Making bundles from a model's file: the panels of each part, packed as they are packed at load; records of neurons.
+"""Makes bundles from a model's file: the panels of each part, packed as at load, and records of neurons.
 
 In: an open GGUF file, its contents as bundles, compiled packing. Out: the bytes of any bundle. Bundles are independent
-of each other, so that several threads make some at the same time; memory is that of the bundle alone, and that of a
-layer's neurons where they are put into another order.
+of each other, so several threads may make some at the same time. A bundle takes its own size in memory, plus one whole
+layer's neurons if these are reordered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.offload.bundle import Bundle, PanelRange, Run
 
 SHARED_ROWS = 256
-"""Rows of a down matrix whose scales are taken at a time: a few megabytes."""
+"""Rows of a down matrix whose scales are converted at a time: a few megabytes."""
 
 
 class Assembly:
@@ -38,19 +38,19 @@ class Assembly:
     def __init__(
         self, file: GGUFFile, contents: Contents, library: KernelLibrary, orders: Orders | None = None
     ) -> None:
-        """`orders`: of the neurons of sparse layers; None for that of their numbers."""
+        """`orders`: the order of neurons in each sparse layer; None for the order of their numbers."""
         self._orders = natural(contents) if orders is None else orders
         self._whole: tuple[int, NDArray[np.uint8]] | None = None
         self._lock = Lock()
-        self._file, self._contents, self._library = file, contents, library  # which owns the code of functions
+        self._file, self._contents, self._library = file, contents, library  # the library owns the code of functions
         self._recipes = Recipes()
         self._pack_panels = library.function(PACK_PANELS)
-        for matrix in contents.matrices.values():  # made here, as threads share them
+        for matrix in contents.matrices.values():  # made in advance, as threads share them
             weight = matrix.key[0]
             self._recipes.parts(format_of(file.tensors[weight.tensor].ggml_type), weight.columns)
 
     def bundle(self, bundle: Bundle) -> NDArray[np.uint8]:
-        """The bytes of a bundle with its padding: uint8[padded_bytes]."""
+        """The bytes of a bundle, including its padding: uint8[padded_bytes]."""
         data: NDArray[np.uint8] = aligned((bundle.padded_bytes,), np.uint8)
         for part in bundle.parts:
             self._pack(part, data)
@@ -60,7 +60,7 @@ class Assembly:
         return data
 
     def _neurons(self, run: Run) -> NDArray[np.uint8]:
-        """The records of a run: positions of the layer, whose neurons may lie anywhere in the file of the model."""
+        """The records of a run of positions in a layer; their neurons may lie anywhere in the model's file."""
         neurons = self._orders[run.layer][run.first : run.first + run.count]
         if np.array_equal(neurons, np.arange(run.first, run.first + run.count)):
             return self._cut(run)
@@ -72,7 +72,7 @@ class Assembly:
             return self._whole[1][neurons]
 
     def _cut(self, run: Run) -> NDArray[np.uint8]:
-        """The records of neurons of these numbers."""
+        """The records of the neurons with these numbers."""
         layer = self._contents.layers[run.layer]
         down, stop = layer.down.weight, run.first + run.count
         down_rows = weights.raw_rows(self._file, down)
@@ -86,7 +86,7 @@ class Assembly:
         return layer.layout.cut(up_form, up_rows, form, down_rows, run.first)
 
     def _shared(self, run: Run) -> NDArray[np.uint8]:
-        """The scales that the neurons of a layer share, and the minima after them: float16[n_blocks, rows] each."""
+        """The scales that the neurons of a layer share, followed by the minima: float16[n_blocks, rows] each."""
         layer = self._contents.layers[run.layer]
         down, layout = layer.down.weight, layer.layout
         form = format_of(self._file.tensors[down.tensor].ggml_type)

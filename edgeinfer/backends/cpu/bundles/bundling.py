@@ -1,7 +1,7 @@
 """The bundle file of a model: packed, opened, checked, repaired.
 
-In: an open model and where its bundle file lies. Out: the file. Says what was done; what a file is for, and when one is
-made without being asked for, is others' business.
+In: an open model and the path of its bundle file. Out: the file, and what was done to it. Does not decide what a file
+is used for or when one is made automatically.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgeinfer.steps import Progress
 
 
 class Bundling:
-    """One model's bundle file at `path`. `by_neurons` False: its layers are read whole though they need not be."""
+    """One model's bundle file at `path`. `by_neurons` False: its layers are always read whole, not by neurons."""
 
     def __init__(self, model: Model, path: Path, n_workers: int, *, by_neurons: bool = True) -> None:
         self._model, self.path, self._n_workers = model, path, n_workers
@@ -38,17 +38,17 @@ class Bundling:
         return self._contents.data_bytes
 
     def open(self) -> BundleFile:
-        """The file, to be closed by the caller. Raises BadBundle where it is not there or not this model's."""
+        """Open the file; the caller closes it. Raises BadBundle if it is missing or not this model's."""
         return BundleFile.open(self.path, self._contents, self._fingerprint)
 
     def check(self) -> None:
-        """Raise BadBundle where the file is not there or not this model's."""
+        """Raise BadBundle if the file is missing or not this model's."""
         self.open().close()
 
     def pack(self, progress: Progress) -> Bundled:
-        """Have a file: the one that is there, the one that another process is packing, or a new one.
+        """Make sure that the file exists: use the existing one, wait for another process that packs it, or pack it.
 
-        Raises BadBundle for a file that is there and not this model's, PackFailed as `pack_bundles` does.
+        Raises BadBundle if a file exists that is not this model's, PackFailed as `pack_bundles` does.
         """
         if not self.path.exists():
             wait_for_packing(self.path, progress)
@@ -58,18 +58,18 @@ class Bundling:
             return Bundled(self.path, bundles.nbytes, "present")
 
     def pack_anew(self, progress: Progress) -> Bundled:
-        """Have a new file, in place of what is there. Raises PackFailed as `pack_bundles` does."""
+        """Pack a new file, replacing any existing one. Raises PackFailed as `pack_bundles` does."""
         return self._packed(progress)
 
     def damage(self, progress: Progress) -> list[Damage]:
-        """Read the whole file and list what is damaged. Raises BadBundle where it cannot be used at all."""
+        """Read the whole file and list its damaged bundles. Raises BadBundle if it cannot be used at all."""
         with self.open() as bundles:
             return find_damage(bundles, progress)
 
     def repair(self, progress: Progress) -> Bundled:
-        """Have a whole file: damaged bundles are made again, and all of them where the file is not this model's.
+        """Make the file whole: damaged bundles are made again, or all of them if the file is not this model's.
 
-        Raises PackFailed, also for a file that is something else.
+        Raises PackFailed as `pack_bundles` does, and if the existing file is not a bundle file.
         """
         if not self.path.exists():
             return self._packed(progress)
@@ -95,9 +95,9 @@ class Bundling:
         return self._packed(progress, bundles.orders)
 
     def pack_in_order(self, orders: Orders, progress: Progress) -> Bundled:
-        """Have a file with the neurons in this order, in place of what is there.
+        """Pack a file with the neurons in this order, replacing any existing one.
 
-        Raises PackFailed as `pack_bundles` does, also for a file that is something else.
+        Raises PackFailed as `pack_bundles` does, and if the existing file is not a bundle file.
         """
         if self.path.exists():
             self._refuse_others()
@@ -117,6 +117,6 @@ class Bundling:
         return Bundled(packed.path, packed.nbytes, "packed", packed.kept_bytes)
 
     def _refuse_others(self) -> None:
-        """Raise PackFailed for a file that nobody would take for a bundle file: it is not ours to write over."""
+        """Raise PackFailed if the existing file does not look like a bundle file: it must not be overwritten."""
         if self.path.suffix != SUFFIX and not is_bundle_file(self.path):
             raise PackFailed(f"{self.path} is not a bundle file; name another place with --out FILE")

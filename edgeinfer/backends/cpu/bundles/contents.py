@@ -1,9 +1,9 @@
 """What lies where in a bundle file: which panels of which matrices each bundle holds, in the order of a pass.
 
 In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its
-up matrix lie together, so a bundle has all that some neurons need of both; matrices that are small share a bundle.
-Layers of single neurons (`sparse`) have records of neurons instead, in runs, and the scales that those share.
-Reads no weights and knows no file.
+up matrix lie together, so a bundle holds all that some neurons need of both; small matrices share a bundle. Layers of
+single neurons (`sparse`) have runs of records of neurons instead, plus the scales that these share.
+Reads no weights and knows no files.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from edgeinfer.offload.bundle import Bundle, Key, PanelRange, Run
 
 PART_ALIGNMENT = 64
 SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
-"""A bundle has a BUNDLES-th of the model within these bounds: small enough to flow, large enough to be read fast."""
+"""A bundle holds a BUNDLES-th of the model within these bounds: small enough to stream, large enough to read fast."""
 BUNDLES = 600
 LARGEST_RUN_BYTES = 1 << 20
-"""Of records of neurons, which are checked run by run."""
+"""Limit for runs of records of neurons, which are checked run by run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundledMatrix:
-    """A matrix as it is packed: `n_panels` (even) of `panel_bytes` each. `heads`: as its rows are cut, if they are."""
+    """A packed matrix: `n_panels` (even) of `panel_bytes` each. `heads`: how its rows are cut, None if they are not."""
 
     key: Key
     heads: PaddedHeads | None
@@ -46,7 +46,7 @@ class BundledMatrix:
 
 
 _Piece = tuple[BundledMatrix, int, int]
-"""Of a matrix: its first panel, and how many."""
+"""Panels of a matrix: the matrix, the first panel, the number of panels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Contents:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of all bundles with their padding."""
+        """Bytes of all bundles, including their padding."""
         return self.bundles[-1].offset + self.bundles[-1].padded_bytes if self.bundles else 0
 
 
 def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neurons: bool = True) -> Contents:
-    """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not have.
+    """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not support.
 
-    `by_neurons` False: layers that could be read by neurons are as all others.
+    `by_neurons` False: layers that could be read by neurons are treated like all others.
     """
     choice = KernelChoice(spec, tensors)
     layers = tuple(sparse_layers(choice.ops, tensors)) if by_neurons else ()
@@ -124,7 +124,7 @@ class _MatrixGroup:
 
 
 def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[SparseLayer]) -> Iterator[_MatrixGroup]:
-    """One matrix, a gate and an up matrix, all of an expert, or the neurons of a layer."""
+    """Groups in order: one matrix, a gate with its up matrix, an expert's matrices, or a layer's neurons."""
     heads, gates = heads_of(spec), {layer.place for layer in layers}
     partners = {gate: up for gate, up in choice.fusion.gated.values() if gate not in gates}
     by_neurons = {place for layer in layers for place in (layer.up_place, layer.down_place)}
@@ -158,7 +158,7 @@ def _matrix(weight: Weight, heads: PaddedHeads | None, panel: Panel) -> BundledM
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What goes into a bundle."""
+    """Contents of a bundle that has no place yet."""
 
     stage: str
     parts: list[_Piece]
@@ -168,7 +168,7 @@ class _Cut:
 
 
 def _cut(groups: Sequence[_MatrixGroup], wanted: int) -> Iterator[_Cut]:
-    """Small matrices of a stage together, even pieces of large ones, an expert by itself, runs of neurons."""
+    """Small matrices of a stage together, large ones in even pieces, each expert alone, neurons in runs."""
     parts: list[_Piece] = []
     open_stage, held = "", 0
     for group in groups:
@@ -191,7 +191,7 @@ def _cut(groups: Sequence[_MatrixGroup], wanted: int) -> Iterator[_Cut]:
 
 
 def _runs(stage: str, number: int, layer: SparseLayer, wanted: int) -> Iterator[_Cut]:
-    """Shared scales, if there are any, and the neurons of a layer in runs of whole blocks."""
+    """A layer's shared scales, if any, then its neurons in runs of whole blocks."""
     layout = layer.layout
     if layout.shared_bytes:
         yield _Cut(stage, [], stays=True, run=Run(number))
@@ -201,7 +201,7 @@ def _runs(stage: str, number: int, layer: SparseLayer, wanted: int) -> Iterator[
 
 
 def _pieces(group: _MatrixGroup, wanted: int) -> Iterator[_Cut]:
-    """A large group in even pieces, each with the same rows of all matrices."""
+    """Cut a large group into even pieces, each with the same rows of all matrices."""
     n_units = group.matrices[0].n_panels // 2
     n_pieces = min(n_units, -(-group.nbytes // wanted))
     bounds = [2 * (n_units * number // n_pieces) for number in range(n_pieces + 1)]
@@ -210,7 +210,7 @@ def _pieces(group: _MatrixGroup, wanted: int) -> Iterator[_Cut]:
 
 
 def _placed(parts: Sequence[_Piece]) -> tuple[tuple[PanelRange, ...], int]:
-    """The parts one after the other, and the bytes they take."""
+    """Place the parts one after another; returns them and the bytes they take."""
     found, end = [], 0
     for matrix, first, n_panels in parts:
         start = -(-end // PART_ALIGNMENT) * PART_ALIGNMENT

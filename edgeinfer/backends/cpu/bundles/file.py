@@ -1,7 +1,7 @@
-"""An open bundle file: what is in it is checked before it is used.
+"""An open bundle file, whose contents are checked before they are used.
 
-In: a path, and what its model's file must hold. Out: bundles, read into memory of the caller and checked when they are
-first used; a file of another model, version or layout, cut short or half-written is refused. Does not write.
+In: a path, and what the model's file must hold. Out: bundles, read into the caller's memory and checked on first use.
+Files of another model, version or layout and truncated or half-written files are refused. Does not write.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from edgeinfer.offload.page_reads import PageReads, read_each
 from edgeinfer.offload.source import ByteSource, OpenSource, open_source
 
 HELD_BYTES = 64 << 20
-"""Memory for bundles on their way."""
+"""Memory for bundles in transit."""
 
 
 class Reader(Protocol):
-    """Compiled code that reads."""
+    """Compiled code that does reads."""
 
     def __call__(self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int) -> None:
         """Do reads of a file whose data begins at `base` until one fails; places are multiples of `granule`."""
@@ -36,7 +36,7 @@ class Reader(Protocol):
 
 
 class BundleFile:
-    """Make one with `open`, close it or use `with`. A path that is replaced later does not matter to an open file."""
+    """An open bundle file: make one with `open`, close it or use `with`. Replacing the path does not affect it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BundleFile:
     def open(cls, path: Path, contents: Contents, fingerprint: str, opening: OpenSource = open_source) -> BundleFile:
         """Open the file at `path` for the model with this fingerprint.
 
-        Raises BadBundle where it is not there, not readable, or not a whole bundle file of this model and layout.
+        Raises BadBundle if it is missing, not readable, or not a whole bundle file of this model and layout.
         """
         identity = identity_of(contents, fingerprint)
         try:
@@ -94,13 +94,13 @@ class BundleFile:
         return self._identity.nbytes + self.contents.bundles[number].offset
 
     def checksum(self, number: int) -> int:
-        """What `checksum.checksum` must give for the bytes of a bundle."""
+        """The expected checksum of a bundle's bytes (`header.checksum`)."""
         return self._checksums[number]
 
     def source(self, direct: bool = True) -> ByteSource:
-        """The file opened once more, for reads that go past the page cache where that is possible.
+        """Open the file once more, for direct reads past the page cache if possible.
 
-        Raises BadBundle where the path leads to another file by now.
+        Raises BadBundle if another file has taken the path meanwhile.
         """
         if self._closed:
             raise EngineClosed(f"{self.path} is closed; open it again to read it")
@@ -118,14 +118,14 @@ class BundleFile:
     def read(self, number: int, memory: memoryview, source: ByteSource, *, again: bool = False) -> None:
         """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked as `check` does.
 
-        Raises DeviceFailed where the disk cannot read it, BadBundle where it is not what was written.
+        Raises DeviceFailed if the disk cannot read it, BadBundle if it is not what was written.
         """
         bundle = self.contents.bundles[number]
         read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
         self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes), again=again)
 
     def read_pages(self, offset: int, memory: memoryview, source: ByteSource) -> None:
-        """Fill `memory` from `offset` of the data, both multiples of 4096, without a check: `read` whole bundles first.
+        """Fill `memory` from `offset` of the data, both multiples of 4096, unchecked: `read` the whole bundles first.
 
         Raises DeviceFailed, BadBundle.
         """
@@ -134,9 +134,9 @@ class BundleFile:
     def read_records(
         self, reads: PageReads, pages: NDArray[np.uint8], source: ByteSource, compiled: Reader | None
     ) -> None:
-        """Do reads that no other thread took, unchecked as `read_pages` does, until there are none left.
+        """Do reads that no other thread has taken until none are left; unchecked, as in `read_pages`.
 
-        `pages`: page aligned, with room for the largest. Raises DeviceFailed, BadBundle.
+        `pages`: page aligned, with room for the largest read. Raises DeviceFailed, BadBundle.
         """
         if compiled is None or source.descriptor is None:
             read_each(reads, pages, lambda offset, memory: self.read_pages(offset, memory, source))
@@ -152,7 +152,7 @@ class BundleFile:
         raise cut_short(self.path, what, failure.n_read)
 
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
-        """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
+        """Raise BadBundle unless `data`, uint8[nbytes], is what was written. Checks each bundle once, or `again`."""
         if self._checked[number] and not again:
             return
         if checksum(data) != self._checksums[number]:
@@ -178,15 +178,15 @@ class BundleFile:
 
 
 def at_a_time(bundles: Iterable[Bundle], most: int) -> int:
-    """How many of some bundles may be in memory beside the model: `most`, or fewer where they are large, 1 at least."""
+    """How many of these bundles may be in transit at a time: `most`, or fewer if they are large, but at least 1."""
     largest = max((bundle.padded_bytes for bundle in bundles), default=0)
     return max(1, min(most, HELD_BYTES // max(1, largest)))
 
 
 def read_whole(path: Path, source: ByteSource, memory: memoryview, offset: int, what: str) -> None:
-    """Fill `memory` from a place of a file, however few bytes come at a time.
+    """Fill `memory` from a place of a file, with as many reads as that takes.
 
-    Raises DeviceFailed where the disk cannot read, BadBundle where the file ends before.
+    Raises DeviceFailed if the disk cannot read, BadBundle if the file ends early.
     """
     done = 0
     while done < len(memory):
@@ -195,24 +195,24 @@ def read_whole(path: Path, source: ByteSource, memory: memoryview, offset: int, 
         except OSError as error:
             raise unreadable(path, what, error.strerror or str(error)) from error
         if source.is_direct and done + count < len(memory):
-            count -= count % PAGE_BYTES  # what follows must begin at a page again
+            count -= count % PAGE_BYTES  # the next read must begin at a page again
         if count <= 0:
             raise cut_short(path, what, done)
         done += count
 
 
 def unreadable(path: Path, what: str, reason: str) -> DeviceFailed:
-    """What is raised where the disk cannot read."""
+    """The error for a disk that cannot read."""
     return DeviceFailed(f"{path}: {what} cannot be read: {reason}; if the disk is sound, {repair(path)}")
 
 
 def cut_short(path: Path, what: str, n_bytes: int) -> BadBundle:
-    """What is raised where a file ends early."""
+    """The error for a file that ends early."""
     return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {repair(path)}")
 
 
 def _first_bytes(path: Path, held: ByteSource, identity: Identity) -> tuple[bytes, int]:
-    """As much of the header as is there, and the bytes of the file."""
+    """As much of the header as exists, and the size of the file."""
     memory = bytearray(identity.nbytes)
     done = 0
     with memoryview(memory) as view:

@@ -1,8 +1,8 @@
-"""Filling a model's packed weights from its bundle file, instead of packing them again.
+"""Fills a model's packed weights from its bundle file instead of packing them again.
 
 In: an open bundle file, packed weights without the wanted matrices. Out: the same panels that packing makes, in the
-same kind of memory: each worker is the first to touch what it will read, then all read bundles, which are checked
-before they are used.
+same kind of memory: each worker first touches the memory it will read, then all workers read bundles, which are
+checked before they are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edgeinfer.offload.weights import Prepacked
 from edgeinfer.steps import Progress
 
 SAMPLES = 32
-"""Pages of a file that say how much of it is in the page cache."""
+"""Sampled pages of a file, which show how much of it is in the page cache."""
 
 Panels = dict[Key, NDArray[np.uint8]]
 """uint8[n_panels, panel_bytes] of each wanted matrix."""
@@ -48,15 +48,15 @@ def start_from(
     progress: Progress,
     cores: Sequence[int] = (),
 ) -> None:
-    """`fill` from a bundle file of these contents, if there is one and it is faster; packing can do without it.
+    """`fill` from the bundle file if it exists, has these contents and is faster; otherwise packing does the work.
 
-    A file with single neurons holds no panels of them.
+    Files with single neurons are not used: they hold no panels of these layers.
     """
     if contents.layers or not is_faster(place.path, packed.file):
         return
     try:
         bundles = BundleFile.open(place.path, contents, place.fingerprint)
-    except (BadBundle, DeviceFailed):  # also a file of the whole model, where only a part of it runs here
+    except (BadBundle, DeviceFailed):  # also if the file holds the whole model and only a part of it runs here
         return
     with bundles:
         try:
@@ -75,7 +75,7 @@ def fill(
 ) -> None:
     """Give `packed` the wanted matrices that the file holds; `PackedWeights.pack` makes the others.
 
-    Raises DeviceFailed or BadBundle, and then leaves `packed` as it was.
+    Raises DeviceFailed or BadBundle, and then leaves `packed` unchanged.
     """
     held = bundles.contents.matrices
     keys = list(dict.fromkeys((weight, heads.padded if heads else 0) for weight, heads in wanted))
@@ -97,9 +97,10 @@ def fill(
 
 
 def is_faster(path: Path, file: GGUFFile) -> bool:
-    """Whether filling from the bundle file at `path` beats packing: unless the model's own file alone is in memory.
+    """Whether filling from the bundle file at `path` beats packing: unless more of the model's own file is in memory.
 
-    Where both are in memory filling is less work; where both are on the disk it takes as long, and the next start less.
+    If both files are in memory, filling is less work; if both are on the disk, it takes as long, but the next start is
+    faster.
     """
     ours = cached_share([path])
     theirs = cached_share(file.paths)
@@ -107,7 +108,7 @@ def is_faster(path: Path, file: GGUFFile) -> bool:
 
 
 def _touch(panels: Panels, start: int, stop: int) -> None:
-    """Have the memory given out that a worker reads when all workers take equal parts of a product."""
+    """Touch the memory that a worker reads when all workers take equal parts of a product, so that it is allocated."""
     for data in panels.values():
         n_units = len(data) // 2
         first, end = ((n_units * cut + WHOLE // 2) // WHOLE for cut in (start, stop))
@@ -117,7 +118,7 @@ def _touch(panels: Panels, start: int, stop: int) -> None:
 def _read(
     bundles: BundleFile, source: ByteSource, panels: Panels, threads: Sequence[ThreadPoolExecutor], progress: Progress
 ) -> None:
-    """Read the bundles that hold something wanted, threads in turn: no more of them than bundles may be in memory."""
+    """Read the bundles that hold wanted matrices, on as many threads as bundles may be in transit."""
     chosen = [bundle for bundle in bundles.contents.bundles if any(part.key in panels for part in bundle.parts)]
     n_bytes = max((bundle.padded_bytes for bundle in chosen), default=0)
     readers = [(thread, aligned((n_bytes,), np.uint8)) for thread in threads[: at_a_time(chosen, len(threads))]]
@@ -129,7 +130,7 @@ def _read(
 
 
 def _place(bundles: BundleFile, bundle: Bundle, source: ByteSource, data: NDArray[np.uint8], panels: Panels) -> None:
-    """Read one bundle by way of `data`, and put its panels where they belong."""
+    """Read one bundle into `data` and copy its panels to their places."""
     bundles.read(bundle.number, data.data, source)
     for part in bundle.parts:
         if part.key in panels:
@@ -138,7 +139,7 @@ def _place(bundles: BundleFile, bundle: Bundle, source: ByteSource, data: NDArra
 
 
 def cached_share(paths: Sequence[Path]) -> float | None:
-    """The share of some files that is in memory, 0 to 1; None where the system does not tell."""
+    """The share of some files that is in the page cache, 0 to 1; None if the system does not report it."""
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None, use_errno=True)
@@ -154,6 +155,6 @@ def cached_share(paths: Sequence[Path]) -> float | None:
                     if library.mincore(place, 1, answer):
                         return None
                     found.append(bool(answer.raw[0] & 1))
-    except (OSError, ValueError):  # a file that is not there, or empty
+    except (OSError, ValueError):  # a missing or empty file
         return None
     return sum(found) / len(found) if found else None

@@ -2,8 +2,8 @@
 
 In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
 Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
-stamp of what it was made from; a 64-bit checksum per bundle, 0 where it is missing, and one of the order of neurons
-where there are any; a digest of all that. Data begins at the next multiple of 4096, and the order follows it.
+stamp of the source files; a 64-bit checksum per bundle, 0 if the bundle is missing, and one of the order of neurons
+if there is one; a digest of all that. Data begins at the next multiple of 4096, and the order follows it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from edgeinfer.offload.bundle import PAGE_BYTES, Key
 from edgeinfer.offload.places import pack_options
 
 WORDS = 1021
-"""Words of a row of the sum. A prime, so that pages that changed places land in other columns."""
+"""Words in a row of the checksum's sums. A prime, so that swapped pages land in other columns."""
 WORD = np.dtype("<u8")
 MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
 VERSION = 1
-"""Of this header and of the checksums."""
+"""Version of this header and of the checksums."""
 LAYOUT_VERSION = 2
-"""Of what panels hold: raised when the same weights are packed to other bytes."""
+"""Version of the contents of panels: raised when the same weights are packed to other bytes."""
 DIGEST_BYTES = 16
 NEURON_BYTES = 4
-"""Of a neuron's number in the order."""
+"""Bytes of a neuron's number in the order."""
 _FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
 _ENTRY = np.dtype("<u8")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What must be equal for a file to be used: the model, the layout of its bundles, and how much there is.
+    """What must match for a file to be used: the model, the layout of its bundles, and the amount of data.
 
-    `n_neurons`: of all sparse layers, whose order the file holds; part of the layout.
+    `n_neurons`: total of all sparse layers, whose order the file holds; part of the layout.
     """
 
     model: bytes
@@ -56,12 +56,12 @@ class Identity:
 
     @property
     def n_entries(self) -> int:
-        """Checksums of a whole file: of bundles, and of the order of neurons if there are any."""
+        """Number of checksums in a whole file: one per bundle, and one of the order of neurons if there is one."""
         return self.n_bundles + bool(self.n_neurons)
 
     @property
     def checked_bytes(self) -> int:
-        """Bytes that the digest covers, which follows them."""
+        """Bytes that the digest covers; the digest follows them."""
         return _FIXED.size + self.n_entries * _ENTRY.itemsize
 
     @property
@@ -82,19 +82,19 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class PartHeader:
-    """The header of a half-written file: a stamp of what it is made from, and checksums of what is there."""
+    """The header of a half-written file: a stamp of its source files, and checksums of the bundles present."""
 
     stamp: bytes
     checksums: NDArray[np.uint64] = field(compare=False)
 
 
 def repair(path: Path) -> str:
-    """What makes a file usable again."""
+    """How to make a file usable again, for messages."""
     return f"edgeinfer pack MODEL --repair{pack_options(path)} makes it anew"
 
 
 def identity_of(contents: Contents, fingerprint: str) -> Identity:
-    """What a file of these contents, of the model with this fingerprint, must say."""
+    """The identity that a file of these contents, of the model with this fingerprint, must have."""
     n_neurons = sum(layer.layout.n_neurons for layer in contents.layers)
     model, layout = digest(fingerprint.encode()), _layout_digest(contents)
     return Identity(model, layout, len(contents.bundles), contents.data_bytes, n_neurons)
@@ -106,7 +106,7 @@ def digest(data: bytes) -> bytes:
 
 
 def header_of(identity: Identity, stamp: bytes, checksums: NDArray[np.uint64]) -> bytes:
-    """The header of a whole file, `identity.nbytes` long. checksums uint64[n_entries]."""
+    """The header of a whole file, `identity.nbytes` long. checksums: uint64[n_entries]."""
     start = _start(identity, MAGIC, stamp) + checksums.astype(_ENTRY).tobytes()
     return (start + digest(start)).ljust(identity.nbytes, b"\0")
 
@@ -122,7 +122,7 @@ def table_entry(identity: Identity, number: int, value: int) -> tuple[int, bytes
 
 
 def is_bundle_file(path: Path) -> bool:
-    """Whether a file begins as bundle files do, whole or half-written ones."""
+    """Whether a file begins like a bundle file, whole or half-written."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) in (MAGIC, PART_MAGIC)
@@ -142,9 +142,9 @@ def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity)
 
 
 def part_header(header: bytes, identity: Identity) -> PartHeader | None:
-    """What a half-written file that begins with `header` says; None where it is not one of this identity.
+    """The table in the header of a half-written file; None if the file does not have this identity.
 
-    One whose header is that of a whole file was stopped just before it got its name.
+    A header of a whole file is accepted: packing was then stopped just before the file got its name.
     """
     if len(header) < identity.nbytes:
         return None
@@ -184,17 +184,17 @@ def _check_start(path: Path, header: bytes, identity: Identity) -> None:
 
 
 def _layer_line(layer: SparseLayer) -> str:
-    """What the records of a layer's neurons are made of, whatever makes a neuron count as one that does nothing."""
+    """What the records of a layer's neurons are made from, regardless of why a neuron counts as inactive."""
     return f"{layer.place} {layer.weights!r} {layer.layout!r}"
 
 
 def _key_line(key: Key) -> str:
-    """A weight as files have it since their first version, in which the permutation had another name."""
+    """A weight as written in files since their first version, in which the permutation had another name."""
     return repr(key).replace("RopePermutation(", "Unpair(")
 
 
 def _layout_digest(contents: Contents) -> bytes:
-    """Changes with every size and place of matrices and bundles, and with the version of panels."""
+    """A digest that changes with every size and place of matrices and bundles, and with the version of panels."""
     lines = [f"panels {LAYOUT_VERSION}", *(["an order of neurons"] if contents.layers else [])]
     numbers = {}
     for number, (key, matrix) in enumerate(contents.matrices.items()):
@@ -210,9 +210,8 @@ def _layout_digest(contents: Contents) -> bytes:
 def checksum(data: NDArray[np.uint8]) -> int:
     """The checksum of uint8[n], contiguous: 1 to 2**64 - 1.
 
-    Sums of 64-bit words, column by column, and a hash of the sums: any single changed word changes it. Meant for disks
-    that err, not for forgers; they cost little beside reading: they
-    run at the speed of memory and hold no interpreter lock.
+    Column sums of 64-bit words, and a hash of the sums: changing any single word changes it. It detects disk errors,
+    not forgeries; it costs little beside reading, as it runs at the speed of memory and releases the interpreter lock.
     """
     n_words = len(data) // WORD.itemsize
     n_rows, n_rest = divmod(n_words, WORDS)

@@ -1,7 +1,7 @@
-"""In which order the neurons of sparse layers lie in a bundle file: a permutation of each layer, after all bundles.
+"""The order in which the neurons of sparse layers lie in a bundle file: a permutation per layer, after all bundles.
 
-In: permutations, or the bytes of a file. Out: the other one; what is no permutation is refused. Only where neurons lie
-changes, not their numbers. Why an order is good is others' business.
+In: permutations, or the bytes of a file. Out: the other form; data that is no permutation is refused. An order changes
+only where neurons lie, not their numbers. Does not know why an order is good.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from edgeinfer.graph.step import Int32s
 from edgeinfer.offload.neuron_reads import LayerRuns
 
 Orders = tuple[Int32s, ...]
-"""Of each sparse layer the neuron at each position, int32[n_neurons]."""
+"""For each sparse layer the neuron at each position, int32[n_neurons]."""
 _NUMBER = np.dtype("<i4")
 
 
 def natural(contents: Contents) -> Orders:
-    """Every neuron at the position of its number."""
+    """The order in which every neuron is at the position of its number."""
     return tuple(np.arange(layer.layout.n_neurons, dtype=np.int32) for layer in contents.layers)
 
 
@@ -42,7 +42,7 @@ def order_bytes(orders: Sequence[Int32s]) -> NDArray[np.uint8]:
 
 
 def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders:
-    """The inverse, checked. Raises BadBundle for what is no permutation of each layer's neurons."""
+    """The inverse of `order_bytes`, checked. Raises BadBundle unless each layer has a permutation of its neurons."""
     numbers, found, first = data.view(_NUMBER).astype(np.int32), list[Int32s](), 0
     for layer in contents.layers:
         order = numbers[first : first + layer.layout.n_neurons]
@@ -54,7 +54,7 @@ def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders
 
 
 def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
-    """Where the neurons of each sparse layer are, in the order of a file, or in that of their numbers."""
+    """The neurons of each sparse layer as runs of records, in the order of a file or in that of their numbers."""
     layouts = (layer.layout for layer in contents.layers)
     positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
     return [

@@ -1,7 +1,8 @@
-"""A bundle file that is being written: bundles in any order, a table of those that are there, and at last its name.
+"""A bundle file that is being written: bundles in any order, a table of those present, and finally its name.
 
-In: bundles with their checksums. Out: a file beside the wanted one, which takes its name once all is on the disk. What
-an earlier process left is taken over after it has been read again and found right. Does not know how bundles are made.
+In: bundles with their checksums. Out: a file beside the final path, which is renamed once all data is on the disk.
+Bundles that an earlier process left are reused after they have been read again and verified. Does not know how bundles
+are made.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from edgeinfer.offload.source import PositionedFile
 
 
 class PartFile:
-    """Made by `open`; use with `with`: closing leaves the file for a later process to go on with."""
+    """A half-written bundle file: make one with `open`, use `with`. A later process can continue it after closing."""
 
     def __init__(self, path: Path, target: Path, contents: Contents, identity: Identity, stamp: bytes) -> None:
         self.path, self._target = path, target
@@ -38,7 +39,7 @@ class PartFile:
 
     @classmethod
     def open(cls, path: Path, target: Path, contents: Contents, identity: Identity, stamp: bytes) -> PartFile:
-        """Open or make the half-written file at `path`; one made from something else is begun anew. Raises OSError."""
+        """Open or create the half-written file at `path`; one made from another source is restarted. Raises OSError."""
         part = cls(path, target, contents, identity, stamp)
         try:
             found = part_header(part._file.read(identity.nbytes, 0), identity)
@@ -54,16 +55,16 @@ class PartFile:
 
     @property
     def claimed(self) -> list[Bundle]:
-        """Bundles that the table says are there, which `is_whole` must confirm."""
+        """Bundles that the table lists as present; confirm each with `is_whole`."""
         return [bundle for bundle in self._contents.bundles if self._checksums[bundle.number]]
 
     @property
     def missing(self) -> list[Bundle]:
-        """Bundles that are not there."""
+        """Bundles that are missing."""
         return [bundle for bundle in self._contents.bundles if not self._checksums[bundle.number]]
 
     def is_whole(self, bundle: Bundle) -> bool:
-        """Whether the bytes of a bundle can be read and are those of its checksum; it is missing from now on if not."""
+        """Whether a bundle can be read and matches its checksum; if not, it counts as missing from now on."""
         try:
             data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
         except OSError:
@@ -74,13 +75,13 @@ class PartFile:
         return whole
 
     def write(self, bundle: Bundle, data: NDArray[np.uint8]) -> int:
-        """Write the bytes of a bundle with its padding, uint8[padded_bytes]; their checksum. Raises OSError."""
+        """Write the bytes of a bundle with its padding, uint8[padded_bytes]; returns their checksum. Raises OSError."""
         value = checksum(data[: bundle.nbytes])
         self._file.write(data.data, self._place(bundle))
         return value
 
     def keep(self, written: Iterable[tuple[Bundle, int]]) -> None:
-        """Note bundles as there, once their bytes are on the disk. Raises OSError."""
+        """Record bundles as present once their bytes are on the disk. Raises OSError."""
         self._file.sync()
         for bundle, value in written:
             self._checksums[bundle.number] = value
@@ -88,7 +89,7 @@ class PartFile:
             self._file.write(memoryview(entry), offset)
 
     def finish(self, order: NDArray[np.uint8]) -> None:
-        """Make it a whole bundle file under its own name, with the bytes of its order of neurons. Raises OSError."""
+        """Turn it into a whole bundle file with its final name and these bytes of its order. Raises OSError."""
         assert not self.missing
         self._file.resize(self._identity.file_bytes)
         checksums = self._checksums
@@ -123,7 +124,7 @@ class PartFile:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk, where folders can be synchronised."""
+    """Flush the new name to the disk if folders can be synchronised."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,7 +1,7 @@
-"""Finding damaged bundles of a file, and making just those again from the model's file.
+"""Finds damaged bundles of a file and makes only these again from the model's file.
 
-In: an open bundle file. Out: what is damaged; a whole file. Packing gives the same bytes every time, so a bundle made
-again must have the checksum that the table holds; where it has not, the whole file is to be packed again.
+In: an open bundle file. Out: what is damaged; a whole file. Packing always gives the same bytes, so a bundle made again
+must have the checksum in the table; if it does not, the whole file must be packed again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.offload.source import PositionedFile
 from edgeinfer.steps import Progress
 
 READERS = 4
-"""Reads under way at a time: what it takes to have most disks busy."""
+"""Reads under way at a time: as many as it takes to keep most disks busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Damage:
 
 
 def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
-    """Read everything, past the page cache where that is possible, and list what is damaged or cannot be read."""
+    """Read everything, past the page cache if possible, and list what is damaged or cannot be read."""
     every = bundles.contents.bundles
     source = bundles.source()
 
@@ -60,9 +60,9 @@ def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
 
 
 def mend(bundles: BundleFile, damaged: Sequence[Bundle], assembly: Assembly, progress: Progress) -> bool:
-    """Write damaged bundles again, in place; False where that cannot make the file whole. Raises OSError.
+    """Write damaged bundles again, in place; False if that cannot make the file whole. Raises OSError.
 
-    Whoever reads such a bundle meanwhile finds it damaged, as before.
+    A process that reads such a bundle meanwhile finds it damaged, as before.
     """
     file = PositionedFile(bundles.path, os.O_RDWR)
     try:

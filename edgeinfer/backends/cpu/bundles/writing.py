@@ -1,7 +1,7 @@
-"""Packing a model into a bundle file, group of bundles after group, so that memory is bounded and a stop costs little.
+"""Packs a model into a bundle file, one group of bundles after another, so memory is bounded and a stop costs little.
 
 In: an open model file, its contents and fingerprint, a path. Out: a whole file under that path, or the error and a
-half-written one beside it that the next pack goes on with. Needs the model file to stay as it is meanwhile.
+half-written file beside it that the next pack continues. The model file must not change meanwhile.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from edgeinfer.offload.places import part_path
 from edgeinfer.steps import Progress
 
 GROUP_BYTES = 32 << 20
-"""Bundles that are put on the disk together: what is lost at most when packing is stopped."""
+"""Bundles that are flushed to the disk together: the most that is lost when packing is stopped."""
 WORKERS_MAX = 8
-"""More are not faster than disks."""
+"""Most threads: more are not faster than disks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A whole bundle file: `kept_bytes` of `nbytes` were there from an earlier pack that was stopped."""
+    """A whole bundle file: `kept_bytes` of `nbytes` were reused from an earlier pack that was stopped."""
 
     path: Path
     nbytes: int
@@ -55,9 +55,9 @@ def pack_bundles(
     progress: Progress,
     orders: Orders | None = None,
 ) -> Packed:
-    """Pack the open model into a bundle file at `path`, in place of what may be there.
+    """Pack the open model into a bundle file at `path`, replacing any existing file.
 
-    `orders`: of the neurons of sparse layers; None for that of their numbers.
+    `orders`: the order of neurons in each sparse layer; None for the order of their numbers.
     Waits for another process that is packing there. Raises PackFailed for a full disk, a folder that cannot be written,
     or a model file that changes meanwhile.
     """
@@ -82,9 +82,9 @@ def pack_bundles(
 
 
 def pack_lock(path: Path, progress: Progress | None = None) -> FileLock:
-    """Holds a bundle file against other processes that would write it.
+    """Lock a bundle file against other processes that would write it.
 
-    `progress`: is told that another process is waited for. Without it entering the lock raises DownloadFailed then.
+    `progress`: reports the wait for another process. Without it, entering the lock raises DownloadFailed instead.
     """
 
     def waiting(pid: int | None) -> None:
@@ -103,7 +103,7 @@ def wait_for_packing(path: Path, progress: Progress) -> None:
 
 
 def stamp_of(file: GGUFFile) -> bytes:
-    """What changes when the files of an open model do: sizes and times. Raises PackFailed where they have."""
+    """A stamp that changes with the files of an open model: sizes and times. Raises PackFailed if they have changed."""
     lines, n_bytes = [], 0
     for path in file.paths:
         try:
@@ -118,12 +118,12 @@ def stamp_of(file: GGUFFile) -> bytes:
 
 
 def changed(file: GGUFFile) -> PackFailed:
-    """The error for a model file that did not stay as it was."""
+    """The error for a model file that changed during packing."""
     return PackFailed(f"{file.path} changed while it was packed; pack it again when it is whole")
 
 
 def _still_there(part: PartFile, progress: Progress) -> int:
-    """Bytes of the bundles of an earlier pack that are right."""
+    """Bytes of the bundles from an earlier pack that are intact."""
     claimed, kept_bytes = part.claimed, 0
     for number, bundle in enumerate(claimed, 1):
         if part.is_whole(bundle):
@@ -133,7 +133,7 @@ def _still_there(part: PartFile, progress: Progress) -> int:
 
 
 def _require_space(path: Path, wanted_bytes: int) -> None:
-    """Raise PackFailed where so much more does not fit on the disk."""
+    """Raise PackFailed if the disk does not have that much room left."""
     free_bytes = shutil.disk_usage(path.parent).free
     if wanted_bytes > free_bytes:
         raise _disk_full(path, wanted_bytes, free_bytes)
@@ -148,7 +148,7 @@ def _disk_full(path: Path, wanted_bytes: int, free_bytes: int) -> PackFailed:
 
 
 def write_failure(error: OSError, path: Path, file_bytes: int) -> PackFailed:
-    """What the user is told about an error of the system while a bundle file of so many bytes is written."""
+    """The error to report for a system error while a bundle file of that size is written."""
     if error.errno == errno.EFBIG:
         return PackFailed(
             f"{path.parent} takes no file of {size_text(file_bytes)} (a limit of its file system or of this process); "
@@ -173,7 +173,7 @@ def _write(
     n_workers: int,
     progress: Progress,
 ) -> None:
-    """Make and write bundles. A model file that changes takes what was made of it along."""
+    """Make and write bundles. If the model file changes, what was made of it is deleted."""
     n_all = len(part.claimed) + len(missing)
     done = n_all - len(missing)
     with ThreadPoolExecutor(at_a_time(missing, min(n_workers, WORKERS_MAX))) as pool:
@@ -190,7 +190,7 @@ def _write(
 
 
 def _groups(bundles: Sequence[Bundle]) -> Iterator[list[Bundle]]:
-    """Runs of bundles of some megabytes together."""
+    """Groups of consecutive bundles, some megabytes each."""
     group: list[Bundle] = []
     for bundle in bundles:
         group.append(bundle)

@@ -1,9 +1,9 @@
-"""Causal convolutions by column, with gates before and after them, and what they keep of a sequence.
+"""Causal convolutions by column, with optional gates before and after, and the states that they keep of a sequence.
 
 Memory: source, before, after and out float32[n, stride / 4]; weight float32[taps, row_bytes / 4]; states
 float32[slots, taps - 1, row_bytes / 4], the oldest token first; kept float32[rows, row_bytes / 4], of tokens that are
-not settled. `states.STATE_STEP` says where sequences have theirs. Workers share out columns, as products of that width.
-The sum of a column is one chain from the oldest token to the newest. The twin is `graph.ops.causal_conv`.
+not settled. `states.STATE_STEP` says where the states of sequences are. Workers share columns, as in products of that
+width. The sum of a column is one chain from the oldest token to the newest. The twin is `graph.ops.causal_conv`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAVED_ROW, LAST, TARGET = (SAVE[name] for name in ("row", "last", "slot"))
 
 @inline
 def row_before(args, parents, history, token, n_before):
-    """Where the x of a token's ancestor lies, so many tokens before it: in the pass, or in the sequence's state."""
+    """Address of x of a token's ancestor, that many tokens back: in the pass, or in the sequence's state."""
     missing = 0
     for _ in range(n_before):
         if token >= 0:
@@ -49,7 +49,7 @@ def causal_conv(activation: str | None) -> Callable[..., None]:
     """The kernel, with an activation or None."""
 
     def causal_conv(pointer, worker, work_split):
-        """Of all tokens of the pass; then states are saved, and tokens that are not settled kept."""
+        """Convolve all tokens of the pass; then save states and keep the x of tokens that are not settled."""
         args = arguments_at(pointer)
         step = step_at(args.states_step)
         pairs = args.n_vectors // 2
@@ -66,7 +66,7 @@ def causal_conv(activation: str | None) -> Callable[..., None]:
                     for index in range(start, stop):
                         value = simd.mul(simd.load(before + index * 64), simd.load(source + index * 64))
                         simd.store(source + index * 64, value)
-                # the oldest of four; kernels of fewer taps have weights of zero there, and read the token itself
+                # the oldest of four; kernels of fewer taps have zero weights there, and read the token itself
                 third, second, newest = source, source, source
                 if args.taps > 3:
                     third = row_before(args, step.parents, history, token, 3)
@@ -106,14 +106,14 @@ def causal_conv(activation: str | None) -> Callable[..., None]:
 
 
 def advance(pointer, worker, work_split):
-    """A slot becomes the state of another one, or of itself, after tokens that were kept."""
+    """Write to a slot the state of another slot, or its own, after tokens that were kept."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     pairs = args.n_vectors // 2
     start, stop = 2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)
     history, target = args.states + step.source * args.state_bytes, args.states + step.target * args.state_bytes
     for place in range(args.taps - 1):
-        at = step.n_nodes + place - (args.taps - 1)  # among the tokens; below 0 in the state, further on than `place`
+        at = step.n_nodes + place - (args.taps - 1)  # a token; below 0: in the state, further on than `place`
         found = history + (args.taps - 1 + at) * args.row_bytes
         if at >= 0:
             found = args.kept + simd.load_int32(step.nodes + 4 * at) * args.row_bytes

@@ -1,12 +1,12 @@
-"""The gated delta rule: queries and keys are made unit vectors, then each tile of 16 columns goes through all tokens.
+"""The gated delta rule: queries and keys become unit vectors, then each tile of 16 columns goes through all tokens.
 
 Memory: mixed float32[n, stride / 4], queries and keys of `key_heads` heads, then values of `value_heads`, all of
-`width` numbers; decay and strength float32[n, decay_stride / 4], a number of each value head; out
+`width` numbers; decay and strength float32[n, decay_stride / 4], one number per value head; out
 float32[n, out_stride / 4]. States float32[slots, value_heads, width / 16, width, 16]: the rows of a tile lie together.
-kept float32[rows, kept_stride / 4] has of tokens that are not settled the row of `mixed`, the decays, the strengths.
-No column of a state touches another: a tile is in the first cache while all tokens go by, in their order, so that sums
-never depend on what else is in the pass. In a tree a node that does not follow the one before it begins with the tile
-after the settled tokens, and goes on by its path. The twin is `graph.ops.gated_delta_net`.
+kept float32[rows, kept_stride / 4] holds, for tokens that are not settled, the row of `mixed`, the decays, the
+strengths. The columns of a state are independent: a tile stays in the first cache while it processes all tokens in
+order, so sums never depend on what else is in the pass. In a tree, a node that does not follow the one before it starts
+from the tile after the settled tokens and replays its path. The twin is `graph.ops.gated_delta_net`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ODD = (2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 /
 
 @inline
 def softplus(x):
-    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms do."""
+    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms suffice."""
     zero = simd.splat(np.float32(0.0))
     z = simd.exp(simd.sub(zero, simd.absolute(x)))
     s = simd.div(z, simd.add(simd.splat(np.float32(2.0)), z))
@@ -61,7 +61,7 @@ def make_unit(head, width, scale):
 
 @inline
 def keep_token(args, token, kept):
-    """Keep what states go on by of a token that is not settled."""
+    """Keep the inputs that states need to advance by a token that is not settled."""
     mixed, n_bytes = args.mixed + token * args.stride, args.mixed_width * 4
     for index in range(0, n_bytes, 64):
         simd.store(kept + index, simd.load(mixed + index))
@@ -73,7 +73,7 @@ def keep_token(args, token, kept):
 
 
 def prepare(pointer, worker, work_split):
-    """Each worker's tokens: unit queries and keys, what is kept of states and how strongly they learn, in place."""
+    """Prepare each worker's tokens in place: unit queries and keys, decay and learning strength."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     count = simd.load_int64(args.count)
@@ -106,7 +106,7 @@ def copy_tile(source, target, width):
 
 @inline
 def advance_tile(tile, mixed, decay, strength, key_head, column, args):
-    """Let a tile go on by a token; what its columns give. `column`: of the first among all value columns."""
+    """Advance a tile by a token; returns the output of its columns. `column`: its first among all value columns."""
     width, zero = args.width, simd.splat(np.float32(0.0))
     query = mixed + key_head * width * 4
     key = query + args.key_heads * width * 4
@@ -142,7 +142,7 @@ def advance_by_token(tile, token, head, key_head, column, args):
 
 @inline
 def ancestor(parents, token, n_before):
-    """The token so many tokens before another one in the pass."""
+    """The token that many tokens before another one in the pass."""
     for _ in range(n_before):
         token = simd.load_int32(parents + 4 * token)
     return token
@@ -158,8 +158,8 @@ def key_head_of(args, head):
 
 @inline
 def open_tokens(args, step, settled, stop, head, key_head, column, base, tile):
-    """Tokens that are not settled, a tree after `base`; `tile` is scratch."""
-    at = -1  # the token that `tile` is after
+    """Process tokens that are not settled, a tree after `base`; `tile` is scratch."""
+    at = -1  # the token after which `tile` is the state
     for token in range(settled, stop):
         parent = simd.load_int32(step.parents + 4 * token)
         if at < 0 or parent != at:
@@ -175,7 +175,7 @@ def open_tokens(args, step, settled, stop, head, key_head, column, base, tile):
 
 
 def recurrence(pointer, worker, work_split):
-    """All tokens of the pass, by sequences and tiles; states are saved where the step says."""
+    """Process all tokens of the pass, by sequences and tiles; save states where the step asks for it."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     tile, other = simd.stack_space(TILE_BYTES), simd.stack_space(TILE_BYTES)
@@ -201,7 +201,7 @@ def recurrence(pointer, worker, work_split):
 
 
 def advance(pointer, worker, work_split):
-    """A slot becomes the state of another one, or of itself, after tokens that were kept."""
+    """Write to a slot the state of another slot, or its own, after tokens that were kept."""
     args = arguments_at(pointer)
     step = step_at(args.states_step)
     tile = simd.stack_space(TILE_BYTES)

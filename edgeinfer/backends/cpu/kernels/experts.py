@@ -1,9 +1,9 @@
-"""Mixtures of experts: shares of a router, a pass's tokens grouped by expert, and products expert by expert.
+"""Mixtures of experts: a router's shares, the grouping of a pass's tokens by expert, and products expert by expert.
 
-Memory: shares float32[n, E], zero where an expert has no part. A pair is a token and an expert with a share in it;
-pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`EXPERT_LISTS` says how
-they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the tiles of
-its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
+Memory: shares float32[n, E], zero for experts that the token does not use. A pair is a token and an expert with a share
+in it; pairs are numbered expert by expert, within each token by token. Every worker lists them for itself
+(`EXPERT_LISTS` says how they lie), so that needs no barrier. Rows of a pair: activations of its token, as int8 records
+in the tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
 `kernels.matmul.integers` and `kernels.matmul.floats`, called once for each expert that has tokens, through a table of
 addresses of its panels. NumPy twins: `ops.router`, `ops.experts`.
 """
@@ -39,7 +39,7 @@ TAKEN = np.float32(-np.inf)
 
 @inline
 def softmax_powers(scores, n_experts, powers):
-    """e^(score - highest) of a token, zero beyond its experts; returns their sum, NaN where a score is not finite."""
+    """e^(score - highest) of a token, zero beyond its experts; returns their sum, NaN if a score is not finite."""
     highest, strange = simd.splat(LOWEST), simd.splat(np.float32(0.0))
     for first in range(0, n_experts, 16):
         value = simd.keep_lanes(simd.load(scores + 4 * first), 0, n_experts - first, LOWEST)
@@ -56,7 +56,7 @@ def softmax_powers(scores, n_experts, powers):
 
 @inline
 def sigmoid_powers(scores, n_experts, powers):
-    """1 / (1 + e^-score) of a token's experts; returns 1, NaN where a score is not finite."""
+    """1 / (1 + e^-score) of a token's experts; returns 1, NaN if a score is not finite."""
     one, strange = simd.splat(np.float32(1.0)), simd.splat(np.float32(0.0))
     for first in range(0, n_experts, 16):
         value = simd.keep_lanes(simd.load(scores + 4 * first), 0, n_experts - first, np.float32(0.0))
@@ -68,7 +68,7 @@ def sigmoid_powers(scores, n_experts, powers):
 
 @inline
 def take_highest(left, n_experts):
-    """The expert with the highest score that is not taken yet, the first of equals; -1 where none is left."""
+    """Take the expert with the highest score among those left, the first of equals; -1 if none is left."""
     found, highest = -1, LOWEST
     for expert in range(n_experts):
         score = simd.load_float(left + 4 * expert)
@@ -94,7 +94,7 @@ def group_quality(ranks, size):
 
 @inline
 def leave_best_groups(ranks, n_experts, groups, active, quality):
-    """Put the ranks of experts in other than the best groups below all others; `quality`: room for a float of each."""
+    """Lower the ranks of experts outside the best groups below all others; `quality`: scratch, a float per group."""
     size = n_experts // groups
     for group in range(groups):
         simd.store_float(quality + 4 * group, group_quality(ranks + 4 * size * group, size))
@@ -138,7 +138,7 @@ def route_token(args, scores, out, powers, quality):
 
 
 def route(pointer, worker, work_split):
-    """The shares of each worker's tokens, or of all of them in its own copy."""
+    """The shares of each worker's tokens, or of all tokens in its own copy."""
     args = router_at(pointer)
     count, powers, quality = simd.load_int64(args.count), simd.stack_space(POWERS_BYTES), simd.stack_space(POWERS_BYTES)
     first, stop = share_start(work_split, worker, count), share_start(work_split, worker + 1, count)
@@ -197,7 +197,7 @@ def list_pairs(args, lists, shares, count):
 
 @inline
 def copy_vectors(target, target_step, source, source_step, count):
-    """Copy some vectors that lie so many bytes apart."""
+    """Copy some vectors that lie that many bytes apart."""
     for _ in range(count):
         simd.store(target, simd.load(source))
         target, source = target + target_step, source + source_step
@@ -205,7 +205,7 @@ def copy_vectors(target, target_step, source, source_step, count):
 
 @inline
 def gather_pair(args, token, count, n_tiled, pair, place, n_tokens):
-    """Bring a token's activations to a pair, which has a place among the tokens of its expert."""
+    """Copy a token's activations to the place of a pair among the tokens of its expert."""
     if args.records != 0:
         start, size = tile_of(token, count, n_tiled)
         source = args.records + (start * args.n_padded + token - start) * RECORD_BYTES
@@ -218,7 +218,7 @@ def gather_pair(args, token, count, n_tiled, pair, place, n_tokens):
 
 
 def group(pointer, worker, work_split):
-    """List the pairs, and gather the activations of each worker's share of them; a lone token's stay where they are."""
+    """List the pairs and gather each worker's share of their activations; those of a lone token stay where they are."""
     args = lists_at(pointer)
     lists, count = args.lists + worker * args.lists_stride, simd.load_int64(args.count)
     n_pairs = list_pairs(args, lists, args.shares + worker * args.shares_own_stride, count)
@@ -237,7 +237,7 @@ def group(pointer, worker, work_split):
 
 @inline
 def point(args, record, lists, expert):
-    """What the record of a product has to say of an expert beside its weights."""
+    """Fill an expert's fields, except for its weights, into the record of a product."""
     start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)
     record.count = counts_at(lists, args.n_experts) + 8 * expert
     record.out = args.out + start * args.out_stride
@@ -247,7 +247,7 @@ def point(args, record, lists, expert):
 
 @inline
 def add_biases(args, lists, expert, worker, work_split):
-    """Add an expert's bias, times their shares in it, to the columns of its tokens' rows that are a worker's."""
+    """Add an expert's bias, times the tokens' shares, to a worker's columns of its tokens' rows."""
     start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)
     n_tokens = simd.load_int64(counts_at(lists, args.n_experts) + 8 * expert)
     first, stop = (
@@ -263,7 +263,7 @@ def add_biases(args, lists, expert, worker, work_split):
 
 
 def multiply(pointer, worker, work_split):
-    """An integer product for each expert that has tokens; while one is read, the start of the next is asked for."""
+    """An integer product for each expert that has tokens, which prefetches the start of the next expert's weights."""
     args = products_at(pointer)
     lists, own = args.lists + worker * args.lists_stride, args.products + worker * args.products_stride
     n_busy = simd.load_int64(lists)
@@ -300,7 +300,7 @@ def multiply_floats(pointer, worker, work_split):
 
 @inline
 def swiglu_oai(gate, up):
-    """gate * sigmoid(1.702 gate) * (up + 1), the gate 7 at most and up within -7..7."""
+    """gate * sigmoid(1.702 gate) * (up + 1), the gate limited to 7 and up to -7..7."""
     zero, one, lowest = simd.splat(np.float32(0.0)), simd.splat(np.float32(1.0)), simd.splat(np.float32(-7.0))
     gate = simd.sub(zero, simd.maximum(simd.sub(zero, gate), lowest))
     up = simd.sub(zero, simd.maximum(simd.sub(zero, simd.maximum(up, lowest)), lowest))
@@ -322,7 +322,7 @@ def join_halves(args, expert, gate, up, at):
 
 @inline
 def weigh(args, expert, pair, share, row):
-    """share * hidden of a pair, joined first where gate and up are still apart, into a row."""
+    """Write share * hidden of a pair into a row; gate and up are joined first if they are still separate."""
     gate, up = args.gate + pair * args.stride, args.up + pair * args.stride
     factor = simd.splat(share)
     for at in range(0, args.stride, 64):
@@ -333,7 +333,7 @@ def weigh(args, expert, pair, share, row):
 
 
 def finish_hidden(pointer, worker, work_split):
-    """Hidden rows times their shares, as the down products read them; each worker's share of them, or all in a copy."""
+    """Hidden rows times their shares, as the down products read them; each worker's share, or all in its own copy."""
     args = hidden_at(pointer)
     lists = args.lists + worker * args.lists_stride
     out, row = args.out + worker * args.own_stride, args.scratch + worker * args.scratch_stride
@@ -343,7 +343,7 @@ def finish_hidden(pointer, worker, work_split):
     first, stop = share_start(work_split, worker, n_pairs), share_start(work_split, worker + 1, n_pairs)
     if args.own_stride != 0:
         first, stop = 0, n_pairs
-    if n_busy != 0:  # the pairs of those listed follow each other, perhaps after those of others
+    if n_busy != 0:  # the listed experts' pairs follow each other, perhaps after those of other experts
         before = simd.load_int64(starts_at(lists, args.n_experts) + 8 * simd.load_int64(lists + 8))
         first, stop = first + before, stop + before
     for busy in range(n_busy):

@@ -2,8 +2,8 @@
 
 Memory: a CONTROL record shared by all threads; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
 before it, serial); per worker LINE bytes for its barrier flag and its METER. Only the caller writes the record, between
-launches. The calling thread may be interrupted between any two calls from Python, so each leaves the record fit for the
-next one. A thread takes part in a launch as worker `w` when its seat holds the launch's number and w.
+launches. The calling thread may be interrupted between any two calls from Python, so each call leaves the record valid
+for the next one. A thread takes part in a launch as worker `w` if its seat holds the launch's number and w.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ control_at = simd.record_at(CONTROL)
 
 @inline
 def wait_for_others(control, worker, worker_pool, passed):
-    """Barrier: raise the own flag to `passed`, wait for the flags of the worker pool."""
+    """Barrier: raise this worker's flag to `passed`, then wait for the flags of the other workers."""
     simd.store_release(control.flags + worker * LINE, passed)
     for other in range(worker_pool):
         spins = 0
@@ -43,7 +43,7 @@ def dawdle(slowness, started):
 
 @inline
 def run_tape(control, thread, worker):
-    """Run the launched tape as one worker of the worker pool."""
+    """Run the published tape as one worker of the worker pool."""
     work_split, passed = control.work_split, control.barriers
     worker_pool = size(work_split)
     record = control.record + (worker * control.n_entries) * 16 if control.record != 0 else 0
@@ -56,7 +56,7 @@ def run_tape(control, thread, worker):
         arrived = ticks() if record != 0 else 0
         if simd.load_int64(entry + 16) != 0:
             passed += 1
-            if kernel == 0:  # others may read the meter after the last barrier
+            if kernel == 0:  # other workers may read the meter after the last barrier
                 simd.store_int64(meter, busy)
                 simd.store_int64(meter + 8, ticks() - entered)
             if worker_pool > 1:
@@ -82,7 +82,7 @@ def run_tape(control, thread, worker):
 
 @inline
 def publish(control, tape, n_entries, work_split, members):
-    """Seat the workers of a split for a tape and tell the threads; returns whether one of them must be woken."""
+    """Assign seats to the workers of a split and publish a tape; returns whether any of their threads must be woken."""
     control.tape = tape
     control.n_entries = n_entries
     control.work_split = work_split
@@ -92,7 +92,7 @@ def publish(control, tape, n_entries, work_split, members):
         thread = simd.load_int64(members + 8 * worker)
         simd.store_int64(control.seats + 8 * thread, number * WORKER_POOL_LIMIT + worker)
     simd.store_release(control.launch_at, number)
-    fence()  # against the one in `doze`: a thread sees its seat, or is seen asleep
+    fence()  # pairs with the one in `doze`: a thread sees its seat, or is seen asleep
     sleepers = 0
     for worker in range(1, size(work_split)):
         sleepers += simd.load_acquire(control.asleep + 8 * simd.load_int64(members + 8 * worker))
@@ -100,10 +100,10 @@ def publish(control, tape, n_entries, work_split, members):
 
 
 def lead(control_address, tape, n_entries, work_split, members):
-    """Publish a tape for a work split and run it as worker 0, or first return 1 where a worker of it must be woken.
+    """Publish a tape for a work split and run it as worker 0; or return 1 first if one of its workers must be woken.
 
-    `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was
-    published, if that was not done yet.
+    `members`: int64[workers], their threads; the caller stands in for the first. Without a tape: run what was published
+    before, unless that was done already.
     """
     control = control_at(control_address)
     if tape != 0 and publish(control, tape, n_entries, work_split, members):
@@ -115,9 +115,9 @@ def lead(control_address, tape, n_entries, work_split, members):
 
 
 def serve(control_address, thread, seen, patience):
-    """Take part in launches after `seen` as one of the threads; returns the last one seen when it should sleep.
+    """Take part in launches after `seen` as one of the threads; returns the last launch seen when it should sleep.
 
-    That is when no launch came for so many ticks, or one came without this thread: its core may be wanted.
+    It should sleep if no launch came for `patience` ticks, or if one came without this thread: its core may be needed.
     """
     control = control_at(control_address)
     idle_since = ticks()
@@ -130,14 +130,14 @@ def serve(control_address, thread, seen, patience):
             continue
         seen = found
         seat = simd.load_int64(control.seats + 8 * thread)
-        if seat // WORKER_POOL_LIMIT != found:  # not of this split: the record may be the next one's by now
+        if seat // WORKER_POOL_LIMIT != found:  # not of this split: the record may belong to the next launch by now
             return seen
         run_tape(control, thread, seat % WORKER_POOL_LIMIT)
         idle_since = ticks()
 
 
 def doze(control_address, thread):
-    """Announce that a thread falls asleep; returns its seat."""
+    """Announce that a thread is about to sleep; returns its seat."""
     control = control_at(control_address)
     simd.store_release(control.asleep + 8 * thread, 1)
     fence()

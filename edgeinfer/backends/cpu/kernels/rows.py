@@ -1,9 +1,9 @@
 """Kernels over rows of float32 buffers: norms, activations, addition, soft cap, zeros, output rows, their peaks.
 
-Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
-each worker a run of rows; those that share columns out give it a run of pairs of vectors of every row, the same run as
-a product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`.
-Peaks are as `base.Peaked` says, and whole blocks are shared out.
+Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that split by tokens give each
+worker a run of rows. Kernels that split by columns give it a run of pairs of vectors of every row, the same run as a
+product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`. Peaks are
+as `base.Peaked` says, split by whole blocks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def layer_norm(pointer, worker, work_split):
         squares = simd.splat(zero)
         for index in range(args.n_vectors):
             value = simd.sub(simd.load(source + index * 64), mean)
-            if index + 1 == args.n_vectors:  # padding is no part of the row
+            if index + 1 == args.n_vectors:  # padding does not count
                 value = simd.keep_lanes(value, 0, args.last, zero)
             squares = simd.fma(value, value, squares)
         variance = simd.sum_lanes(squares) / args.width
@@ -153,7 +153,7 @@ def zero_rows(pointer, worker, work_split):
 
 
 def find_peaks(pointer, worker, work_split):
-    """The highest of each lane of a block; a value that is not finite makes the lane's peak NaN, as 0 * it is."""
+    """The highest of each lane of a block; a value that is not finite makes the lane's peak NaN, as 0 * it is NaN."""
     args = peaks_at(pointer)
     count, n_blocks = simd.load_int64(args.count), (args.width + PEAK_BLOCK - 1) // PEAK_BLOCK
     zero = simd.splat(np.float32(0.0))

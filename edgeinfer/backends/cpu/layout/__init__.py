@@ -1,1 +1,1 @@
-"""How weights, buffers and pages lie in memory, and the records of kernels: what Python and compiled code share."""
+"""How weights, buffers and pages lie in memory, and the records of kernels: all that Python and compiled code share."""

@@ -1,7 +1,7 @@
 """Columns of a down matrix, one for each neuron: bare codes, and the scales that blocks of 32 neurons share.
 
 In: a quant format, rows of a matrix. Out: `ColumnForm`s, columns, scales. Integer codes of one block of a row share a
-scale, so that a sum over a block's neurons is an exact integer whatever zeros are left out of it. Plain NumPy.
+scale, so a sum over a block's neurons is an exact integer whichever zeros are left out of it. Plain NumPy.
 Column layout: 4 bits: code less the lowest one, rows in runs of 32, byte b of a run's 16: row b low, row 16 + b high;
 8 bits: signed codes in order; floats in order. Rows are padded to whole runs.
 """
@@ -26,7 +26,7 @@ CODE_BITS: dict[Code, int] = {"u4": 4, "i8": 8, "f16": 16, "bf16": 16, "f32": 32
 
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """How columns of a format are kept. `lowest`: what a stored 0 of "u4" means; other codes are as they are."""
+    """How columns of a format are stored. `lowest`: the value of a stored 0 of "u4"; other codes are unchanged."""
 
     code: Code
     lowest: int = 0
@@ -34,7 +34,7 @@ class ColumnForm:
 
     @property
     def key(self) -> str:
-        """A name for kernels: `parse` reads it back."""
+        """A name for kernels; the inverse of `parse`."""
         return f"{self.code}{'-min' * self.has_minimum}"
 
     @classmethod
@@ -46,7 +46,7 @@ class ColumnForm:
 
     @property
     def has_scales(self) -> bool:
-        """Whether blocks of 32 neurons share a scale in each row; else columns are floats."""
+        """Whether blocks of 32 neurons share a scale in each row; otherwise columns are floats."""
         return self.code in ("u4", "i8")
 
     def nbytes(self, n_rows: int) -> int:
@@ -55,7 +55,7 @@ class ColumnForm:
 
 
 def column_form(form: QuantFormat) -> ColumnForm | None:
-    """How columns of a format are kept; None where its scales are more than a float16 for each 32 columns."""
+    """How columns of a format are stored; None if its scales are more than one float16 for every 32 columns."""
     if isinstance(form, FloatFormat):
         codes: dict[str, Code] = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
         return ColumnForm(codes[form.name]) if form.name in codes else None

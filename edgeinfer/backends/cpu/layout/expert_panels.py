@@ -1,7 +1,7 @@
-"""What mixtures of experts need: how the matrices of experts are packed, and the rows of a pass's pairs.
+"""The layout of mixtures of experts: how the experts' matrices are packed, and the rows of a pass's pairs.
 
 In: ops, a tensor table, the most tokens of a pass. Out: panels, shapes and byte counts. A pair is a token and one of
-its experts. Loads no compiler, so that a plan can count.
+its experts. Loads no compiler, so that a plan can use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def panel_of(weight: Weight, tensors: Mapping[str, TensorInfo]) -> Panel:
 
 @dataclass(frozen=True, slots=True)
 class ExpertPanels:
-    """How gate, up and down matrices of all experts of an op are packed."""
+    """How the gate, up and down matrices of all experts of an op are packed."""
 
     gate: Panel
     up: Panel
@@ -46,12 +46,12 @@ class ExpertPanels:
 
     @property
     def gathers_floats(self) -> bool:
-        """Whether gate or up read activations as they are."""
+        """Whether gate or up read unrounded activations."""
         return not (isinstance(self.gate, IntegerPanel) and isinstance(self.up, IntegerPanel))
 
     @property
     def is_gated(self) -> bool:
-        """Whether gate and up are one product with the activation."""
+        """Whether gate, up and activation are one product."""
         return self.is_plain and isinstance(self.gate, IntegerPanel) and self.gate == self.up
 
     @property
@@ -61,7 +61,7 @@ class ExpertPanels:
 
 
 def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanels:
-    """The panels of an op's experts. Raises UnsupportedModel where two experts are in different formats."""
+    """The panels of an op's experts. Raises UnsupportedModel if two experts have different formats."""
     found = []
     for matrices in (op.gate, op.up, op.down):
         kinds = {tensors[name].ggml_type: name for name in {weight.tensor for weight in matrices}}
@@ -77,7 +77,7 @@ def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanel
 
 @dataclass(frozen=True, slots=True)
 class ExpertSizes:
-    """Rows of a pass's pairs, the most of any op: bytes of each kind, and what they are counted from.
+    """Rows of a pass's pairs, the largest of any op: bytes of each kind, and the counts behind them.
 
     gathered, floats  activations of the pairs as int8 records and as floats
     hidden, up        results of gate and up products, or of both at once in the first
@@ -100,17 +100,17 @@ class ExpertSizes:
 
 
 def record_blocks(width: int) -> int:
-    """Blocks of a row's int8 form: they come in pairs."""
+    """Blocks of a row's int8 form, which come in pairs."""
     return -(-(width // BLOCK) // 2) * 2
 
 
 def row_floats(width: int) -> int:
-    """Floats of a row, whole blocks."""
+    """Floats of a row, in whole blocks."""
     return -(-width // BLOCK) * BLOCK
 
 
 def expert_sizes(mixtures: Sequence[tuple[Experts, ExpertPanels]], max_tokens: int) -> ExpertSizes:
-    """The sizes that hold the rows of every op."""
+    """The sizes that suffice for the rows of every op."""
     sizes = [_sizes(op, panels, max_tokens) for op, panels in mixtures]
     if not sizes:
         return ExpertSizes()

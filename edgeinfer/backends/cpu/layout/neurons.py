@@ -1,9 +1,9 @@
-"""Single neurons of a feed-forward layer: the bytes that only one neuron needs, together, and what all share.
+"""The layout of single neurons of a feed-forward layer: each neuron's own bytes together, and what all neurons share.
 
 In: quant formats and sizes, or rows of matrices. Out: sizes, from a header alone, and arrays. A neuron's record holds
-its row of the up matrix (where there is a gate) as a panel of 16 rows holds it, then its column of the down matrix
-without scales. Scales of the down matrix, which 32 neurons share, are kept apart: they stay in memory. The gate is
-multiplied whole and is no part of it. Plain NumPy; knows neither files nor kernels.
+its row of the up matrix (if there is a gate) as a panel of 16 rows holds it, then its column of the down matrix without
+scales. Scales of the down matrix, which 32 neurons share, are kept apart and stay in memory. The gate matrix is always
+multiplied whole and is not part of it. Plain NumPy; knows neither files nor kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.models.quants import BlockFormat, QuantFormat
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64
-"""Both parts of a record begin with a cache line."""
+"""Both parts of a record begin at a cache line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Region:
 
     @property
     def words(self) -> int:
-        """Words of four bytes that hold a row's numbers, the last one filled up with zeros."""
+        """Four-byte words that hold a row's numbers, the last one padded with zeros."""
         return -(-self.size * self.count // 4)
 
 
 def regions(panel: IntegerPanel) -> tuple[Region, ...]:
-    """What a record of a panel holds, in order; codes come four bytes at a time."""
+    """The regions of a panel's record, in order; codes come four bytes at a time."""
     n_groups = panel.record_columns // panel.group
     n_scales: Literal[1, 2, 4] = 1 if panel.scale_bytes == PANEL_ROWS else 2 if panel.scales == "f16" else 4
     found = [Region(0, 2, 1 + panel.has_minimum)] if panel.has_units else []
@@ -53,7 +53,7 @@ def regions(panel: IntegerPanel) -> tuple[Region, ...]:
 
 
 def row_record_bytes(panel: IntegerPanel) -> int:
-    """Bytes that a row has of a panel's record."""
+    """Bytes that belong to one row of a panel's record."""
     return sum(4 * region.words for region in regions(panel))
 
 
@@ -91,7 +91,7 @@ def rows_of_raw(form: BlockFormat, raw: Bytes) -> Bytes:
     assert isinstance(panel, IntegerPanel)
     columns = raw.shape[1] // form.block_bytes * form.block_size
     parts = Recipes().parts(form, columns)
-    if not parts:  # a format that does not say where its bits lie
+    if not parts:  # a format whose bit layout is unknown
         padded_raw = np.pad(raw, ((0, -len(raw) % PANEL_ROWS), (0, 0)))
         data = np.zeros((len(padded_raw) // PANEL_ROWS, panel.panel_bytes(columns)), np.uint8)
         pack_codes(panel, form.unpack(padded_raw), data)
@@ -106,7 +106,7 @@ def rows_of_raw(form: BlockFormat, raw: Bytes) -> Bytes:
 
 
 def _moved(panel: IntegerPanel, recipe: Recipe, source: Bytes) -> Bytes:
-    """What `kernels.weights.packing` makes of rows' parts uint8[n, records, source bytes], row by row."""
+    """Pack rows' parts uint8[n, records, source bytes] as `kernels.weights.packing` does, row by row."""
     words = np.pad(source, ((0, 0), (0, 0), (0, 4)))
     found = np.zeros((*source.shape[:2], row_record_bytes(panel)), np.uint8)
     terms = iter(recipe.terms.tolist())
@@ -121,7 +121,7 @@ def _moved(panel: IntegerPanel, recipe: Recipe, source: Bytes) -> Bytes:
 
 
 def _place_in_row(panel: IntegerPanel, at: int) -> int:
-    """Where a row's record has the numbers that begin at byte `at` of a panel's."""
+    """Where a row's record has the numbers that begin at byte `at` of a panel's record."""
     start = 0
     for region in regions(panel):
         if region.at <= at < region.at + region.count * PANEL_ROWS * region.size:
@@ -134,7 +134,7 @@ def _place_in_row(panel: IntegerPanel, at: int) -> int:
 class NeuronLayout:
     """The records of a layer of `n_neurons` between `width` inputs and as many outputs.
 
-    `up`: the panel of the up matrix, None without a gate, where the one product before the activation is whole.
+    `up`: the panel of the up matrix; None without a gate, when the single product before the activation is whole.
     """
 
     width: int
@@ -158,12 +158,12 @@ class NeuronLayout:
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a neuron."""
+        """Bytes of a neuron's record."""
         return self.column_at + padded(self.column_bytes, ALIGNMENT)
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of 32 neurons; as the rounded activations they come in pairs."""
+        """Blocks of 32 neurons, in pairs like those of the rounded activations."""
         return padded(-(-self.n_neurons // BLOCK), 2)
 
     @property
@@ -173,9 +173,9 @@ class NeuronLayout:
         return 2 * n_numbers * (self.down.has_scales + self.down.has_minimum)
 
     def cut(self, up: BlockFormat | None, up_rows: Bytes, down: QuantFormat, down_rows: Bytes, first: int) -> Bytes:
-        """Records of neurons from `first` on, one for each of `up_rows`, of a file's rows.
+        """Make records of the neurons from `first` on, one for each of `up_rows`, from a file's rows.
 
-        up_rows uint8[n, row_bytes] of these neurons, without a gate uint8[n, 0]; down_rows uint8[width, row_bytes].
+        up_rows: uint8[n, row_bytes] of these neurons, uint8[n, 0] without a gate; down_rows: uint8[width, row_bytes].
         `first`, and the end unless it is the layer's, are multiples of 32.
         """
         rows = None if up is None else rows_of_raw(up, up_rows)
@@ -195,9 +195,9 @@ class NeuronLayout:
 
 
 def neuron_layout(up: QuantFormat | None, down: QuantFormat, width: int, n_neurons: int) -> NeuronLayout | None:
-    """The layout of a layer with these formats; None where its neurons cannot be told apart to the bit.
+    """The layout of a layer with these formats; None if single neurons cannot give bit-identical results.
 
-    Such a layer is read whole: float up matrices, and down matrices that `columns.column_form` has nothing for.
+    Such a layer is read whole: it has a float up matrix, or a down matrix without a `columns.column_form`.
     """
     panel, form = None if up is None else panel_for(up), column_form(down)
     if form is None or not (panel is None or isinstance(panel, IntegerPanel)):

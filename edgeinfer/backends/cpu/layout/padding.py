@@ -1,6 +1,6 @@
 """How a model's values lie in the CPU device's memory: widths padded to vectors, heads padded one by one.
 
-In: a ModelSpec, a tensor table and limits. Out: shapes and byte counts. Loads no compiler, so that a plan can count.
+In: a ModelSpec, a tensor table and limits. Out: shapes and byte counts. Loads no compiler, so that a plan can use it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ CHUNK = PAGE
 """Positions whose attention is one partial result; partials are joined in order."""
 CHUNK_PAGES = CHUNK // PAGE
 SCORE_BYTES = 4 * CHUNK
-"""Scores of a query row over a chunk."""
+"""Bytes of the scores of a query row over a chunk."""
 SPLIT_TOKENS = 8
-"""Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
+"""Passes of up to this many tokens split attention by chunks of positions, larger ones by tiles of tokens."""
 TILE_ROWS = 48
-"""Query rows of an attention tile, about."""
+"""Approximate number of query rows of an attention tile."""
 EMBEDDING_BYTES = 1 << 22
-"""Of decoded rows of the embedding that are kept."""
+"""Bytes of decoded embedding rows that are kept."""
 
 
 def padded(width: int, multiple: int = LANES) -> int:
@@ -50,12 +50,12 @@ def padded(width: int, multiple: int = LANES) -> int:
 
 
 def embedding_rows(weight: Weight) -> int:
-    """Decoded rows of an embedding that are kept."""
+    """Number of decoded embedding rows that are kept."""
     return max(1, min(weight.n_rows, EMBEDDING_BYTES // (4 * weight.columns)))
 
 
 def learned_positions(spec: ModelSpec, limits: Limits) -> Weight | None:
-    """The rows of learned positions that a lane's contexts reach, None where positions are not learned."""
+    """The rows of learned positions that a lane's contexts reach, None if positions are not learned."""
     found = [op.weight for op in spec.ops() if isinstance(op, PositionEmbed)]
     if not found:
         return None
@@ -64,7 +64,7 @@ def learned_positions(spec: ModelSpec, limits: Limits) -> Weight | None:
 
 @dataclass(frozen=True, slots=True)
 class PaddedHeads:
-    """How a buffer is cut into heads: each takes `padded` of the row's floats, of which `width` count."""
+    """How a buffer is cut into heads: each takes `padded` of the row's floats, of which it uses `width`."""
 
     count: int
     width: int
@@ -81,7 +81,7 @@ class PaddedHeads:
 
 
 def heads_of(spec: ModelSpec) -> dict[str, PaddedHeads]:
-    """The buffers that are cut into heads, as attention and rotation name them."""
+    """The buffers that are cut into heads, as attention and rotation use them."""
     found: dict[str, PaddedHeads] = {}
     for op in spec.ops():
         if isinstance(op, Attention):
@@ -97,13 +97,13 @@ def heads_of(spec: ModelSpec) -> dict[str, PaddedHeads]:
 
 
 def tile_tokens(spec: ModelSpec) -> int:
-    """Tokens of an attention tile, of the layers where a kv head has the most query heads."""
+    """Tokens of an attention tile, for the layers with the most query heads per kv head."""
     repeats = [op.heads // op.kv_heads for op in spec.ops() if isinstance(op, Attention)]
     return max(1, TILE_ROWS // max(repeats, default=1))
 
 
 def parts_of(spec: ModelSpec) -> dict[str, int]:
-    """In how many parts workers share out the heads of a buffer: those of every layer that uses it."""
+    """The number of parts in which workers share the heads of a buffer, common to all layers that use it."""
     found: dict[str, int] = {}
     for op in spec.ops():
         if isinstance(op, Attention | StoreKV):
@@ -126,7 +126,7 @@ class BufferLayout:
             for buffer in spec.buffers
             if buffer.place and self._is_dense(buffer.name) and self._is_dense(buffer.place)
         }
-        """Buffers that lie in the memory of another; nothing pads their rows, so that nothing of another is read."""
+        """Buffers that use another's memory; neither has padded rows, so none reads the other's data as padding."""
         self.rounded = {
             op.source
             for op in spec.ops()
@@ -135,7 +135,7 @@ class BufferLayout:
         mixtures = [(op, expert_panels(op, tensors)) for op in spec.ops() if isinstance(op, Experts)]
         self.rounded |= {op.source for op, panels in mixtures if panels.rounds_source}
         self.expert_sizes = expert_sizes(mixtures, limits.max_tokens)
-        """Buffers that are also kept as int8: the inputs of products with integer weights."""
+        """Sizes of the rows of experts' pairs. `rounded`: buffers with an int8 form, the inputs of integer products."""
 
     def shape(self, name: str) -> tuple[int, int]:
         """Rows and padded width of a buffer of float32."""
@@ -149,7 +149,7 @@ class BufferLayout:
         return width % (2 * BLOCK) == 0 and (heads is None or heads.padded == heads.width)
 
     def place(self, name: str) -> str:
-        """The buffer whose memory a buffer lies in: its own, if it is not that of another."""
+        """The buffer whose memory a buffer uses: itself, unless it shares that of another one."""
         return self.places.get(name, name)
 
     @property
@@ -163,7 +163,7 @@ class BufferLayout:
         return self._by_place({name: self.rounded_bytes(name) for name in self.rounded})
 
     def _by_place(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The largest of each place."""
+        """The largest size at each place."""
         found: dict[str, int] = {}
         for name, size in sizes.items():
             found[self.place(name)] = max(size, found.get(self.place(name), 0))
@@ -174,7 +174,7 @@ class BufferLayout:
         return self._buffers[name].width // BLOCK
 
     def padded_blocks(self, name: str) -> int:
-        """Blocks of a buffer's int8 form: they come in pairs."""
+        """Blocks of a buffer's int8 form, which come in pairs."""
         return padded(self.n_blocks(name), 2)
 
     def rounded_bytes(self, name: str) -> int:
@@ -183,7 +183,7 @@ class BufferLayout:
 
     @property
     def partials_shape(self) -> tuple[int, int, int, int]:
-        """Attention partials of small passes: float32[tokens, heads, chunks, 16 + value_padded] at the widest."""
+        """Attention partials of small passes: float32[tokens, heads, chunks, 16 + largest value_padded]."""
         width = LANES + padded(max((layer.value_width for layer in self._spec.kv), default=self._spec.head_width))
         return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // CHUNK + 1, width
 

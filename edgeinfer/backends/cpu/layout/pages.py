@@ -3,12 +3,12 @@
 Positions are the lanes of the score kernels, so keys come by columns:
   f16   keys float16[key_width, PAGE]; values float16[PAGE, value_padded]
   int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
-        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]; as many blocks as
-        the keys, or the values, have
+        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]; keys and values
+        each have their own number of blocks
 Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
-So a long sequence is read in few long runs, as caches like it, and a short one touches little memory.
-A layer that keeps only a window has fewer pages; `places` says which of its own each page of the KV memory lies at.
-A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
+So a long sequence is read in few long runs, which suits caches, and a short one touches little memory.
+A layer that keeps only a window has fewer pages; `places` maps each page of the KV cache to one of the layer's own.
+A block is 32 columns, the last one padded with zeros; it represents code * scale. In: sizes. Out: byte counts,
 and pools of pages whose slots can be copied. Loads no compiler.
 """
 
@@ -85,7 +85,7 @@ def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
 
 
 def banks_of(n_pages: int) -> tuple[int, int]:
-    """Banks, and pages of each: the last one may have a few to spare, which are never touched."""
+    """Banks, and pages of each; the last one may have some unused pages, which are never touched."""
     n_banks = max(1, -(-n_pages // BANK_PAGES))
     return n_banks, -(-n_pages // n_banks)
 
@@ -98,7 +98,7 @@ def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
 def pools_of(
     layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int, places: Int32s, *, huge: bool = True
 ) -> list[KVPool]:
-    """The pools of layers in one piece of memory: however short the context, it lies on huge pages.
+    """The pools of layers in one piece of memory: whatever the context's length, it lies on huge pages.
 
     Not `huge`: each head's pages come from the node of the worker that first writes there, which then attends to them.
     """
@@ -126,7 +126,7 @@ class KVPool:
     ) -> None:
         """`memory`: uint8[banks, bytes of a bank] of zeros on 64-byte boundaries; by default new.
 
-        `places`: which of the `n_pages` each page of the KV memory lies at; by default the one of its number.
+        `places`: the place, below `n_pages`, of each page of the KV cache; by default the page's own number.
         """
         self.layout = layout
         self.places = np.arange(n_pages, dtype=np.int32) if places is None else places
@@ -139,7 +139,7 @@ class KVPool:
         self.values: NDArray[np.uint8] = memory[:, cut:].reshape(*shape, layout.value_bytes)
 
     def parts(self) -> tuple[NDArray[Any], ...]:
-        """Views of all that slots hold: keys and values, or their codes and scales, each [`place`, G, ...].
+        """Views of the contents of slots: keys and values, or their codes and scales, each [`place`, G, ...].
 
         f16: keys float16[..., key_width], values float16[..., value_padded]. int8: key codes uint8[..., blocks * 8, 4],
         key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
@@ -168,7 +168,7 @@ class KVPool:
         return pages // self.bank_pages, pages % self.bank_pages, slots % PAGE
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
-        """Copy keys and values of slots."""
+        """Copy keys and values from slots to slots."""
         for part in self.parts():
             part[self.place(targets)] = part[self.place(sources)]
 
@@ -197,7 +197,7 @@ def read_pages(pools: Sequence[KVPool], pages: Int32s) -> NDArray[np.uint8]:
 
 
 def write_pages(pools: Sequence[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
-    """Put back contents of pages of these layers."""
+    """Restore contents of pages of these layers."""
     start = 0
     for pool in pools:
         places = pool.places[pages]

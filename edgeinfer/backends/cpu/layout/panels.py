@@ -2,9 +2,9 @@
 
 A panel is 16 rows (one per vector lane). An integer panel is one stream of records of 64 or 256 columns,
 [units][scales][minima][codes], so that a product reads memory strictly forward; codes are interleaved four columns at
-a time, so one load feeds all 16 rows. A float panel is the columns one after the other. Every quant format has a panel
-that holds it without losing a bit, in about as many bytes. In: a quant format. Out: sizes and places; `memory.packing`
-fills panels, and `pack_codes` those of formats that say nothing of their layout.
+a time, so one load feeds all 16 rows. A float panel is one column after another. Every quant format has a panel that
+holds it without losing a bit, in about as many bytes. In: a quant format. Out: sizes and places; `memory.packing` fills
+panels, and `pack_codes` those of formats whose bit layout is unknown.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ UNIT_COLUMNS = 256
 UNIT_BYTES = 2 * PANEL_ROWS
 CODES_ALIGNMENT = 32
 FLOAT_COLUMNS = 4
-"""Columns of a float panel come in multiples of this: one round of the product kernel."""
+"""Columns of a float panel are padded to a multiple of this: one round of the product kernel."""
 
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
-"""How the bits of a code are stored apart, lowest first."""
+"""How the bits of a code are split into planes, lowest first."""
 
 Scales: TypeAlias = Literal["f16", "f32", "e8m0", "i8", "u8", "u4"]
-"""Per group and row: a float; a power of two (byte e: 2 ** (e - 128)); or an integer times the row's unit, where "u4"
-keeps the minimum's integer in the high half of the scale's byte."""
+"""The kind of scale per group and row: a float; a power of two (byte e: 2 ** (e - 128)); or an integer times the row's
+unit, where "u4" stores the minimum's integer in the high half of the scale's byte.
+"""
 SCALE_BYTES: dict[Scales, int] = {"f16": 2, "f32": 4, "e8m0": 1, "i8": 1, "u8": 1, "u4": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerPanel:
-    """Unsigned codes of `code_bits`, `group` columns (32 or 16) to a scale, and to a minimum if there are any.
+    """Unsigned codes of `code_bits`; `group` columns (32 or 16) share a scale, and a minimum if there is one.
 
-    `levels`: what the codes are indices of, if they are.
+    `levels`: the values that codes are indices of, if they are indices.
     """
 
     code_bits: int
@@ -54,7 +55,7 @@ class IntegerPanel:
 
     @property
     def key(self) -> str:
-        """A name for kernels and messages: `parse` reads it back."""
+        """A name for kernels and messages; the inverse of `parse`."""
         book = "-book" + bytes(level & 0xFF for level in self.levels).hex() if self.levels else ""
         return f"i{self.code_bits}-{self.group}-{self.scales}{'-min' * self.has_minimum}{book}"
 
@@ -69,7 +70,7 @@ class IntegerPanel:
 
     @property
     def offset(self) -> int:
-        """What a value that enters products is too large by: a power of two, or 0."""
+        """The offset of values in products, which are too large by it: a power of two, or 0."""
         if self.levels:
             return 1 << (max(max(self.levels), -1 - min(self.levels)).bit_length())
         if self.code_bits == 8:
@@ -78,7 +79,7 @@ class IntegerPanel:
 
     @property
     def dot_bits(self) -> int:
-        """Bits of the unsigned values that enter products: codes, or levels plus `offset`."""
+        """Bits of the unsigned values in products: codes, or levels plus `offset`."""
         return self.offset.bit_length() if self.levels else self.code_bits
 
     @property
@@ -117,7 +118,7 @@ class IntegerPanel:
 
     @property
     def minima_at(self) -> int:
-        """Byte offset of the minima, which "u4" keeps with the scales."""
+        """Byte offset of the minima, which "u4" stores with the scales."""
         return self.scales_at + (0 if self.scales == "u4" else self._scales_bytes)
 
     @property
@@ -132,7 +133,7 @@ class IntegerPanel:
 
     @property
     def unpacked_bytes(self) -> int:
-        """Bytes of a block as tile kernels unpack it: a byte a code, float32 scales and minima."""
+        """Bytes of a block as tile kernels unpack it: a byte per code, float32 scales and minima."""
         return PANEL_ROWS * (BLOCK + 4 * self.groups * (1 + self.has_minimum))
 
     @property
@@ -150,7 +151,7 @@ class IntegerPanel:
 
 @dataclass(frozen=True, slots=True)
 class FloatPanel:
-    """Columns of 16 floats as they are in the file."""
+    """Columns of 16 floats, as in the file."""
 
     element: Literal["f16", "bf16", "f32"]
 
@@ -171,7 +172,7 @@ Panel = IntegerPanel | FloatPanel
 
 
 def panel_for(form: BlockFormat | FloatFormat) -> Panel:
-    """The panel of a quant format: its bits as they are, or the smallest that holds what it unpacks to."""
+    """The panel of a quant format: with its bits unchanged, or the smallest one for its unpacked values."""
     if isinstance(form, FloatFormat):
         elements: dict[str, Literal["f16", "bf16", "f32"]] = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
         return FloatPanel(elements[form.name])
@@ -193,7 +194,7 @@ def _scales_of(layout: BlockLayout) -> Scales:
 
 
 def _bits_for(code_range: tuple[int, int], has_minimum: bool) -> int:
-    """The fewest bits for codes: unsigned ones where there is a minimum, signed ones elsewhere."""
+    """The fewest bits for codes: unsigned if there is a minimum, signed otherwise."""
     low, high = code_range
     fitting = [bits for bits in PLANES if bits < 8 and has_minimum and low >= 0 and high < 1 << bits]
     fitting += [bits for bits in PLANES if not has_minimum and low >= -1 << (bits - 1) and high < 1 << (bits - 1)]
@@ -201,7 +202,7 @@ def _bits_for(code_range: tuple[int, int], has_minimum: bool) -> int:
 
 
 def pack_codes(panel: IntegerPanel, codes: Codes, out: NDArray[np.uint8]) -> None:
-    """Write what N rows (a multiple of 16) unpack to: out uint8[N / 16, panel_bytes]. The panel's scales are floats."""
+    """Write N rows' unpacked values (N a multiple of 16): out uint8[N / 16, panel_bytes]. The scales are floats."""
     n_rows, columns = codes.codes.shape
     n_panels, n_blocks = n_rows // PANEL_ROWS, 2 * panel.n_records(columns)
     records = out.reshape(n_panels, n_blocks // 2, panel.record_bytes)

@@ -1,7 +1,7 @@
 """Recipes: which bits of a quant format's blocks go where in a panel's records.
 
-In: a format and its panel. Out: stores and terms for `kernels.weights.packing`, which moves them. Knows the two layouts
-as data (`models.quants.BlockLayout`, `panels.IntegerPanel`), no format by name.
+In: a format and its panel. Out: stores and terms for `kernels.weights.packing`, which moves the bits. Knows the two
+layouts as data (`models.quants.BlockLayout`, `panels.IntegerPanel`), and no format by name.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ TERM = np.dtype([("byte", "u4"), ("shift", "u4"), ("keep", "u4"), ("factor", "u4
 ALL = 0xFFFFFFFF
 EVERY_BYTE = 0x01010101
 SPREAD = 0x00204081
-"""Times four bits: bit i is copied to bit 8 * i, among others."""
+"""Factor for four bits: bit i is copied to bit 8 * i, among others."""
 FLOAT_RECORD_COLUMNS = 32
 SOURCE_BYTES = 256
-"""The most that a record takes of a row."""
+"""Most bytes of a row for one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class RecordField:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make a record of `record_bytes` from `source_bytes` of each of 16 rows; what no store names stays.
+    """How to make a record of `record_bytes` from `source_bytes` of each of 16 rows; bytes without a store stay as is.
 
     `places`: address and number of the stores, address of the terms.
     """
@@ -77,9 +77,9 @@ class Recipes:
         self._made: dict[tuple[str, int], Recipe] = {}
 
     def parts(self, form: QuantFormat, columns: int) -> list[tuple[int, Recipe]]:
-        """Records and their recipe, for all records but a last one with fewer columns, then for that one.
+        """Number of records and their recipe, for all full records, then for a last one with fewer columns.
 
-        Nothing for a format that does not say where its bits lie.
+        Empty for a format whose bit layout is unknown.
         """
         if isinstance(form, BlockFormat) and form.layout is None:
             return []
@@ -109,7 +109,7 @@ def recipe(source_bytes: int, record_bytes: int, stores: list[RecordField]) -> R
 
 
 def float_recipe(form: FloatFormat, columns: int) -> Recipe:
-    """A run of columns of a float panel."""
+    """The recipe for a run of columns of a float panel."""
     size = form.block_bytes
     stores = [
         RecordField(column * PANEL_ROWS * size, size, (Term(column * size, 0, ALL),)) for column in range(columns)
@@ -118,7 +118,7 @@ def float_recipe(form: FloatFormat, columns: int) -> Recipe:
 
 
 def block_recipe(form: BlockFormat, n_blocks: int) -> Recipe:
-    """A record of an integer panel whose first `n_blocks` blocks of the format are there."""
+    """The recipe for a record of an integer panel that holds the format's first `n_blocks` blocks."""
     panel, layout = panel_for(form), form.layout
     assert isinstance(panel, IntegerPanel)
     assert layout is not None
@@ -138,7 +138,7 @@ def _shifted(stores: Iterator[RecordField], start: int) -> list[RecordField]:
 
 
 def _scales(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[RecordField]:
-    """Scales and minima of one block."""
+    """Stores of the scales and minima of one block."""
     first = block * form.block_size // form.group * panel.scale_bytes
     if layout.multiples is None:
         keep = 0xFF if layout.unit == "e8m0" else 0xFFFF
@@ -169,7 +169,7 @@ def _number(number: Number, up: int = 0) -> tuple[Term, ...]:
 
 
 def _less(store: RecordField, offset: int) -> RecordField:
-    """The number less `offset`, what its highest bit is worth, as a signed byte: that bit and all above it turned."""
+    """Subtract `offset`, the value of the highest bit, for a signed byte: flip that bit and all above it."""
     if offset == 0:
         return store
     *low, top = store.terms
@@ -182,7 +182,7 @@ def _less(store: RecordField, offset: int) -> RecordField:
 
 
 def _codes(form: BlockFormat, layout: BlockLayout, panel: IntegerPanel, block: int) -> Iterator[RecordField]:
-    """Codes of one block, run of 32 columns after run, plane after plane."""
+    """Stores of the codes of one block: each run of 32 columns in turn, plane after plane."""
     assert tuple(plane.width for plane in layout.planes) == PLANES[panel.code_bits]
     n_runs = form.block_size // BLOCK
     for run in range(n_runs):

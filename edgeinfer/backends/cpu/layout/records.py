@@ -1,7 +1,7 @@
-"""Records that kernels read: arguments, the control block of the worker pool, and numbers that both sides agree on.
+"""Records that kernels read: arguments, the control block of the worker pool, and constants that both sides share.
 
-Python fills them, compiled code reads them by address. In: nothing. Out: dtypes; what a kernel does with its record
-stands in the module named below it. Loads no compiler, so that a program whose kernels are compiled never does.
+Python fills them, compiled code reads them by address. In: nothing. Out: dtypes; the module named below each record
+explains its use. Loads no compiler, so that a program whose kernels are compiled never loads it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ ROUND_ROWS = np.dtype(
     [
         ("source", "i8"),  # float32[n, source_stride / 4]
         ("source_stride", "i8"),  # bytes
-        ("rows", "i8"),  # address of the address of int32[n], which row of the source each is; 0: in order
-        ("weight", "i8"),  # float32[32 * n_blocks] of an RMSNorm before rounding; 0: none
+        ("rows", "i8"),  # address of the address of int32[n], the row of the source for each row; 0: in order
+        ("weight", "i8"),  # float32[32 * n_blocks], weight of an RMSNorm before rounding; 0: none
         ("n_blocks", "i8"),  # blocks of 32 columns that hold data
         ("n_padded", "i8"),  # blocks of a tile, the last ones zero
         ("out", "i8"),
-        ("out_stride", "i8"),  # bytes between the copies of two workers, who then round all rows; 0: they share
+        ("out_stride", "i8"),  # bytes between the copies of two workers, who then each round all rows; 0: they share
         ("count", "i8"),  # address of the number of rows n
         ("tiled", "i8"),  # see `rounded.tile_of`
         ("width", "f4"),  # columns
         ("epsilon", "f4"),
     ]
 )
-"""`kernels.matmul.activations`."""
+"""Record of `kernels.matmul.activations`."""
 
 PRODUCT = np.dtype(
     [
@@ -40,11 +40,11 @@ PRODUCT = np.dtype(
         ("activations", "i8"),
         ("activations_stride", "i8"),  # bytes between the copies of two workers, 0: they share one
         ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of rounded.TILE
-        ("tiled", "i8"),  # 1: `rounded.tiled_tokens` are `kernels.matmul.amx`'s
+        ("tiled", "i8"),  # 1: `kernels.matmul.amx` handles `rounded.tiled_tokens`
         ("unpacked", "i8"),  # scratch of that kernel
         ("unpacked_stride", "i8"),  # bytes between workers
-        ("ahead", "i8"),  # 1: while a unit is read, the next one is asked for
-        ("next", "i8"),  # address of the arguments of the product after this one, asked for at the end; 0: none
+        ("ahead", "i8"),  # 1: while a unit is read, the next one is prefetched
+        ("next", "i8"),  # address of the arguments of the next product, prefetched at the end; 0: none
         ("out", "i8"),
         ("out_stride", "i8"),  # bytes between tokens
         ("count", "i8"),  # address of the number of tokens
@@ -55,7 +55,7 @@ PRODUCT = np.dtype(
         ("rows", "i8"),  # int32[n], the row of out that belongs to each token, for PLAIN only; 0: in order
     ]
 )
-"""`kernels.matmul.integers`."""
+"""Record of `kernels.matmul.integers`."""
 
 FLOAT_PRODUCT = np.dtype(
     [
@@ -75,7 +75,7 @@ FLOAT_PRODUCT = np.dtype(
         ("rows", "i8"),  # int32[n], the row of out that belongs to each token; 0: in order
     ]
 )
-"""`kernels.matmul.floats`."""
+"""Record of `kernels.matmul.floats`."""
 
 RMS_NORM = np.dtype(
     [
@@ -92,7 +92,7 @@ RMS_NORM = np.dtype(
         ("epsilon", "f4"),
     ]
 )
-"""`kernels.rows.rms_norm`."""
+"""Record of `kernels.rows.rms_norm`."""
 
 LAYER_NORM = np.dtype(
     [
@@ -109,7 +109,7 @@ LAYER_NORM = np.dtype(
         ("last", "i8"),  # columns of the last vector
     ]
 )
-"""`kernels.rows.layer_norm`."""
+"""Record of `kernels.rows.layer_norm`."""
 
 COLUMNS = np.dtype(
     [
@@ -122,7 +122,7 @@ COLUMNS = np.dtype(
         ("cap", "f4"),
     ]
 )
-"""Kernels of `kernels.rows` that work by columns."""
+"""Record of the kernels of `kernels.rows` that split by columns."""
 
 CONVOLUTION = np.dtype(
     [
@@ -133,15 +133,15 @@ CONVOLUTION = np.dtype(
         ("stride", "i8"),  # of all four, bytes
         ("n_vectors", "i8"),
         ("taps", "i8"),
-        ("weight", "i8"),  # float32[4, row_bytes / 4], the oldest token's first, zeros for those there are not
-        ("row_bytes", "i8"),  # of weight, states and what is kept
+        ("weight", "i8"),  # float32[4, row_bytes / 4], the oldest token's tap first, zeros for missing taps
+        ("row_bytes", "i8"),  # of weight, states and kept rows
         ("states", "i8"),
         ("state_bytes", "i8"),
         ("kept", "i8"),
         ("states_step", "i8"),  # `states.STATE_STEP`
     ]
 )
-"""`kernels.convolution`."""
+"""Record of `kernels.convolution`."""
 
 DELTA = np.dtype(
     [
@@ -168,9 +168,9 @@ DELTA = np.dtype(
         ("scale", "f4"),  # of queries
     ]
 )
-"""`kernels.delta`."""
+"""Record of `kernels.delta`."""
 MOST_DELTA_WIDTH = 256
-"""Rows of a tile, which lies on the stack."""
+"""Most rows of a tile, which lies on the stack."""
 
 CUT_COLUMNS = np.dtype(
     [
@@ -184,7 +184,7 @@ CUT_COLUMNS = np.dtype(
         ("threshold", "f4"),
     ]
 )
-"""Kernels of `kernels.sparse.thresholds`."""
+"""Record of the kernels of `kernels.sparse.thresholds`."""
 
 COUNT_LINE = 64
 """Bytes between the counts of two workers."""
@@ -199,12 +199,12 @@ PEAKS = np.dtype(
         ("count", "i8"),
     ]
 )
-"""`kernels.rows.find_peaks`."""
+"""Record of `kernels.rows.find_peaks`."""
 
 TAKE_OUTPUTS = np.dtype(
     [("source", "i8"), ("out", "i8"), ("stride", "i8"), ("n_vectors", "i8"), ("outputs", "i8"), ("count", "i8")]
 )
-"""`kernels.rows.take_outputs`."""
+"""Record of `kernels.rows.take_outputs`."""
 
 ROPE = np.dtype(
     [
@@ -212,14 +212,14 @@ ROPE = np.dtype(
         ("stride", "i8"),
         ("heads", "i8"),
         ("head_stride", "i8"),  # bytes
-        ("parts", "i8"),  # groups of heads that are shared out
+        ("parts", "i8"),  # groups of heads that workers share
         ("half", "i8"),  # pairs of a head
         ("cosines", "i8"),
         ("sines", "i8"),
         ("step", "i8"),
     ]
 )
-"""`kernels.attention.rotary`."""
+"""Record of the rotation in `kernels.attention.rotary`."""
 
 JOIN_HEADS = np.dtype(
     [
@@ -238,7 +238,7 @@ JOIN_HEADS = np.dtype(
         ("count", "i8"),  # address of the number of tokens
     ]
 )
-"""`kernels.attention.rotary`."""
+"""Record of joined heads in `kernels.attention.rotary`."""
 
 STORE_KV = np.dtype(
     [
@@ -255,13 +255,13 @@ STORE_KV = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
+        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("step", "i8"),
     ]
 )
-"""`kernels.attention.store`."""
+"""Record of `kernels.attention.store`."""
 
 COPY_SLOTS = np.dtype(
     [
@@ -269,7 +269,7 @@ COPY_SLOTS = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
+        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("kv_heads", "i8"),
@@ -278,7 +278,7 @@ COPY_SLOTS = np.dtype(
         ("value_padded", "i8"),
     ]
 )
-"""`kernels.attention.attention.slots`."""
+"""Record of `kernels.attention.slots`."""
 
 ATTENTION = np.dtype(
     [
@@ -290,7 +290,7 @@ ATTENTION = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
+        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("heads", "i8"),
@@ -299,12 +299,12 @@ ATTENTION = np.dtype(
         ("key_padded", "i8"),
         ("value_width", "i8"),
         ("value_padded", "i8"),
-        ("full", "i8"),  # 1: a token sees all of its text, or what is less than `window` away
+        ("full", "i8"),  # 1: a token sees its whole text, or all positions less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),
-        ("ahead", "i8"),  # 1: ask for keys and values early
+        ("ahead", "i8"),  # 1: prefetch keys and values
         ("partials", "i8"),  # float32[T, H, max_chunks, 16 + value_padded]
         ("max_chunks", "i8"),
         ("step", "i8"),
@@ -313,12 +313,12 @@ ATTENTION = np.dtype(
         ("cap", "f4"),  # 0: none
     ]
 )
-"""`kernels.attention.attention`."""
+"""Record of `kernels.attention.attention`."""
 
 PACKING_JOB = np.dtype(
     [
         ("rows", "i8"),
-        ("skip", "i8"),  # bytes of each row that other jobs take
+        ("skip", "i8"),  # bytes of each row that other jobs handle
         ("n_panels", "i8"),
         ("out", "i8"),
         ("panel_bytes", "i8"),
@@ -330,11 +330,11 @@ PACKING_JOB = np.dtype(
         ("terms", "i8"),
     ]
 )
-"""`kernels.weights.packing`."""
+"""Record of `kernels.weights.packing`."""
 
 CONTROL = np.dtype(
     [
-        ("launch", "i8"),  # launches so far; threads wait for it to move
+        ("launch", "i8"),  # number of launches so far; threads wait for it to change
         ("pad", "i8", (15,)),
         ("launch_at", "i8"),  # address of `launch`
         ("tape", "i8"),
@@ -350,29 +350,29 @@ CONTROL = np.dtype(
         ("stand_in", "i8"),  # the thread whose core the caller uses
         ("stopping", "i8"),
         ("barriers", "i8"),  # barriers passed before this launch
-        ("finished", "i8"),  # the last launch that worker 0 has run to its end
+        ("finished", "i8"),  # the last launch that worker 0 has finished
     ]
 )
-"""`kernels.launch`."""
+"""Control record of `kernels.launch`."""
 
 METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
 """Ticks of a worker in the last launch: in calls that are shared out, and from its start to its last barrier."""
 
 NOTHING = np.dtype([("unused", "i8")])
-"""`kernels.launch.nothing`."""
+"""Record of `kernels.launch.nothing`."""
 
 ENTRY_INTS = 4
 """An entry of a tape: kernel address, argument record, barrier before it, serial."""
 LINE = 128
-"""Bytes between the flags of two workers: no two share a cache line."""
+"""Bytes between the flags of two workers, so that no two share a cache line."""
 WORKER_POOL_LIMIT = 1024
-"""More than the workers there can be; a seat is launch * TEAM_LIMIT + worker."""
+"""More than the highest number of workers; a seat is launch * WORKER_POOL_LIMIT + worker."""
 NOT_SLOWED = 16
-"""What `slowness` holds for a worker at its own speed; 32 makes each call take twice as long."""
+"""Value in `slowness` for a worker at its own speed; 32 makes each call take twice as long."""
 TILE_PRODUCTS_BYTES = 2 * 4 * 1024
 """Integers of a block from up to four tile registers, twice: one half is written while the other is read."""
 TILE_BLOCK_TOKENS = 256
-"""Most tokens that panels are unpacked for at a time."""
+"""Most tokens for which panels are unpacked at a time."""
 TILE_SUMS_BYTES = TILE_BLOCK_TOKENS * 2 * 64
 MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
@@ -380,7 +380,7 @@ TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_B
 """A block of a panel takes less than 1024 bytes."""
 PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID, GELU = range(8)
 CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID, "gelu": GELU}
-"""What a product does with a gate and an up row."""
+"""How a product combines a gate and an up row."""
 
 
 def work_split_record(cuts: Sequence[int]) -> NDArray[np.int64]:

@@ -18,11 +18,11 @@ STEP = np.dtype(
         ("table_stride", "i8"),  # bytes
         ("tiles", "i8"),  # int32[n_tiles, TILE_INTS]
         ("n_tiles", "i8"),
-        ("paths", "i8"),  # int32: slots of a token's ancestors from `start` on and its own, by position
+        ("paths", "i8"),  # int32: slots of a token's ancestors from `start` on, then its own, by position
         ("n_chunks", "i8"),  # chunks of CHUNK positions of the longest context
         ("ends", "i8"),  # int32[T]: the last position of each token's sequence in the pass
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
-        ("turns", "i8"),  # int32[T]: the row of rotary tables that each token turns by
+        ("turns", "i8"),  # int32[T]: the row of the rotary tables for each token
     ]
 )
 TILE = {
@@ -31,10 +31,11 @@ TILE = {
         ("first", "n_tokens", "row", "start", "path", "lowest", "highest", "path_ints", "spare", "gathers")
     )
 }
-"""Where an attention tile, int32[TILE_INTS], has its numbers: the first of its tokens and how many there are, their row
-of `tables`, the position from which on they have paths, where those begin in `paths` (-1: they have none) and how far
-they are apart, the lowest and highest position, the spare page that paths lead to besides the table's (-1: none), and 1
-where they lead to several, so that the one token's keys and values are to be gathered."""
+"""Byte offsets in an attention tile, int32[TILE_INTS]: its first token and the number of tokens; their row of `tables`;
+the position from which on they have paths, where those begin in `paths` (-1: no paths) and the distance between paths;
+the lowest and highest position; the spare page that paths lead to besides the table's pages (-1: none); and 1 if they
+lead to several spare pages, so that the keys and values of the tile's one token must be gathered.
+"""
 TILE_INTS = len(TILE)
 STATE_STEP = np.dtype(
     [
@@ -43,15 +44,16 @@ STATE_STEP = np.dtype(
         ("saves", "i8"),  # int32[n_saves, SAVE_INTS]
         ("n_saves", "i8"),
         ("parents", "i8"),  # int32[T]
-        ("nodes", "i8"),  # int32[n_nodes]: what a slot is to go on by, as rows of what is kept of tokens
+        ("nodes", "i8"),  # int32[n_nodes]: tokens by which a slot advances, as rows of the kept tokens
         ("n_nodes", "i8"),
-        ("source", "i8"),  # the slot it begins with
-        ("target", "i8"),  # and the one that is written
+        ("source", "i8"),  # the slot that it starts from
+        ("target", "i8"),  # the slot that is written
     ]
 )
 ROW = {name: 4 * place for place, name in enumerate(("first", "stop", "slot", "settled", "kept"))}
-"""Where a sequence of a pass, int32[ROW_INTS], has its numbers: its first token and the one after its last, the slot of
-its state, the first token that is not settled, and which row of what is kept of tokens belongs to that."""
+"""Byte offsets in a sequence's record of a pass, int32[ROW_INTS]: its first token, the one after its last, the slot of
+its state, the first token that is not settled, and that token's row among the kept tokens.
+"""
 SAVE = {name: 4 * place for place, name in enumerate(("row", "last", "slot"))}
-"""Where a state to be saved has its numbers: its sequence's row, its last token, and the slot."""
+"""Byte offsets in the record of a state to be saved: its sequence's row, its last token, and the slot."""
 ROW_INTS, SAVE_INTS = len(ROW), len(SAVE)

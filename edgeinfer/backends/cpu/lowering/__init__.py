@@ -1,1 +1,1 @@
-"""From ops to kernel calls: what is decided from the header alone, and the calls of each kind of op."""
+"""From ops to kernel calls: decisions from the header alone, and the calls of each kind of op."""

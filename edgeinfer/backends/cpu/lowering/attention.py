@@ -1,4 +1,4 @@
-"""Calls of attention: rotation, the cache's new rows, scores and blending.
+"""Calls of attention: rotation, writing new rows to the KV cache, scores and blending.
 
 In: ops of a model, its KV pools and buffers. Out: calls with their argument records. Owns the scratch of attention.
 """
@@ -77,7 +77,7 @@ class AttentionLowering:
         args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        shared = _by_parts(op.kv_heads) if alone else f"by {op.kv_heads} heads"  # of one token the same
+        shared = _by_parts(op.kv_heads) if alone else f"by {op.kv_heads} heads"  # the same split for one token
         return Call(catalogue.store_kv(pool.layout), args, reads, writes, shared)
 
     def attention(self, op: Attention) -> list[Call]:
@@ -105,7 +105,7 @@ class AttentionLowering:
         return [
             Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
-            Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # it or the first writes `out` in a step
+            Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
 
     def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:

@@ -1,8 +1,8 @@
 """Calls of mixtures of experts: a router's shares, tokens grouped by expert, and products expert by expert.
 
 In: ops of a model, its packed weights and buffers. Out: calls with their argument records. Owns the tables of panel
-addresses, the lists of each worker, and the rows of a pass's pairs of a token and an expert. How many barriers a pass
-has does not depend on how many experts there are.
+addresses, the lists of each worker, and the rows of a pass's pairs of a token and an expert. The number of barriers in
+a pass does not depend on the number of experts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE_BYTES = 4096
 GATHERED, FLOATS, HIDDEN, UP, RECORDS = (
     f"experts' {name}" for name in ("records", "floats", "hidden", "up", "hidden records")
 )
-"""Rows of pairs, by the names that order calls."""
+"""Rows of pairs, under the names that order calls."""
 
 
 class MoeLowering:
@@ -76,7 +76,7 @@ class MoeLowering:
         return sum(rows.nbytes for rows in self._rows.values())
 
     def _of_workers(self, n_bytes: int) -> Bytes:
-        """So many bytes for each worker, on pages of its own."""
+        """Memory of that many bytes for each worker, on pages of its own."""
         return aligned((self._n_workers, padded(n_bytes, PAGE_BYTES)), np.uint8)
 
     def route(self, op: Router) -> Call:
@@ -95,7 +95,7 @@ class MoeLowering:
         return Call(catalogue.ROUTE, args, NOTHING, frozenset({op.out}), share, scores)
 
     def _shares(self, name: str) -> tuple[int, int, int]:
-        """Address of shares, bytes between tokens, and between the copies of workers, who are alone with theirs."""
+        """Address of shares, bytes between tokens, bytes between workers' own copies (0: one shared copy)."""
         at, stride = self._buffers.at(name)
         return (address(self._own_shares), stride, self._own_shares.shape[1]) if self._matmul.alone else (at, stride, 0)
 
@@ -106,19 +106,19 @@ class MoeLowering:
         return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
 
     def chosen(self, op: Experts) -> list[int]:
-        """The experts that have tokens, after the call that groups them and before the next op of its kind."""
+        """The experts that have tokens; valid from the call that groups them to the next op of its kind."""
         numbers = self._lists[0].view(np.int64)
         found: list[int] = numbers[1 : 1 + numbers[0]].tolist()
         return found
 
     def confine(self, experts: Sequence[int]) -> None:
-        """Let the calls to come take only these of the chosen experts, in this order."""
+        """Restrict the following calls to these of the chosen experts, in this order."""
         numbers = self._lists.view(np.int64)
         numbers[:, 0] = len(experts)
         numbers[:, 1 : 1 + len(experts)] = experts
 
     def hidden(self, op: Experts) -> Floats:
-        """What the int8 form of the last step's hidden rows stands for, expert by expert: float32[pairs, F]."""
+        """The values of the int8 hidden rows of the last step, expert by expert: float32[pairs, F]."""
         width, numbers = op.gate[0].n_rows, self._lists[0].view(np.int64)
         n_padded, n_experts = record_blocks(width), len(op.gate)
         kept, found = self._rows[RECORDS].reshape(-1, n_padded * RECORD_BYTES), [np.zeros((0, width), np.float32)]
@@ -152,7 +152,7 @@ class MoeLowering:
         return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, frozenset(writes), "by pairs", frozenset(gathers))
 
     def _gated(self, op: Experts, panels: ExpertPanels) -> list[Call]:
-        """Gate, up and activation in one."""
+        """Gate, up and activation in one product."""
         product = self._integer_product(op, op.gate, panels.gate)
         product["unit_bytes"], product["n_units"] = product["second"], 2 * product["n_units"]
         product["curve"] = _curve(op)
@@ -161,7 +161,7 @@ class MoeLowering:
         return [call]
 
     def _apart(self, op: Experts, panels: ExpertPanels) -> list[Call]:
-        """Gate and up by themselves; what finishes hidden rows applies the activation."""
+        """Gate and up as separate products; the call that finishes hidden rows applies the activation."""
         gate, up = (
             self._call(op, panel, matrices, self._product(op, matrices, panel), name)
             for panel, matrices, name in ((panels.gate, op.gate, HIDDEN), (panels.up, op.up, UP))
@@ -191,7 +191,7 @@ class MoeLowering:
         return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({RECORDS}), "by pairs", hidden)
 
     def _rounding(self, op: Experts) -> NDArray[np.void]:
-        """How the hidden rows of an op are rounded."""
+        """The record for rounding the hidden rows of an op."""
         args = np.zeros(1, records.ROUND_ROWS)
         width = op.gate[0].n_rows
         args["n_blocks"], args["n_padded"] = width // BLOCK, record_blocks(width)
@@ -209,7 +209,7 @@ class MoeLowering:
         return make(op, matrices, panel)
 
     def _integer_product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:
-        """What a product says whichever expert it is."""
+        """The fields of a product that are the same for all experts."""
         assert isinstance(panel, IntegerPanel)
         matrix, columns = self._packed.matrix(matrices[0], None), matrices[0].columns
         args = np.zeros(1, records.PRODUCT)
@@ -234,7 +234,7 @@ class MoeLowering:
     def _call(
         self, op: Experts, panel: Panel, matrices: tuple[Weight, ...], product: NDArray[np.void], to: str | None
     ) -> Call:
-        """Products of all experts with what `product` says of each; `to`: rows of pairs, None for those of tokens."""
+        """The products of all experts, each with `product`'s fields; `to`: rows of pairs, None for rows of tokens."""
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_PRODUCTS), op)
         args["table"], args["ahead"] = address(self._table(matrices)), 1
         out = op.out if to is None else to
@@ -263,7 +263,7 @@ class MoeLowering:
     def _read(
         self, op: Experts, panel: Panel, product: NDArray[np.void], args: NDArray[np.void], *, is_down: bool
     ) -> frozenset[str]:
-        """Say where the rows that a product reads lie; the names that all workers read."""
+        """Set where the rows that a product reads lie; returns the names that all workers read."""
         alone = self._matmul.alone
         if not isinstance(panel, IntegerPanel):
             stays = alone and not is_down

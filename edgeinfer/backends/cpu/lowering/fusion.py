@@ -1,8 +1,8 @@
 """Which ops of a model run as one: a norm with the rounding after it, a gate and an up product with their activation.
 
-In: the ops in order, the sections they run in, and which products are of integers. Out: places of what is taken in
-where; `lowering` writes calls. An op may be taken into another of its section only if nothing else reads what it would
-have stored, nor another device.
+In: the ops in order, the sections they run in, and which products are of integers. Out: places of fused ops; `lowering`
+writes their calls. An op may be fused into another one of its section only if no other op and no other device reads the
+result that it would have stored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Where runs of ops end: `stops`, and the buffers `exposed` after each, which others read."""
+    """Where sections end: `stops`, and the buffers `exposed` after each, which other devices read."""
 
     stops: tuple[int, ...]
     exposed: tuple[frozenset[str], ...]
 
     @classmethod
     def one(cls, n_ops: int) -> Sections:
-        """All ops in one go, whose results are read from where the last op left them."""
+        """A single section of all ops, whose results are read where the last op left them."""
         return cls((n_ops,), (frozenset(),))
 
     def number(self, place: int) -> int:
@@ -35,16 +35,16 @@ class Sections:
         return bisect_right(self.stops, place)
 
     def keeps(self, places: Sequence[int], name: str) -> bool:
-        """Whether ops run in one section after which nobody asks for this buffer."""
+        """Whether these ops run in one section after which no other device reads this buffer."""
         first = self.number(places[0])
         return self.number(places[-1]) == first and name not in self.exposed[first]
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Places of ops that others take in.
+    """Places of ops that are fused into others.
 
-    `rounded_norms`: norms whose result only integer products read: it is stored as int8 alone. `taken_rows`: output
+    `rounded_norms`: norms whose result only integer products read, so it is stored as int8 alone. `taken_rows`: output
     rows that only such a norm reads, with the norm's place. `gated`: place of a gated activation and of its products.
     """
 
@@ -59,7 +59,7 @@ def fuse(
     same_panels: Callable[[MatMul, MatMul], bool],
     sections: Sections | None = None,
 ) -> Fusion:
-    """Find what can run as one. `sections`: None for one of all ops."""
+    """Find the ops that can be fused. `sections`: None for a single section of all ops."""
     sections = sections or Sections.one(len(ops))
     norms = {place for place, op in enumerate(ops) if _is_rounded_norm(ops, place, op, is_integer, sections)}
     taken = {
@@ -87,7 +87,7 @@ def fuse(
 def _is_rounded_norm(
     ops: Sequence[Op], place: int, op: Op, is_integer: Callable[[MatMul], bool], sections: Sections
 ) -> bool:
-    """Whether a norm of whole rows, not in place, is read by integer products of its section alone."""
+    """Whether a norm of whole rows, not in place, is read only by integer products of its section."""
     if not isinstance(op, RMSNorm) or op.groups != 1 or op.source == op.out:
         return False
     places = readers(ops, place, op.out)
@@ -98,7 +98,7 @@ def _is_rounded_norm(
 
 
 def readers(ops: Sequence[Op], place: int, name: str) -> list[int]:
-    """Places of the ops that read what the op at `place` leaves in a buffer, until it is overwritten."""
+    """Places of the ops that read a buffer after the op at `place` wrote it and before it is overwritten."""
     found = []
     for later in range(place + 1, len(ops)):
         op = ops[later]

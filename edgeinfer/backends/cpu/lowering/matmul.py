@@ -1,7 +1,7 @@
 """Calls of products: of integer panels with rounded activations, of float panels, of a gate and an up matrix at once.
 
-In: products of a model, its packed weights and buffers. Out: calls with their argument records, the rounding of what
-they read before them. Activations that are rounded already are not rounded again.
+In: products of a model, its packed weights and buffers. Out: calls with their argument records, preceded by the
+rounding of the activations that they read, unless these are rounded already.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from edgeinfer.jit.memory import address, aligned
 
 FLOAT_BYTES = 4
 CACHED_BYTES = 1 << 19
-"""Rounded activations that stay in a core's own cache beside the panels that stream past them."""
+"""Bytes of rounded activations that stay in a core's own cache beside the panels that stream past them."""
 TILED_BYTES = 1 << 21
-"""The same for tile registers: more of them come from further away, but panels are unpacked less often."""
+"""The same for tile registers: more activations come from a farther cache, but panels are unpacked less often."""
 
 
 class MatMulLowering:
@@ -45,7 +45,7 @@ class MatMulLowering:
         """Whether calls are for passes of one token, whose activations every worker rounds for itself."""
 
     def forget(self, name: str | None = None) -> None:
-        """A buffer, or any of them, may hold something else now."""
+        """Mark the int8 form of a buffer, or of all, as out of date."""
         if name is None:
             self._fresh.clear()
         else:
@@ -55,7 +55,7 @@ class MatMulLowering:
         return self._packed.matrix(op.weight, self._buffers.heads.get(op.out))
 
     def round(self, name: str) -> list[Call]:
-        """The call that makes the int8 form of a buffer, unless it is there already."""
+        """The call that makes the int8 form of a buffer, unless it is up to date."""
         if name in self._fresh:
             return []
         args = self._round_arguments(name)
@@ -64,7 +64,7 @@ class MatMulLowering:
         return [self._round_call(name, name, args)]
 
     def rounded_norm(self, op: RMSNorm, taken_from: str | None) -> list[Call]:
-        """The call that normalises and rounds in one, of the rows whose logits are wanted if `taken_from` is given."""
+        """The call that normalises and rounds at once; with `taken_from`, only the rows whose logits are wanted."""
         source = taken_from or op.source
         args = self._round_arguments(op.out)
         args["source"], args["source_stride"] = self._buffers.at(source)
@@ -74,7 +74,7 @@ class MatMulLowering:
         return [self._round_call(op.out, source, args, bool(taken_from))]
 
     def _round_arguments(self, name: str) -> NDArray[np.void]:
-        """Where the int8 form of a buffer goes."""
+        """The output fields for the int8 form of a buffer."""
         n_blocks = self._buffers.layout.n_blocks(name)
         n_padded = self._buffers.layout.padded_blocks(name)
         args = np.zeros(1, records.ROUND_ROWS)
@@ -92,7 +92,7 @@ class MatMulLowering:
         return Call(catalogue.ROUND_ROWS, args, reads, out, f"by {self._buffers.rows(name).value}", gathers)
 
     def product(self, op: MatMul) -> list[Call]:
-        """The calls of a product, with the rounding before it where weights are integers."""
+        """The calls of a product, after the rounding if weights are integers."""
         matrix = self._matrix(op)
         if not isinstance(matrix.panel, IntegerPanel):
             return [self._float_product(op, matrix, piece) for piece in matrix.pieces]
@@ -111,7 +111,7 @@ class MatMulLowering:
         return self._multiplied(op, args, own, out, _share(op, matrix, piece, 2), reads, piece.bundle)
 
     def gated(self, gate: MatMul, up: MatMul, op: GatedAct) -> list[Call]:
-        """Both products and the activation in one."""
+        """Both products and the activation in one call."""
         gates, ups = self._matrix(gate), self._matrix(up)
         assert isinstance(gates.panel, IntegerPanel)
         calls: list[Call] = []
@@ -141,11 +141,11 @@ class MatMulLowering:
         reads: frozenset[str],
         bundle: int | None,
     ) -> list[Call]:
-        """The calls of a product: whole tiles of tokens by tile registers, if there are any, and the others."""
+        """The calls of a product: whole tiles of tokens in tile registers, if there are any, and the others."""
         panel, isa_name = self._choice.panel(op), self._packed.isa_name
         assert isinstance(panel, IntegerPanel)
         if not self.alone:
-            share += " or tokens"  # as the kernel finds better: nobody else's share is the same
+            share += " or tokens"  # the kernel decides which tokens; no other call has the same share
         rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads, bundle=bundle)
         tiles = self._choice.tiles(op, isa_name)
         if self.alone or tiles is None:
@@ -166,7 +166,7 @@ class MatMulLowering:
     def _product_arguments(
         self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece
     ) -> tuple[NDArray[np.void], frozenset[str]]:
-        """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
+        """A record with what a product reads, and the int8 form that it gathers (none if workers have their own)."""
         assert isinstance(matrix.panel, IntegerPanel)
         n_padded = self._buffers.layout.padded_blocks(op.source)
         args = np.zeros(1, records.PRODUCT)
@@ -203,12 +203,12 @@ class MatMulLowering:
 
 
 def _share(op: MatMul, matrix: PanelMatrix, piece: PanelPiece, panels: int) -> str:
-    """How workers share a product, `panels` at a time; no other call's way is that of one in several pieces."""
+    """How workers share a product, `panels` at a time; one in several pieces shares its work like no other call."""
     n_units = matrix.n_panels // panels
     whole = f"by {n_units} column pairs" if panels == 2 else f"by {n_units} columns"
     return whole if piece.n_panels == matrix.n_panels else f"{whole} in pieces of {op.weight.tensor}"
 
 
 def block_tokens(token_bytes: int, cached_bytes: int) -> int:
-    """Whole tiles of tokens whose activations take about so many bytes."""
+    """Tokens, in whole tiles, whose activations take about that many bytes."""
     return max(TILE, cached_bytes // token_bytes // TILE * TILE)

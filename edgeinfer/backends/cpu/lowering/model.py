@@ -1,7 +1,8 @@
 """From ops to kernel calls: places buffers and packed weights, and writes each call's argument record.
 
-In: a ModelSpec, a GGUF file, KV pools and the step record, and sections if others take part. Out: the calls of a tape.
-Rows of query, key and value buffers hold each head padded to whole vectors, and so do the weight rows that make them.
+In: a ModelSpec, a GGUF file, KV pools and the step record, and sections if other devices take part. Out: the calls of a
+tape. Rows of query, key and value buffers hold each head padded to whole vectors, and so do the weight rows that make
+them.
 """
 
 from __future__ import annotations
@@ -83,13 +84,13 @@ class CpuLowering:
         return self.attention.rotations
 
     def hidden(self, op: Experts) -> Floats:
-        """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
+        """The values of the int8 hidden rows of experts, after the op and before the next one of its kind."""
         return self.experts.hidden(op)
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
-        """The calls of each op of the model, in order; an op that another takes in has none.
+        """The calls of each op of the model, in order; a fused op has none of its own.
 
-        `alone`: for passes of one token, whose activations every worker rounds for itself: that needs no barriers.
+        `alone`: for passes of one token, whose activations every worker rounds for itself, which needs no barriers.
         """
         ops, fusion = self._choice.ops, self._choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
@@ -100,7 +101,7 @@ class CpuLowering:
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):
             if place in self._choice.sections.stops:
-                matmul.forget()  # values of others may have come
+                matmul.forget()  # other devices may have written values
             if self.sparse_ffn.has(place):
                 calls = self._fed(place, op)
             elif place in fusion.taken_rows or place in paired:
@@ -128,7 +129,7 @@ class CpuLowering:
         )
 
     def _placed(self, call: Call) -> Call:
-        """A call by the names of places, where buffers share memory; rows of another width are another share of it."""
+        """A call with buffers named by place if they share memory; another row width counts as another share."""
         layout, names = self.buffers.layout, call.reads | call.writes | call.gathers
         own = sorted({name for name in map(_buffer_of, names) if name in layout.places})
         if not own:
@@ -141,12 +142,12 @@ class CpuLowering:
         return replace(call, reads=reads, writes=writes, gathers=gathers, share=f"{call.share} of{','.join(sizes)}")
 
     def advances(self) -> list[Call]:
-        """The calls that let a state go on by tokens of the last pass; none for a model without states."""
+        """The calls that advance a state by tokens of the last pass; none for a model without states."""
         found = ((DEVICE_OPS.of(op).advances, op) for op in self._choice.ops)
         return [call for advances, op in found if advances is not None for call in advances(self, op)]
 
     def taps(self, weight: Weight, width: int, n_taps: int) -> Floats:
-        """The kernel of a convolution by token: float32[4, padded width], zeros for tokens that it does not reach."""
+        """The kernel of a convolution by token: float32[4, padded width], zeros for taps that it does not have."""
         if weight not in self._taps:
             values = self.buffers.vector(weight, padded(width * n_taps))[: width * n_taps]
             by_token: Floats = aligned((4, padded(width)), np.float32)
@@ -155,7 +156,7 @@ class CpuLowering:
         return self._taps[weight]
 
     def _lower(self, op: Op) -> list[Call]:
-        """The calls of an op that nothing takes in."""
+        """The calls of an op that is not fused into another one."""
         calls = DEVICE_OPS.of(op).calls(self, op)
         for name in op.writes:
             self.matmul.forget(name)
@@ -181,7 +182,7 @@ class CpuLowering:
         return f"by {self.buffers.arrays[name].shape[1] // BLOCK} column pairs"
 
     def columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
-        """The call of a kernel that works number by number."""
+        """The call of an element-wise kernel."""
         args = np.zeros(1, records.COLUMNS)
         args["source"], args["other"] = address(self.buffers.arrays[source]), address(self.buffers.arrays[other])
         args["out"], args["stride"] = self.buffers.at(out)
@@ -201,5 +202,5 @@ class CpuLowering:
 
 
 def _buffer_of(name: str) -> str:
-    """The buffer of a name that orders calls: its own, or that of its int8 form."""
+    """The buffer behind a name that orders calls: the buffer itself, or the one whose int8 form has that name."""
     return name.removesuffix(" int8")

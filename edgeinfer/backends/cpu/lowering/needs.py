@@ -1,4 +1,4 @@
-"""Which kernels a model needs, told before any of its memory is there, so that all can be compiled at once.
+"""Which kernels a model needs, known before any of its memory is allocated, so that all can be compiled at once.
 
 In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: kernels and functions of the catalogue.
 `lowering` makes the same choices with the same functions.
@@ -33,11 +33,11 @@ FILLING = (
     catalogue.SETTLE_SLOTS,
     catalogue.LEAST_SLOT,
 )
-"""What reads experts that do not stay in memory."""
+"""Functions that read experts that do not stay in memory."""
 
 
 class KernelChoice:
-    """What is decided about a model's ops by their weights' formats alone."""
+    """Decisions about a model's ops that depend only on the formats of their weights."""
 
     def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], sections: Sections | None = None) -> None:
         self.ops: list[Op] = list(spec.ops())
@@ -51,11 +51,11 @@ class KernelChoice:
         return panel_of(op.weight, self._tensors)
 
     def expert_panels(self, op: Experts) -> ExpertPanels:
-        """How the weights of experts are packed. Raises UnsupportedModel where one differs from another."""
+        """How the weights of experts are packed. Raises UnsupportedModel if two experts differ."""
         return expert_panels(op, self._tensors)
 
     def tiles(self, op: MatMul, isa_name: str) -> Kernel | None:
-        """The kernel for many tokens, where there is one; passes want the logits of few."""
+        """The kernel for many tokens, if there is one; None for products of output rows, as passes want few logits."""
         panel = self.panel(op)
         assert isinstance(panel, IntegerPanel)
         return catalogue.product_tiles(panel, isa_name) if self._rows[op.source] is Rows.TOKENS else None
@@ -78,9 +78,9 @@ def kernels_of(
     *,
     streams: bool = False,
 ) -> list[Kernel | CompiledFunction]:
-    """All that a lane of this model calls, each once. `sections`: None for one of all ops.
+    """All that a lane of this model calls, each kernel and function once. `sections`: None for one section of all ops.
 
-    `streams`: weights come from a bundle file, and of layers with zeros only neurons that fire.
+    `streams`: weights come from a bundle file, and layers with zeros load only neurons that fire.
     """
     choice = KernelChoice(spec, tensors, sections)
     found: list[Kernel | CompiledFunction] = [
@@ -107,7 +107,7 @@ def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
 
 
 def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | CompiledFunction]:
-    """What a Llama of these types of weights needs, before anything else is known of it."""
+    """Kernels that a Llama of these types of weights needs, before anything else is known of the model."""
     attention = catalogue.attention(PageLayout(kv, 1, 1), isa_name)
     found: list[Kernel | CompiledFunction] = [attention.by_tile, attention.by_chunk, attention.join]
     for panel in {panel_for(format_of(each)) for each in ggml_types}:

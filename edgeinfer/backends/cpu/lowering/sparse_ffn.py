@@ -1,8 +1,8 @@
-"""Calls of feed-forward layers of which only active neurons are computed: a whole gate, the list, and the rest of them.
+"""Calls of feed-forward layers that compute only active neurons: the whole gate, the list of active neurons, the rest.
 
-In: sparse layers, where their shared scales are, buffers. Out: calls, to the bit those of whole products; between the
-list and the rest somebody must say where the records of the listed neurons lie. Owns the lists. More neurons than there
-is room for take turns, by blocks of 32.
+In: sparse layers, the addresses of their shared scales, buffers. Out: calls whose results equal those of whole products
+bit for bit; between the list and the rest, the caller must supply the addresses of the listed neurons' records. Owns
+the lists. If more neurons are active than fit in memory, they are processed in turns, by blocks of 32.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from edgeinfer.jit.memory import address, aligned
 
 FLOAT_BYTES = 4
 MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"
-"""What lies between calls, by the names that order them."""
+"""Data between calls, under the names that order calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedArguments:
-    """What the calls after the list say, to be changed for each turn: see `SparseFfnLowering.take`."""
+    """Arguments of the calls after the list, which change for each turn: see `SparseFfnLowering.take`."""
 
     number: int
     layer: SparseLayer
@@ -57,7 +57,7 @@ class SparseFfnLowering:
         thresholds: ThresholdLowering,
         n_workers: int,
     ) -> None:
-        """`shared`: address of the scales of each layer that has some, by its number."""
+        """`shared`: address of the shared scales, by layer number, of each layer that has some."""
         self.layers, self._shared, self._isa_name = tuple(layers), shared, isa_name
         self._buffers, self._matmul, self._thresholds = buffers, matmul, thresholds
         self._roles = {
@@ -89,7 +89,7 @@ class SparseFfnLowering:
         return place in self._roles
 
     def feed(self, calls: Sequence[Call]) -> FeedArguments | None:
-        """What is to be said before these calls of an op run; None where nothing is."""
+        """The arguments to fill in before these calls of an op run; None if there are none."""
         return self._feeds.get(address(calls[0].arguments)) if calls else None
 
     def listed(self) -> Int32s:
@@ -101,14 +101,14 @@ class SparseFfnLowering:
         return self._buffers.n_rows(feed.layer.activated)
 
     def n_firing(self, feed: FeedArguments) -> int:
-        """Neurons that fire for each token of the step, added up."""
+        """Firing neurons, summed over the tokens of the step."""
         name = feed.layer.activated
         return int(np.count_nonzero(self._buffers.arrays[name][: self._buffers.n_rows(name)]))
 
     def take(
         self, feed: FeedArguments, first_block: int, stop_block: int, places: slice, addresses: NDArray[np.int64]
     ) -> None:
-        """Let the calls take the listed neurons `places`, all those of these blocks; int64 addresses of their records.
+        """Make the calls process the listed neurons `places`, all those of these blocks; `addresses`: of their records.
 
         Blocks are taken in order, from 0 to the layout's `n_blocks`.
         """
@@ -140,7 +140,7 @@ class SparseFfnLowering:
         return self._rest(number, layer) if place == layer.down_place else []
 
     def _activate(self, layer: SparseLayer) -> Call:
-        """The activation alone; that of a gate in place."""
+        """The activation alone; in place if there is a gate."""
         source = layer.act.source if isinstance(layer.act, Act) else layer.act.gate
         if layer.act.threshold:
             return self._thresholds.activate(layer.act, source, layer.activated, self._by_columns(layer))
@@ -172,7 +172,7 @@ class SparseFfnLowering:
         ]
 
     def _rest(self, number: int, layer: SparseLayer) -> list[Call]:
-        """Hidden values and the down product of neurons that `take` names."""
+        """Hidden values and the down product of the neurons that `take` selects."""
         self._matmul.forget(layer.down.source)  # each turn rounds its own
         chosen = None if layer.up is None else self._chosen(layer)
         rounding = self._matmul.round(layer.down.source) if layer.layout.down.has_scales else []
@@ -238,9 +238,9 @@ class SparseFfnLowering:
 
 
 def turns(neurons: Int32s, n_blocks: int, most: int) -> list[tuple[int, int, slice]]:
-    """Blocks (first, stop) and places of the listed neurons that they hold, `most` (32 at least) at a time; all blocks.
+    """Blocks (first, stop) and places of the listed neurons in them, at most `most` (32 at least) at a time.
 
-    neurons int32[n] in order.
+    Covers all blocks. neurons: int32[n] in order.
     """
     if len(neurons) <= most:
         return [(0, n_blocks, slice(0, len(neurons)))]

@@ -1,7 +1,7 @@
-"""Feed-forward layers whose neurons can be told apart: those that do not fire may be left out, to the bit.
+"""Feed-forward layers whose inactive neurons may be left out with bit-identical results.
 
 In: the ops of a model and a tensor table. Out: `SparseLayer`s. Such a layer has an activation with exact zeros, a first
-product that is made whole, and after it nothing but one product with the neurons' columns.
+product that is computed whole, and after it only one product with the neurons' columns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WITH_ZEROS: tuple[Activation, ...] = ("relu", "relu2")
 
 @dataclass(frozen=True, slots=True)
 class SparseLayer:
-    """The ops of a layer with the place of the first among all ops; they follow one another.
+    """The consecutive ops of a layer, with the place of the first among all ops.
 
-    `gate`: the product before the activation; `up`: what it is multiplied with, None in a layer without a gate.
+    `gate`: the product before the activation; `up`: the product that multiplies it, None in a layer without a gate.
     """
 
     place: int
@@ -52,12 +52,12 @@ class SparseLayer:
 
     @property
     def activated(self) -> str:
-        """The buffer of activated values whose zeros say which neurons do nothing."""
+        """The buffer of activated values; a neuron whose values are zero is inactive."""
         return self.act.gate if isinstance(self.act, GatedAct) else self.act.out
 
     @property
     def weights(self) -> tuple[Weight, ...]:
-        """What is kept by neurons."""
+        """The weights that are stored by neurons."""
         return (self.down.weight,) if self.up is None else (self.up.weight, self.down.weight)
 
 
@@ -107,7 +107,7 @@ def _plain_layer(ops: Sequence[Op], place: int, tensors: Mapping[str, TensorInfo
 
 
 def _has_zeros(act: GatedAct | Act) -> bool:
-    """Whether activated values are exactly zero for neurons that do nothing."""
+    """Whether activated values are exactly zero for inactive neurons."""
     return act.activation in WITH_ZEROS or act.threshold > 0
 
 

@@ -1,4 +1,4 @@
-"""Calls of activations that are cut at a threshold, and how many values they kept.
+"""Calls of activations that are cut at a threshold, and counts of the values they kept.
 
 In: ops with a threshold, buffers. Out: calls; counts that grow with every pass. Owns the counts.
 """
@@ -32,15 +32,15 @@ class ThresholdLowering:
 
     @property
     def activations(self) -> tuple[int, int]:
-        """Activations of all passes so far, and how many of them were kept."""
+        """Number of activations in all passes so far, and how many of them were kept."""
         return self._n_activations, int(self._kept[:, 0].sum())
 
     def begin(self) -> None:
-        """A pass of the present step begins."""
+        """Count the activations of a pass with the present step."""
         self._n_activations += sum(op.width * self._buffers.n_rows(op.out) for op in self._cut)
 
     def call(self, op: GatedAct | Act, share: str) -> Call:
-        """out = cut(activation), multiplied where there is a gate."""
+        """out = cut(activation), multiplied by up if there is a gate."""
         if isinstance(op, GatedAct):
             return self._call(catalogue.CUT_GATED[op.activation], op, (op.gate, op.up, op.out), share)
         return self.activate(op, op.source, op.out, share)

@@ -1,7 +1,7 @@
-"""The buffers of one model's passes in memory, their int8 forms, and vectors of weights.
+"""The buffers of one model's passes, their int8 forms, and vectors of weights.
 
 In: a ModelSpec, a GGUF file, limits and the step record. Out: addresses and strides for argument records, and copies of
-values for tests. Knows nothing of kernels but the layout of rounded activations.
+values for tests. Of kernels it knows only the layout of rounded activations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CpuBuffers:
         n_workers: int,
         tiled: bool,
     ) -> None:
-        """`tiled`: whether there are tile registers."""
+        """`tiled`: whether the CPU has tile registers."""
         self._spec, self._file, self._step, self._n_workers = spec, file, step, n_workers
         self._tiled = tiled
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
@@ -45,7 +45,7 @@ class CpuBuffers:
             for buffer in spec.buffers
         }
         self._rounded: dict[str, NDArray[np.uint8]] = {}
-        self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
+        self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, with a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
         self._constants: dict[tuple[float, int], Floats] = {}
         self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
@@ -78,7 +78,7 @@ class CpuBuffers:
         return int(self._step.record[field][0])
 
     def vector(self, weight: Weight, length: int, heads: PaddedHeads | None = None) -> Floats:
-        """A 1-D weight, zero-padded (per head where rows are cut into heads)."""
+        """A 1-D weight, zero-padded (per head if rows are cut into heads)."""
         if (weight, length) not in self._vectors:
             values = weights.vector(self._file, weight)
             vector: Floats = aligned((length,), np.float32)
@@ -90,7 +90,7 @@ class CpuBuffers:
         return self._vectors[weight, length]
 
     def norm_vector(self, weight: Weight | None, width: int, length: int, heads: PaddedHeads | None = None) -> Floats:
-        """What an RMSNorm over `width` columns multiplies by: `vector` of its weight, or ones where it has none."""
+        """The factors of an RMSNorm over `width` columns: `vector` of its weight, or ones if it has none."""
         if weight is not None:
             return self.vector(weight, length, heads)
         key = length if heads is None else heads, width
@@ -101,7 +101,7 @@ class CpuBuffers:
         return self._ones[key]
 
     def constant(self, value: float, length: int) -> Floats:
-        """A vector of so many times the same number, as a norm without a weight or a bias reads it."""
+        """A vector of one repeated number, for norms without a weight or a bias."""
         if (value, length) not in self._constants:
             vector: Floats = aligned((length,), np.float32)
             vector[:] = value
@@ -109,7 +109,7 @@ class CpuBuffers:
         return self._constants[value, length]
 
     def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
-        """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""
+        """Address of a buffer's int8 form and bytes between the copies of two workers, 0 if there is one for all."""
         place = self.layout.place(name)
         if place not in self._rounded:
             self._rounded[place] = aligned(
@@ -132,7 +132,7 @@ class CpuBuffers:
         return values[:, :width].copy()
 
     def rounded(self, name: str) -> Floats:
-        """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
+        """The values that the int8 form of a buffer's rows represents: float32[n_rows, width]."""
         n_padded = self.layout.padded_blocks(name)
         held = self._rounded[self.layout.place(name)]
         values: Floats = read_records(held, self.n_rows(name), n_padded, self.tiled(name))

@@ -1,8 +1,8 @@
-"""Rows of the embedding, decoded: the few that a text uses again and again are kept.
+"""Rows of the embedding, decoded; the few that a text uses again and again are cached.
 
 In: tokens. Out: float32 rows in the buffer that a model begins with. Rows are read straight from the file, so only
-those of tokens that occur are ever touched; rows that are given in place of tokens are copied as they are. Learned
-positions are added to them; these few thousand stay decoded.
+those of tokens that occur are ever touched; rows given in place of tokens are copied as they are. Learned positions are
+added; these few thousand rows stay decoded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 
 NOBODY = -1
-"""No token's: the owner of a place without a row."""
+"""The owner of a cache place without a row: no token."""
 
 
 class Embedding:
-    """The embedding of one model. A kept row has the place of its token modulo their number.
+    """The embedding of one model. A cached row has the place of its token modulo the number of places.
 
     `positions`: the rows of learned positions, from that of position 0 on.
     """
@@ -39,13 +39,13 @@ class Embedding:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows that are kept."""
+        """Bytes of the cached rows."""
         return self._kept.nbytes + (0 if self._positions is None else self._positions.nbytes)
 
     def write(self, tokens: Int32s, positions: Int32s, out: Floats, rows: InputRows | None = None) -> None:
         """Fill the first rows of float32[n, padded width] with those of the tokens at their positions.
 
-        `rows`: of the tokens below zero. Raises ValueError where there are such tokens and no rows.
+        `rows`: those of tokens below zero. Raises ValueError if there are such tokens and no rows.
         """
         if rows is None:
             self._look_up(tokens, out)

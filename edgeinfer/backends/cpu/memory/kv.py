@@ -1,6 +1,6 @@
 """The KV pages of all layers of a lane, and those of layers that keep only a window.
 
-In: what layers keep, limits. Out: pools by layer, and contents of pages. The engine decides which holds what.
+In: what layers keep, limits. Out: pools by layer, and contents of pages. The engine decides what each page holds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from edgeinfer.graph.step import PAGE, Int32s
 
 
 class CpuWindows:
-    """Layers that keep only a window."""
+    """The pages of layers that keep only a window."""
 
     def __init__(self, pools: Sequence[KVPool], places: Int32s) -> None:
-        """`places`: of all these layers, read by kernels."""
+        """`places`: the page places that all these layers use and kernels read."""
         self._pools, self._places = pools, places
 
     @property
@@ -29,7 +29,7 @@ class CpuWindows:
         return int(read_pages(self._pools, np.zeros(1, np.int32)).shape[1])
 
     def assign(self, pages: Int32s, places: Int32s) -> None:
-        """Let pages lie at these places from now on."""
+        """Set the places of these pages."""
         self._places[pages] = places
 
     def read(self, pages: Int32s) -> NDArray[np.uint8]:
@@ -37,12 +37,12 @@ class CpuWindows:
         return read_pages(self._pools, pages)
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` gave."""
+        """Restore contents from `read`."""
         write_pages(self._pools, pages, contents)
 
 
 class CpuKV:
-    """Pools by layer. `windows`: None where every layer keeps everything."""
+    """Pools by layer. `windows`: None if every layer keeps everything."""
 
     def __init__(self, layers: Sequence[PagedKV], limits: Limits, *, huge: bool = True) -> None:
         """`huge`: on huge pages."""
@@ -66,7 +66,7 @@ class CpuKV:
         return sum(pool.nbytes for pool in self.pools)
 
     def close(self) -> None:
-        """Drop the memory."""
+        """Free the memory."""
         self.pools.clear()
         self._whole.clear()
         self.windows = None
@@ -76,12 +76,12 @@ class CpuKV:
         return read_pages(self._whole, pages)
 
     def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back what `read` gave."""
+        """Restore contents from `read`."""
         write_pages(self._whole, pages, contents)
 
 
 def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
-    """Bytes of all pages, those of layers that keep only a window, and what a further token of context takes."""
+    """Bytes of all pages, of the pages of layers that keep only a window, and per further token of context."""
     per_token = {True: 0, False: 0}
     for layer in layers:
         is_limited = limits.windows is not None and limits.windows.limit(layer)

@@ -1,7 +1,7 @@
-"""Packing a model's matrices into panels at load, each worker the panels it will read.
+"""Packs a model's matrices into panels at load; each worker packs the panels that it will read.
 
-In: a GGUF file and weights. Out: PackedMatrix per weight (and head padding). A tied matrix is packed once. Pages of the
-file are given back on the way, so that little of it is in memory beside the panels.
+In: a GGUF file and weights. Out: a PackedMatrix per weight (and head padding). A tied matrix is packed once. Pages of
+the file are given back along the way, so that little of it is in memory beside the panels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 
 BATCH_BYTES = 16 << 20
-"""So much of the file is read before its pages are given back."""
+"""Bytes of the file that are read before their pages are given back."""
 
 Batch = list[MatrixPacking]
 
@@ -55,7 +55,7 @@ class HeadLayout(Protocol):
 class PanelPiece:
     """Panels `first` to `first + n_panels - 1` of a matrix, which lie together at `address`.
 
-    `bundle`: the one they belong to; None where they stay in one place as long as the model is open.
+    `bundle`: the one they belong to; None if they stay in one place as long as the model is open.
     """
 
     first: int
@@ -86,12 +86,12 @@ class PanelWeights(Protocol):
     def resident_bytes(self) -> int: ...
     @property
     def layers(self) -> Sequence[SparseLayer]:
-        """Layers of which single neurons are there, not matrices."""
+        """Layers that are stored as single neurons, not matrices."""
         ...
 
     @property
     def shared(self) -> Mapping[int, int]:
-        """Addresses of what the neurons of such a layer share, by its number."""
+        """Addresses of the data that the neurons of such a layer share, by its number."""
         ...
 
     def matrix(self, weight: Weight, heads: HeadLayout | None) -> PanelMatrix: ...
@@ -114,13 +114,13 @@ class PackedMatrix:
 
     @property
     def pieces(self) -> tuple[PanelPiece, ...]:
-        """All of it in one."""
+        """The matrix as a single piece."""
         return (PanelPiece(0, len(self.data), address(self.data)),)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a worker does of a batch: PACKING_JOB[n] of the compiled packing, and units of unpacked matrices."""
+    """A worker's part of a batch: PACKING_JOB[n] for compiled packing, and units of matrices packed without jobs."""
 
     batch: Batch  # owns what the jobs point to
     jobs: NDArray[np.void]
@@ -144,12 +144,12 @@ class PackedWeights:
 
     @property
     def layers(self) -> Sequence[SparseLayer]:
-        """None: all matrices are whole."""
+        """Always empty: all matrices are whole."""
         return ()
 
     @property
     def shared(self) -> Mapping[int, int]:
-        """Nothing."""
+        """Always empty."""
         return {}
 
     @property
@@ -158,7 +158,7 @@ class PackedWeights:
         return self._file
 
     def __contains__(self, key: Key) -> bool:
-        """Whether a matrix is there."""
+        """Whether a matrix is packed."""
         return key in self._matrices
 
     def panel(self, weight: Weight) -> Panel:
@@ -166,7 +166,7 @@ class PackedWeights:
         return panel_for(format_of(self._file.tensors[weight.tensor].ggml_type))
 
     def take(self, matrices: Mapping[Key, PackedMatrix]) -> None:
-        """Take over matrices that were packed before: `pack` leaves them out."""
+        """Add matrices that were packed elsewhere; `pack` skips them."""
         self._matrices.update(matrices)
 
     def pack(
@@ -176,7 +176,7 @@ class PackedWeights:
         progress: Progress,
         cores: Sequence[int] = (),
     ) -> None:
-        """Pack every wanted matrix, a thread for each worker, which stays on its core if `cores` says which."""
+        """Pack every wanted matrix with one thread per worker, pinned to its core if `cores` is given."""
         todo = {(weight, heads.padded if heads else 0): heads for weight, heads in wanted}
         todo = {key: heads for key, heads in todo.items() if key not in self._matrices}
         threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
@@ -198,11 +198,11 @@ class PackedWeights:
                 thread.shutdown(cancel_futures=True)
 
     def matrix(self, weight: Weight, heads: HeadLayout | None) -> PackedMatrix:
-        """The packed form of a weight that `pack` was asked for."""
+        """The packed form of a weight that was passed to `pack`."""
         return self._matrices[weight, heads.padded if heads else 0]
 
     def _batches(self, todo: dict[Key, HeadLayout | None], n_workers: int) -> Iterator[tuple[Batch, list[Share]]]:
-        """Matrices in the order of the file, some megabytes together, and what each worker does of them."""
+        """Batches of matrices in file order, some megabytes each, with each worker's part."""
         keys = sorted(todo, key=lambda key: self._place(key[0]))
         orders = [row_order(key[0], todo[key]) for key in keys]
         panels = [self.panel(weight) for weight, _ in keys]
@@ -231,14 +231,14 @@ class PackedWeights:
 
 
 def room(shapes: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
-    """Zeros of these shapes, whole cache lines each, one after the other: small matrices get huge pages too."""
+    """Zeros of these shapes in whole cache lines, one after another: small matrices get huge pages too."""
     sizes = [n_panels * panel_bytes for n_panels, panel_bytes in shapes]
     memory, stops = aligned((sum(sizes),), np.uint8), list(itertools.accumulate(sizes))
     return [memory[stop - size : stop].reshape(shape) for stop, size, shape in zip(stops, sizes, shapes, strict=True)]
 
 
 def shares_of(batch: Batch, n_workers: int) -> list[Share]:
-    """What each worker packs: the units that it reads when all workers take equal parts of a product."""
+    """The units that each worker packs: those it reads when all workers take equal parts of a product."""
     shares = []
     for start, stop in itertools.pairwise(WorkSplit.even(n_workers).cuts):
         jobs: list[Job] = []
@@ -254,7 +254,7 @@ def shares_of(batch: Batch, n_workers: int) -> list[Share]:
 
 
 def row_order(weight: Weight, heads: HeadLayout | None) -> NDArray[np.int64]:
-    """Which row of the weight goes where, -1 for rows of zeros: int64[a multiple of UNIT_ROWS]."""
+    """The row of the weight at each place, -1 for rows of zeros: int64[a multiple of UNIT_ROWS]."""
     order = np.arange(weight.n_rows)
     if heads is not None:
         spread = np.full(-(-weight.n_rows // heads.width) * heads.padded, -1)

@@ -1,7 +1,7 @@
-"""Repacking one matrix: from rows of a GGUF tensor, in any order, to panels.
+"""Repacks one matrix: from rows of a GGUF tensor, in any order, to panels.
 
 In: a file, a weight, the order of its rows, and memory for the panels. Out: jobs for the compiled packing, for any part
-of the panels; formats that do not say where their bits lie are unpacked to codes by their NumPy truth instead.
+of the panels; formats whose bit layout is unknown are unpacked to codes with their NumPy definition instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Job = tuple[int, ...]
 class MatrixPacking:
     """The packing of one matrix into `data`, uint8[n_panels, panel_bytes] of zeros; `order` as `packing.row_order`.
 
-    Owns what its jobs point to, but for the recipes.
+    Owns what its jobs point to, except for the recipes.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class MatrixPacking:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the format says where its bits lie, so that jobs move them."""
+        """Whether the format's bit layout is known, so that jobs can move its bits."""
         return bool(self._parts)
 
     def jobs(self, first: int, stop: int) -> list[Job]:
-        """What writes units `first` to `stop` - 1."""
+        """The jobs that write units `first` to `stop` - 1."""
         jobs: list[Job] = []
         skip, panel_bytes = 0, self._data.shape[1]
         rows, out = address(self._rows) + 16 * PANEL_ROWS * first, address(self._data) + 2 * first * panel_bytes

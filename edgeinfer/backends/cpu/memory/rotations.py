@@ -1,8 +1,8 @@
-"""Cosines and sines of rotary positions, made as far as passes have come: all of a long context would delay the start.
+"""Cosines and sines of rotary positions, computed only as far as passes reach, as a long context would delay the start.
 
 In: rotary tables, and how many positions are about to be used. Out: float32[n_context, rotary_width / 2] arrays that
-stay where they are, filled from the start on. Where pairs turn by several axes, rows after those have what tokens of
-the pass need whose axes differ: each pair's number from the row of its own position.
+stay in place, filled from the start on. If pairs turn by several axes, the rows after those serve tokens of the pass
+whose axes differ: each pair's number comes from the row of its own position.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 
 AT_ONCE = 1024
-"""Positions made at a time."""
+"""Positions computed at a time."""
 
 
 class Rotations:
     """The tables of one model."""
 
     def __init__(self, file: GGUFFile, n_context: int, max_tokens: int) -> None:
-        """`max_tokens`: of a pass."""
+        """`max_tokens`: most tokens of a pass."""
         self._file, self._n_context, self._max_tokens, self._n_made = file, n_context, max_tokens, 0
         self._tables: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._sections: dict[RopeTable, RopeSections] = {}
@@ -36,13 +36,13 @@ class Rotations:
         return sum(array.nbytes for pair in self._tables.values() for array in pair)
 
     def of(self, table: RopeTable, sections: RopeSections | None = None) -> tuple[Floats, Floats]:
-        """Cosines and sines of a table. All tables must be asked for before any position is made. Raises BadGGUF.
+        """Cosines and sines of a table. Request all tables before computing any position. Raises BadGGUF.
 
-        `sections`: of its pairs; the same for all ops with this table.
+        `sections`: those of its pairs; the same for all ops with this table.
         """
         if table not in self._tables:
             factors = weights.rope_factors(self._file, table)
-            rope.frequencies(table, factors)  # a table that cannot be made is refused now
+            rope.frequencies(table, factors)  # refuses at once a table that cannot be computed
             n_rows = self._n_context
             if sections is not None:
                 self._sections[table] = sections
@@ -53,7 +53,7 @@ class Rotations:
         return self._tables[table]
 
     def reach(self, n_positions: int) -> None:
-        """Have the positions before `n_positions`; what interrupts this leaves them to be made the next time."""
+        """Compute the positions before `n_positions`; after an interruption the next call computes what is missing."""
         if n_positions <= self._n_made:
             return
         first, end = self._n_made, min(self._n_context, -(-n_positions // AT_ONCE) * AT_ONCE)
@@ -62,7 +62,7 @@ class Rotations:
         self._n_made = end
 
     def rows_of(self, axes: Int32s) -> Int32s:
-        """The row of the tables that each token of a pass turns by, int32[T], made if need be. `axes`: int32[T, 3]."""
+        """The table row for each token of a pass, int32[T], computed if necessary. `axes`: int32[T, 3]."""
         self.reach(1 + int(axes.max()))
         rows = axes[:, 0].copy()
         differing = np.flatnonzero((axes != axes[:, :1]).any(axis=1))

@@ -1,7 +1,8 @@
-"""The states of sequences in the CPU device's memory, and the record by which kernels find those of a pass.
+"""The states of sequences in the CPU device's memory, and the record through which kernels find those of a pass.
 
-Memory: a layer's states float32[n_slots + 1, rows, padded], the last slot always zeros; numbers of tokens that are not
-settled, float32[max_outputs, padded token_width] by layer. In: a ModelSpec and steps. Out: addresses, slots' contents.
+Memory: a layer's states float32[n_slots + 1, rows, padded], the last slot always zeros; kept numbers of tokens that are
+not settled, float32[max_outputs, padded token_width] by layer. In: a ModelSpec and steps. Out: addresses, slots'
+contents.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ def slot_bytes(spec: ModelSpec) -> int:
 
 
 def states_bytes(spec: ModelSpec, limits: Limits) -> int:
-    """Bytes of all slots, and of what is kept of tokens."""
+    """Bytes of all slots and of the kept tokens."""
     slots = (limits.state_slots(spec.states) + 1) * slot_bytes(spec)
     return slots + sum(4 * limits.max_outputs * padded(layer.token_width) for layer in spec.states)
 
 
 class CpuStates:
-    """`run`: has the worker pool do what `record` asks for, a slot that goes on by tokens of the last pass."""
+    """The states of one model. `run`: the worker pool advances a slot by tokens of the last pass, as `record` says."""
 
     def __init__(self, spec: ModelSpec, limits: Limits) -> None:
         self.n_slots = limits.state_slots(spec.states)
@@ -58,7 +59,7 @@ class CpuStates:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots, and of what is kept of tokens."""
+        """Bytes of all slots and of the kept tokens."""
         return sum(array.nbytes for array in (*self.layers, *self.kept))
 
     @property
@@ -67,7 +68,7 @@ class CpuStates:
         return sum(layer[0].nbytes for layer in self.layers)
 
     def fill(self, step: Step) -> None:
-        """Take over a step. Raises ValueError for more tokens that are not settled than a pass has outputs."""
+        """Load a step. Raises ValueError for more tokens that are not settled than a pass has outputs."""
         states = step.states
         assert states is not None
         n_rows = len(states.firsts)
@@ -90,7 +91,7 @@ class CpuStates:
         record["parents"] = self._parents.ctypes.data
 
     def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
-        """Let a slot hold the state of another one after tokens of the last pass, a chain that follows it."""
+        """Set slot `target` to the state of `source` after these tokens of the last pass, a chain that follows it."""
         assert self.run is not None
         row = int(np.searchsorted(self._rows[:, 0], nodes[0], side="right")) - 1
         self._nodes = np.array(nodes, np.int32) - self._rows[row, 3] + self._rows[row, 4]
@@ -100,13 +101,13 @@ class CpuStates:
         self.run()
 
     def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
-        """Contents of slots: uint8[len(slots), slot_bytes]; zeros of one that is none."""
+        """Contents of slots: uint8[len(slots), slot_bytes]; zeros for a slot below 0."""
         found = np.array([self.n_slots if slot < 0 else slot for slot in slots])
         parts = [layer[found].reshape(len(found), -1).view(np.uint8) for layer in self.layers]
         return np.concatenate(parts, axis=1)
 
     def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
-        """Put back contents of slots."""
+        """Restore contents of slots."""
         start = 0
         for layer in self.layers:
             n_bytes = layer[0].nbytes

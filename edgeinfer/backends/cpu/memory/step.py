@@ -16,7 +16,7 @@ from edgeinfer.graph.step import PAGE, Int32s, Step
 from edgeinfer.jit.memory import address
 
 FEWEST_TILES = 4
-"""A draft tree is cut into so many tiles, if they have MOST_CUT tokens: workers share them."""
+"""A draft tree is cut into at least this many tiles for workers to share, or into tiles of FEWEST_TOKENS tokens."""
 FEWEST_TOKENS = 4
 _PLACES = {name: place for place, name in enumerate(STEP.names or ())}
 CHANGING = np.array(
@@ -68,12 +68,12 @@ class StepRecord:
         return int(self._numbers[_PLACES["n_outputs"]])
 
     def turn(self, rows: Int32s | None) -> None:
-        """Which rows of rotary tables the tokens turn by, int32[T]; None: those of their positions."""
+        """Rows of rotary tables for the tokens, int32[T]; None: those of their positions."""
         self._turns = self._positions if rows is None else rows
         self._numbers[TURNS] = self._positions_at if rows is None else address(rows)
 
     def fill(self, step: Step) -> None:
-        """Take over a step."""
+        """Load a step."""
         batch = step.batch
         n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
         self._positions[:n_tokens] = batch.positions
@@ -105,7 +105,7 @@ class StepRecord:
 
 
 class Lists:
-    """What is looked at of a step, token by token: NumPy's own numbers take several times as long."""
+    """Parts of a step that are examined token by token, as lists: NumPy scalars take several times as long."""
 
     def __init__(self, step: Step) -> None:
         batch = step.batch
@@ -117,7 +117,7 @@ class Lists:
 
 
 def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tuple[Int32s, Int32s]:
-    """Tiles int32[n, TILE_INTS] and the paths they name. `forks`: tokens of a draft tree may share a tile."""
+    """Tiles int32[n, TILE_INTS] and the paths they refer to. `forks`: tokens of a draft tree may share a tile."""
     lists = Lists(step)
     direct, positions, rows, starts = direct_tokens(lists), lists.positions, lists.rows, step.starts.tolist()
     tiles: list[tuple[int, ...]] = []
@@ -154,7 +154,7 @@ def _forks(
     """Tiles of the tokens of a draft tree; their paths are added to `paths`."""
     row, positions, parents, own_slots = lists.rows[first], lists.positions, lists.parents, lists.slots
     pages = lists.tables[row]
-    slots: dict[int, list[int]] = {}  # of a token's ancestors in the batch and its own, oldest first
+    slots: dict[int, list[int]] = {}  # slots of a token's ancestors in the batch and its own, oldest first
     spare: set[int] = set()
     for token in range(first, stop):
         slot, position = own_slots[token], positions[token]
@@ -172,7 +172,7 @@ def _forks(
         width, path = max(places) + 1 - start, len(paths)
         for token in tokens:
             paths += slots[token] + [0] * (width - len(slots[token]))
-        number = -1 if gathers else max(spare)  # there is one
+        number = -1 if gathers else max(spare)  # there is exactly one
         tiles.append((begin, len(tokens), row, start, path, min(places), max(places), width, number, int(gathers)))
     return tiles
 
@@ -184,7 +184,7 @@ def _is_direct(step: Step) -> bool:
 
 
 def direct_tokens(lists: Lists) -> list[bool]:
-    """Which tokens, like all their ancestors in the batch, lie where their sequence's table says."""
+    """Which tokens, with all their ancestors in the batch, lie where their sequence's table says."""
     found: list[bool] = []
     tokens = zip(lists.rows, lists.positions, lists.slots, lists.parents, strict=True)
     for row, position, slot, parent in tokens:

@@ -1,1 +1,1 @@
-"""How the cpu runs each op: a file for each, with the kernels that it needs and the calls that it becomes."""
+"""How the cpu runs each op: one file per op, with the kernels that it needs and the calls that it becomes."""

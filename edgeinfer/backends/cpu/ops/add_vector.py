@@ -1,4 +1,4 @@
-"""A vector that is added to all rows."""
+"""Adds a vector to all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over pages: by tiles of tokens, or by chunks of positions that are joined."""
+"""Attention over pages: by tiles of tokens, or by chunks of positions whose results are joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causal convolutions of up to four taps, with the states that they keep."""
+"""Causal convolutions of up to four taps, with their states."""
 
 from __future__ import annotations
 

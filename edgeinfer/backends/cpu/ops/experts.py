@@ -1,4 +1,4 @@
-"""Experts: tokens grouped by them, and their products one after the other."""
+"""Mixtures of experts: tokens grouped by expert, and the products of one expert after another."""
 
 from __future__ import annotations
 

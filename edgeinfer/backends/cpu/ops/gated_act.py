@@ -1,4 +1,4 @@
-"""Activated gates times the other half; where both are products of integers, the three are one (`fusion`)."""
+"""Activated gates times the up half; if both come from integer products, one call does all three (`fusion`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gated delta rule, with the states that it keeps."""
+"""The gated delta rule, with its states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads put together from two parts, by tokens."""
+"""Heads joined from two parts, by tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products, with the rounding before them where weights are integers."""
+"""Products, with the rounding of activations before them if weights are integers."""
 
 from __future__ import annotations
 

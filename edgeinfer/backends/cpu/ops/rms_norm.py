@@ -1,4 +1,4 @@
-"""RMSNorm, of heads or of whole rows; where only integer products read the result, it is rounded at once (`fusion`)."""
+"""RMSNorm, of heads or of whole rows; if only integer products read the result, it is rounded at once (`fusion`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _kernels(choice: KernelChoice, place: int, op: RMSNorm, target: KernelTarget
 def _calls(lowering: CpuLowering, op: RMSNorm) -> list[Call]:
     buffers = lowering.buffers
     heads = buffers.heads.get(op.source)
-    is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
+    is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normalised as one
     group = padded(op.width) if heads is None else heads.padded * (heads.count if is_whole else 1)
     args = np.zeros(1, records.RMS_NORM)
     args["source"], args["source_stride"] = buffers.at(op.source)

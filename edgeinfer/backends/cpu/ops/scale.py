@@ -1,4 +1,4 @@
-"""Scaled values."""
+"""Multiplication by a constant."""
 
 from __future__ import annotations
 

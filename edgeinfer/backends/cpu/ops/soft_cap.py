@@ -1,4 +1,4 @@
-"""Capped values."""
+"""Soft cap of values."""
 
 from __future__ import annotations
 

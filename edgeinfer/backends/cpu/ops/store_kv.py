@@ -1,4 +1,4 @@
-"""Keys and values of new tokens, written into pages."""
+"""Writes keys and values of new tokens into pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows whose logits are wanted; where only a rounded norm reads them, it takes them itself (`fusion`)."""
+"""Selects the rows whose logits are wanted; if only a rounded norm reads them, it selects them itself (`fusion`)."""
 
 from __future__ import annotations
 

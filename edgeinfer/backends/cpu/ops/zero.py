@@ -1,4 +1,4 @@
-"""Buffers of zeros."""
+"""Fills buffers with zeros."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Models larger than memory: bundles that stay, and a window through which the others pass in every pass."""
+"""Models larger than memory: some bundles stay, and every pass streams the others through a window."""

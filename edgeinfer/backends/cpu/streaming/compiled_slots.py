@@ -1,8 +1,8 @@
-"""Slots that are filled without the interpreter: threads in a compiled loop, which read a file past the page cache.
+"""Slots filled without the interpreter: threads in a compiled loop read a file past the page cache.
 
 In: an open file and where its bundles lie, memory in slots, compiled functions. Out: as `slots.Filling`. While nothing
-is to be read, threads sleep in a read of a pipe, and so does who waits for them, whom a signal wakes as well. Bytes
-come as they are: whoever uses them first checks them.
+is to be read, threads sleep in a read of a pipe, and so does the thread that waits for them, which a signal also wakes.
+The bytes are not checked here; the first user checks them.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from edgeinfer.offload.slots import CLOSED, Numbers, SlotStates
 
 CALLS = ("pread", "read", "write")
 CALIBRATION_S = 0.001
-"""Shortest time over which the rate of the time stamp counter is taken."""
+"""Shortest time over which the rate of the time stamp counter is measured."""
 
 
 def can_fill() -> bool:
-    """Whether this system has reads at places and pipes as compiled code calls them."""
+    """Whether this system has `pread` and pipes that compiled code can call."""
     return sys.platform != "win32" and sys.maxsize > 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where something lies in a file: whole pages."""
+    """The place of a number in a file: whole pages."""
 
     offset: int
     nbytes: int
 
 
 class CompiledSlots:
-    """Filled from a file, which must stay open until this is closed."""
+    """Slots filled from a file, which must stay open until this object is closed."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class CompiledSlots:
         n_readers: int,
         library: KernelLibrary,
     ) -> None:
-        """`places`: of each number. `memory`: uint8[slots, bytes], pages."""
-        self._library = library  # which owns the code that readers sleep in
+        """`places`: that of each number. `memory`: uint8[slots, bytes], pages."""
+        self._library = library  # the library owns the code that readers sleep in
         self._fill, self._want, self._drop, self._settle = (
             library.function(each)
             for each in (catalogue.FILL_SLOTS, catalogue.WANT_SLOTS, catalogue.DROP_SLOTS, catalogue.SETTLE_SLOTS)
@@ -70,8 +70,8 @@ class CompiledSlots:
         self.counts: Numbers = np.zeros(len(places), np.int64)
         self._memory = memory
         self._pipes = [*os.pipe(), *os.pipe()]
-        closing = weakref.finalize(self, _close, tuple(self._pipes))  # not in `close`: somebody may be about to read
-        closing.atexit = False  # readers of what nobody closed would not sleep any more
+        closing = weakref.finalize(self, _close, tuple(self._pipes))  # not in `close`: a thread may be about to read
+        closing.atexit = False  # without this, readers of an object that was never closed would sleep for ever
         self._started_s, self._started_ticks = time.perf_counter(), self._read_ticks()
         self._record = self._new_record(descriptor, n_readers)
         self._at, self._turn = address(self._record), self._record["turn"]

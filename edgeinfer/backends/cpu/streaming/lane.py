@@ -1,7 +1,7 @@
-"""A model on the CPU of which a part of the weights comes from a bundle file in every pass.
+"""A model on the CPU that reads a part of its weights from a bundle file in every pass.
 
-In: what stays in memory, steps. Out: logits, to the bit those of a lane that holds all weights. A pass is cut into
-launches at each bundle that must arrive first; reading goes on meanwhile, into the next pass too.
+In: what stays in memory, steps. Out: logits, bit-identical to those of a lane that holds all weights. A pass is cut
+into launches at each bundle that must arrive first; meanwhile reading continues, even into the next pass.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PATIENCE_S = 0.0003
 
 @dataclass(frozen=True, slots=True)
 class StreamedCalls:
-    """Calls that run in one go, and what must be there: a streamed bundle, chosen experts or active neurons, if any."""
+    """Calls of one launch, and what must be in memory: a streamed bundle, chosen experts or active neurons, if any."""
 
     bundle: int | None
     mixture: int | None
@@ -87,7 +87,7 @@ class StreamedLane(CpuLane):
         n_nodes: int = 1,
         sections: Sections | None = None,
     ) -> None:
-        """Reading begins at once; whatever prevents the lane ends it again."""
+        """Starts reading at once; if the lane cannot be built, stops it again."""
         self._held = ExitStack()
         try:
             super().__init__(spec, file, limits, worker_pool, library, isa_name, progress, n_nodes, sections)
@@ -96,7 +96,7 @@ class StreamedLane(CpuLane):
             raise
 
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> PanelWeights:
-        """Read what stays, and say where the rest will be."""
+        """Read the pinned bundles, and create what reads the others."""
         stored = self._limits.stored
         assert stored is not None
         self._launches, self._places, self._read_before = {}, {}, WeightReads()
@@ -123,7 +123,7 @@ class StreamedLane(CpuLane):
         return contents_of(self._spec, self._file.tensors, by_neurons=stored.by_neurons)
 
     def _open_mixtures(self, stored: OffloadedWeights) -> Mixtures | None:
-        """A cache for the experts, if there are any."""
+        """The cache for experts, if there are any."""
         bundles = expert_bundles(self.contents)
         if not bundles:
             return None
@@ -135,7 +135,7 @@ class StreamedLane(CpuLane):
         return Mixtures(self._spec, self._file, self.contents, cache)
 
     def _filling(self, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> Filling:
-        """What fills slots with bundles: without the interpreter, where the file can be read like that."""
+        """Fills slots with bundles: without the interpreter if the file can be read that way."""
         descriptor = self._source.descriptor
         if descriptor is None or not can_fill():
             return Slots(self._source, bundles, memory, n_readers)
@@ -143,14 +143,14 @@ class StreamedLane(CpuLane):
         return CompiledSlots(descriptor, places, memory, n_readers, self._library)
 
     def _open_neurons(self, stored: OffloadedWeights) -> NeuronWindow | None:
-        """A window for single neurons, if there are any."""
+        """The window for single neurons, if there are any."""
         layers = runs_of(self.contents, self._source.orders)
         if not layers:
             return None
         return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.neuron_readers, stored.gap_bytes)
 
     def _stream(self) -> None:
-        """Begin reading what does not stay, and note where every bundle is or will be."""
+        """Start reading the bundles that do not stay, and record the place of every bundle."""
         streamed = [
             bundle for bundle in self.contents.bundles if bundle.number not in self._pinned.numbers and bundle.is_dense
         ]
@@ -180,7 +180,7 @@ class StreamedLane(CpuLane):
 
     @property
     def fired(self) -> Fired | None:
-        """How neurons fired, None where none are read singly."""
+        """How neurons fired; None if none are read singly."""
         return None if self._neurons is None else self._neurons.fired
 
     @property
@@ -190,19 +190,19 @@ class StreamedLane(CpuLane):
 
     @property
     def cache_bytes(self) -> int:
-        """Memory for experts, which are there as long as others are not used more."""
+        """Memory for experts, which stay until others are used more."""
         return 0 if self._mixtures is None else self._mixtures.cache_bytes
 
     def resize_cache(self, n_bytes: int) -> None:
-        """Have so much of it from now on, as far as it is possible; between two steps."""
+        """Resize that memory, as far as possible; between two steps."""
         if self._mixtures is not None:
             self._worker_pool.settle()
             self._mixtures.resize(n_bytes)
 
     def pin(self, numbers: frozenset[int]) -> None:
-        """Keep these bundles from now on, of those that stayed at first; between two steps.
+        """Keep exactly these of the bundles that stayed at first; between two steps.
 
-        Raises what reading raised, after which those that could not be read are streamed.
+        Raises the error of a failed read; the bundles that could not be read are streamed then.
         """
         self._window.close()
         self._read_before += self._window.reading
@@ -217,13 +217,13 @@ class StreamedLane(CpuLane):
             self._launches.clear()
 
     def shrink(self, n_bytes: int) -> int:
-        """Give back so many bytes of room for neurons, or as many as can be; for good, between two steps. How many."""
+        """Give back up to `n_bytes` of room for neurons, for good, between two steps; returns the bytes."""
         return 0 if self._neurons is None else self._neurons.shrink(n_bytes)
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
 
-        Raises what reading raised, after which the next step begins anew.
+        Raises the error of a failed read, after which the next step starts afresh.
         """
         self._start(step)
         alone = len(step.batch.tokens) == 1
@@ -241,7 +241,7 @@ class StreamedLane(CpuLane):
 
     @property
     def seconds(self) -> float:
-        """What the last step took on the worker pool, without waiting for weights."""
+        """How long the last step took on the worker pool, without waiting for weights."""
         return self._timing.seconds
 
     @property
@@ -250,7 +250,7 @@ class StreamedLane(CpuLane):
         return self._timing
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
-        """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
+        """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
         self._start(step)
         walk = _Walk(self._window)
         for op, calls in self._calls:
@@ -261,12 +261,12 @@ class StreamedLane(CpuLane):
         return self._logits(step)
 
     def profile(self, step: Step) -> list[KernelTime]:
-        """Evaluate a step and say what took how long once its weights were there. For measurements."""
+        """Evaluate a step and time its ops, without the wait for weights. For measurements."""
         calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
         return op_times(calls, self._profiled(step, calls))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
-        """Evaluate a step and time the calls of these stages once their weights were there. For measurements."""
+        """Evaluate a step and time the calls of these stages, without the wait for weights. For measurements."""
         calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
         found = call_times(calls, self._profiled(step, calls))
         names = [stage.name for stage in self._spec.stages for _ in stage.ops]
@@ -303,7 +303,7 @@ class StreamedLane(CpuLane):
                 yield from calls
 
     def _ready(self, launches: Iterable[StreamedCalls], walk: _Walk) -> Iterator[StreamedCalls]:
-        """Each launch as soon as what it needs is there; that of experts as many times as they take turns."""
+        """Run each launch as soon as its weights are ready; those of experts or neurons once per round."""
         for launch in launches:
             walk.enter(launch.bundle)
             if launch.feed is not None:
@@ -318,7 +318,7 @@ class StreamedLane(CpuLane):
                 yield launch
 
     def _fed(self, feed: FeedArguments) -> Iterator[None]:
-        """Have the active neurons of a layer, as many at a time as there is room for: run the rest of it each time."""
+        """Fetch the active neurons of a layer, as many at a time as fit, and run the rest of the layer on them."""
         assert self._neurons is not None
         sparse_ffn, number = self._lowering.sparse_ffn, feed.number
         neurons = sparse_ffn.listed()
@@ -328,7 +328,7 @@ class StreamedLane(CpuLane):
             yield
 
     def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[StreamedCalls]:
-        """Launches that each begin where another streamed bundle must be there, or experts, or neurons."""
+        """Launches, each of which begins where another streamed bundle, experts or neurons are needed."""
         runs: list[tuple[int | None, int | None, FeedArguments | None, list[Call]]] = []
         for op, its_calls in calls:
             mixture, feed = None, self._lowering.sparse_ffn.feed(its_calls)
@@ -345,9 +345,9 @@ class StreamedLane(CpuLane):
         return [StreamedCalls(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
 
     def close(self) -> None:
-        """Leave the worker pool, stop reading and drop the memory. Safe to call twice."""
+        """Leave the worker pool, stop reading and free the memory. Safe to call twice."""
         if not self._closed:
-            super().close()  # workers may still be busy with a launch that was broken off
+            super().close()  # workers may still run a launch that was interrupted
             self._held.close()
             self._launches.clear()
 
@@ -360,7 +360,7 @@ class _Walk:
         window.begin()
 
     def enter(self, bundle: int | None) -> None:
-        """Have a streamed bundle, the next one in order unless it is the present one; None: nothing new."""
+        """Wait for a streamed bundle, the next one in order unless it is the present one; None: no bundle needed."""
         if bundle is None or bundle == self._current:
             return
         self.leave()
@@ -368,7 +368,7 @@ class _Walk:
         self._current = bundle
 
     def leave(self) -> None:
-        """Be done with the present bundle."""
+        """Release the present bundle."""
         if self._current >= 0:
             self._window.release()
             self._current = -1

@@ -1,7 +1,7 @@
-"""Mixtures whose experts come from disk: having those that a pass has chosen, and guessing those of the next layer.
+"""Mixtures whose experts are read from disk: fetches the experts that a pass chose and guesses those of the next layer.
 
-In: the ops of a model, a cache of experts, buffers. Out: panel addresses in the tables that kernels read. The guess is
-the next layer's router on the present state, before the layer between has changed it (Eliseev & Mazur, arXiv
+In: the ops of a model, a cache of experts, buffers. Out: panel addresses in the tables that kernels read. A guess
+applies the next layer's router to the present state, before the layers in between change it (Eliseev & Mazur, arXiv
 2312.17238).
 """
 
@@ -29,9 +29,9 @@ from edgeinfer.offload.expert_cache import ExpertCache
 from edgeinfer.offload.weights import WeightReads
 
 AHEAD = 1
-"""Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""
+"""Layers guessed ahead: guesses two layers ahead are worse, and keep the cores busy longer than they save."""
 FEW_TOKENS = 8
-"""Passes of more tokens want most experts anyway: nothing is guessed."""
+"""Most tokens of a pass with guesses: larger passes need most experts anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Routing:
 
     def likely(self, state: Floats) -> list[int]:
         """The experts that rows of the state would choose, the likeliest first."""
-        if len(state) == 1:  # whose root mean square changes no order
+        if len(state) == 1:  # the root mean square is omitted: it changes no order
             scores: Floats = self.router @ state[0]
         else:
             roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
@@ -83,13 +83,13 @@ class Mixtures:
         return self._cache.nbytes
 
     def resize(self, n_bytes: int) -> None:
-        """Have so much memory for experts, or what a token needs; between two passes."""
+        """Resize the memory for experts, to at least what a token needs; between two passes."""
         self._cache.resize(n_bytes, max(op.active for op in self.ops))
 
     def rounds(self, layer: int, lowering: MoeLowering, buffers: CpuBuffers) -> Iterator[None]:
-        """Have the chosen experts of a layer, as many at a time as there is room for: run the products of each round.
+        """Fetch the chosen experts of a layer, as many at a time as fit, and run the products of each round.
 
-        Rounds are in order of experts, as a token's experts are added up. Raises what reading raised.
+        Rounds follow the order of experts, in which a token's experts are summed. Raises the error of a failed read.
         """
         op = self.ops[layer]
         chosen, tables = lowering.chosen(op), [lowering.tables[matrices] for matrices in (op.gate, op.up, op.down)]
@@ -107,7 +107,7 @@ class Mixtures:
             yield
 
     def _guess(self, layer: int, buffers: CpuBuffers) -> None:
-        """Ask for the experts that the next mixtures will probably choose."""
+        """Request the experts that the next mixtures will probably choose."""
         if not self._cache.guesses:
             return
         likely: list[tuple[int, int]] = []
@@ -138,7 +138,7 @@ def expert_bundles(contents: Contents) -> list[list[Bundle]]:
 
 
 def _routing(ops: Sequence[Op], place: int, file: GGUFFile) -> Routing | None:
-    """How the experts of the op at a place are chosen; None where it is not by a product of an RMSNorm."""
+    """How the experts of the op at a place are chosen; None unless their scores are a product of an RMSNorm."""
     experts = ops[place]
     assert isinstance(experts, Experts)
     router = _maker(ops, place, experts.shares)

@@ -1,7 +1,7 @@
-"""The open bundle file that a lane reads from, past the page cache where that is possible.
+"""The open bundle file that a lane reads from, past the page cache if possible.
 
-In: where a model's bundles lie, their contents. Out: bundles, records of neurons, and where they are in the file. Knows
-no lanes.
+In: the place of a model's bundles, their contents. Out: bundles, records of neurons, and their places in the file.
+Knows no lanes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edgeinfer.offload.weights import OffloadedWeights
 
 
 class Bundles:
-    """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
+    """An open bundle file that is read past the page cache: the `window.Source` of a lane."""
 
     def __init__(self, stored: OffloadedWeights, contents: Contents, library: KernelLibrary) -> None:
-        """Raises BadBundle."""
+        """Raises BadBundle if the file cannot be used."""
         self._compiled = compiled_reads(library) if contents.layers else None
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
         self.orders = self._file.orders
@@ -38,7 +38,7 @@ class Bundles:
         self._file.read(bundle.number, into, self._source)
 
     def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
-        """Raise BadBundle unless `data` is what was written; looked at once for each bundle."""
+        """Raise BadBundle unless `data` is what was written; checks each bundle once."""
         self._file.check(bundle.number, data)
 
     def offset(self, bundle: Bundle) -> int:
@@ -47,12 +47,12 @@ class Bundles:
 
     @property
     def descriptor(self) -> int | None:
-        """The system's number of the file, if reads go past the page cache."""
+        """The file descriptor, if reads go past the page cache."""
         is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
         return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
 
     def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
-        """Do reads that no other thread took until there are none, unchecked. Raises DeviceFailed, BadBundle."""
+        """Do reads that no other thread has taken until none are left, unchecked. Raises DeviceFailed, BadBundle."""
         self._file.read_records(reads, pages, self._source, self._compiled)
 
     def close(self) -> None:
@@ -62,6 +62,6 @@ class Bundles:
 
 
 def compiled_reads(library: KernelLibrary) -> CompiledReads | None:
-    """Compiled reads where the system has what they call."""
+    """Compiled reads, if the system has the functions that they call."""
     system = system_reads()
     return None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)

@@ -1,7 +1,7 @@
-"""Weights of which some bundles stay in memory and the others are only there while they are needed.
+"""Weights of which some bundles stay in memory and the others are present only while they are needed.
 
 In: the contents of a bundle file, which bundles stay, a window for the others. Out: pieces of matrices with the address
-that they have, or will have when they have arrived. Bundles may change sides between two steps: `places`.
+that they have, or will have once they are read. Between two steps a bundle may become pinned or streamed: `places`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgeinfer.offload.bundle import Bundle, Key, PanelRange
 
 @dataclass(frozen=True, slots=True)
 class StreamedMatrix:
-    """A matrix in the pieces that its bundles cut it into."""
+    """A matrix, in the pieces that its bundles cut it into."""
 
     panel: Panel
     n_panels: int
@@ -30,7 +30,7 @@ class StreamedMatrix:
 
 
 class StreamedWeights:
-    """All matrices of a model. `places`: where each bundle is, or will be; those of experts have no place yet."""
+    """All matrices of a model. `places`: where each bundle is or will be; those of experts have no place yet."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The worker pool, the tape that it runs, and what its time goes to."""
+"""The worker pool, the tape that it runs, and measurements of its time."""

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: per kind of op and kernel, and what launches, calls and barriers cost by themselves.
+"""Where the time of a step goes: per kind of op and kernel, and the cost of launches, calls and barriers themselves.
 
 In: the seconds that a worker pool recorded per tape entry. Out: sums. Knows nothing of what the ops compute.
 """
@@ -43,7 +43,7 @@ def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> li
 
 
 def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpSeconds]:
-    """Seconds of each call of the profiled tape, in order, with what all wait for behind it."""
+    """Seconds of each call of the profiled tape, in order, including the barrier after it."""
     busy, waiting = times.busy.mean(axis=0).tolist(), times.waiting.mean(axis=0).tolist()
     flat = [(op, call) for op, its_calls in calls for call in its_calls]
     return [

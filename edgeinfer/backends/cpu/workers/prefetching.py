@@ -1,7 +1,7 @@
-"""Whether kernels should ask for memory ahead of the processor's own prefetching: measured, for processors differ.
+"""Whether kernels should prefetch memory ahead of the hardware prefetcher: measured, because processors differ.
 
 In: a worker pool and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The
-first time on a machine the products of the first layers are run both ways by turns; output bits are the same.
+first time on a machine, the products of the first layers are run alternately both ways; output bits are the same.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from edgeinfer.jit.library import KernelLibrary
 
 ROUNDS = 7
 MEASURED_BYTES = 48 << 20
-"""Weights read in a round: some milliseconds, and more than most caches hold."""
+"""Bytes of weights read in a round: they take some milliseconds, and exceed most caches."""
 HARM = 1.1
-"""Time with asking ahead, as a share of the time without it, from which on it is not done: the answer is kept."""
+"""Prefetching is turned off from this ratio of times, with to without, on; the result is saved."""
 
 
 def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
-    """Decide whether to ask ahead, and write it into the calls; the step record must say one token and one output.
+    """Decide whether to prefetch, and write it into the calls; the step record must have one token and one output.
 
-    It is done for a model too small to tell.
+    A model too small to measure does prefetch.
     """
     asking = [call for call in calls if "ahead" in (call.arguments.dtype.names or ())]
     measured = _first_products(asking)
@@ -43,7 +43,7 @@ def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: Kernel
 
 
 def _pays(measured: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
-    """Whether asking ahead does no harm."""
+    """Whether prefetching does no harm."""
     tape, ratios = Tape(list(measured), library), []
     for _ in range(ROUNDS):
         with_it, without = _seconds(tape, measured, worker_pool, 1), _seconds(tape, measured, worker_pool, 0)
@@ -52,7 +52,7 @@ def _pays(measured: Sequence[Call], worker_pool: WorkerPool, library: KernelLibr
 
 
 def _first_products(calls: Sequence[Call]) -> list[Call]:
-    """Integer products from the start of a model until they have MEASURED_BYTES of weights."""
+    """Integer products from the start of a model up to MEASURED_BYTES of weights."""
     found, n_bytes = [], 0
     for call in calls:
         if call.arguments.dtype == PRODUCT and n_bytes < MEASURED_BYTES:
@@ -66,7 +66,7 @@ def _weight_bytes(call: Call) -> int:
 
 
 def _seconds(tape: Tape, calls: Sequence[Call], worker_pool: WorkerPool, ahead: int) -> float:
-    """Seconds of a run with or without asking ahead."""
+    """Seconds of a run with or without prefetching."""
     for call in calls:
         call.arguments["ahead"] = ahead
     started = time.perf_counter()

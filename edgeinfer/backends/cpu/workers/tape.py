@@ -1,7 +1,7 @@
 """One step as a tape: (kernel address, argument record, barrier) entries run in order by every worker of a worker pool.
 
 In: kernel calls with the buffers they read and write. Out: an int64 array that `run_tape` walks without Python. A
-barrier is placed only where a call reads or writes what another worker may still be writing or reading.
+barrier is placed only where a call reads or writes data that another worker may still be writing or reading.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edgeinfer.steps import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel with its argument record (an array of one), and what orders it against other calls.
+    """A kernel with its argument record (an array of one), and what orders it relative to other calls.
 
-    `share` names how workers split it: calls of equal share give each worker the same rows or columns. Of the buffers
-    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share. `calls`: a kernel
-    that this one calls, whose address goes into the field `kernel` of its arguments. `bundle`: what its weights are
-    part of, where they have no place of their own.
+    `share` names how workers split it: calls of equal share give each worker the same rows or columns. Every worker
+    reads all of the buffers that the call `gathers`, whatever its own share, and only its share of those it `reads`.
+    `calls`: a kernel that this one calls, whose address goes into the field `kernel` of its arguments. `bundle`: the
+    bundle that its weights belong to, if they have no fixed place.
     """
 
     kernel: Kernel
@@ -40,7 +40,7 @@ class Call:
 
 NOTHING: frozenset[str] = frozenset()
 EVERYTHING = "all of it"
-"""The share of a buffer that is gathered: equal to no call's own."""
+"""The share of a gathered buffer, which differs from every call's own share."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Hazards:
         return after_writes or after_reads or any(name in self.written for name in call.gathers)
 
     def add(self, call: Call) -> None:
-        """Remember what a call touches."""
+        """Record what a call touches."""
         for name in call.writes:
             self.written.setdefault(name, set()).add(call.share)
         for name in call.reads:
@@ -86,7 +86,7 @@ class Tape:
             if call.calls is not None:
                 call.arguments["kernel"] = library.address(call.calls)
             self.entries[place, :3] = library.address(call.kernel), address(call.arguments), waits
-        self.entries[-1, 2] = 1  # the launch ends when every worker is done
+        self.entries[-1, 2] = 1  # the launch ends when every worker has finished
 
     @property
     def n_barriers(self) -> int:

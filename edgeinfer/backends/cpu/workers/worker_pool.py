@@ -1,8 +1,8 @@
-"""The worker pool: our own pinned worker threads, which spin briefly for the next tape and then sleep.
+"""The worker pool: pinned worker threads that spin briefly for the next tape and then sleep.
 
-In: a tape and a work split. The calling thread takes the place of the work split's first worker, so a step costs no
-hand-over; it is pinned only while it works. Threads hold no interpreter lock while they compute or spin. Knows nothing
-of kernels.
+In: a tape and a work split. The calling thread takes the place of the work split's first worker, so a step needs no
+hand-over between threads; it is pinned only while it works. Threads hold no interpreter lock while they compute or
+spin. Knows nothing of kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgeinfer.jit.memory import address
 PATIENCE_S = 0.005
 """How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""
 CALIBRATION_S = 0.001
-"""Shortest time over which the rate of the time stamp counter is taken."""
+"""Shortest time over which the rate of the time stamp counter is measured."""
 
 
 class Entries(Protocol):
@@ -61,7 +61,7 @@ class _Seating:
 
 
 class WorkerPool:
-    """`n_workers` threads, the caller's included, one after the other on `cores`. Close it to stop them."""
+    """`n_workers` threads, the caller's included, placed on `cores` in order. Close it to stop them."""
 
     def __init__(self, n_workers: int, cores: tuple[int, ...], library: KernelLibrary) -> None:
         self.n_workers = n_workers
@@ -87,12 +87,12 @@ class WorkerPool:
         self._tape: Entries | None = None  # the last one, kept alive for threads that are still leaving it
         self._tape_at = 0, 0
         self.seconds = 0.0
-        """What the last run took."""
+        """Seconds of the last run."""
         self.patience_s = PATIENCE_S
         """How long threads wait for the next run before they sleep."""
         self._n_sharing = 0
         self._running = threading.Lock()
-        # `with` takes these locks and not their conditions: what a signal handler raises cannot come in between then
+        # `with` uses these locks, not their conditions, so a signal handler's exception cannot come in between
         self._wake_locks = [threading.Lock() for _ in range(n_workers)]
         self._wake = [threading.Condition(lock) for lock in self._wake_locks]
         self._threads = [
@@ -111,15 +111,15 @@ class WorkerPool:
         return control
 
     def share(self) -> WorkerPool:
-        """The same worker pool for one more user; the threads stop when all of them have closed it."""
+        """The same worker pool for one more user; the threads stop when all users have closed it."""
         self._n_sharing += 1
         return self
 
     def run(self, tape: Entries, work_split: WorkSplit | None = None) -> None:
         """Run a tape once with a work split (default: all workers, equal shares).
 
-        Raises EngineClosed after `close()`, BadSetting for a work split there is not. An exception that a signal
-        handler raises meanwhile passes through; the next run is as good as any.
+        Raises EngineClosed after `close()`, BadSetting for an invalid work split. An exception of a signal handler
+        passes through; the next run is not affected by it.
         """
         with self._running:
             self._run(tape, self._all if work_split is None else work_split)
@@ -139,7 +139,7 @@ class WorkerPool:
         return CallTimes(waiting, busy)
 
     def settle(self) -> None:
-        """Be done with a run that was interrupted: before what it reads and writes is changed."""
+        """Finish an interrupted run. Call it before anything that the run reads or writes is changed."""
         if self._finished[0] != self._launched[0]:
             with self._running:
                 self._finish_interrupted()
@@ -162,16 +162,17 @@ class WorkerPool:
             self._pin.release()
 
     def _pin_caller(self, work_split: WorkSplit) -> None:
-        """Take the first worker's core, until it is released. A thread that is there already mostly stays there.
+        """Pin the caller to the first worker's core until it is released, unless it is there already.
 
-        The other cores have their workers; two system calls a step would be a fiftieth of a small model's step.
+        A thread mostly stays on its core, as the other cores have their workers, and the two system calls would take a
+        fiftieth of a small model's step.
         """
         core = self._core_of(work_split.workers[0])
         if not (work_split.pinned and core and running_on() == core[0]):
             self._pin.hold(core if work_split.pinned else self.cores)
 
     def _finish_interrupted(self) -> None:
-        """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
+        """Finish a launch that was published but not run: wake sleeping threads and run the caller's part."""
         if self._finished[0] != self._launched[0]:
             self._rouse(self._seating.work_split.workers[1:])
             self._lead(self._control_at, 0, 0, 0, 0)
@@ -183,14 +184,14 @@ class WorkerPool:
 
     @property
     def timing(self) -> Timing:
-        """What the last run took."""
+        """Seconds of the last run, and how busy each worker was."""
         return Timing(self.seconds, tuple(self._busy[: len(self._seating.work_split.workers)].tolist()))
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that the system lets each worker run on, as it says now; the caller's are its while it works.
+        """The cores that the system allows each worker at present; the caller's are those it has while it works.
 
-        () where the system does not say, or has no pinning.
+        () if the system does not report them or has no pinning.
         """
         if sys.platform != "linux" or not self.cores or self.closed:
             return ()
@@ -201,7 +202,7 @@ class WorkerPool:
             return ()
 
     def slow_down(self, worker: int, times: float) -> None:
-        """Make each call of a worker take that many times as long. For benchmarks and tests."""
+        """Make each call of a worker take `times` as long. For benchmarks and tests."""
         self._slowness[worker] = round(times * records.NOT_SLOWED)
         self._control["slowness"] = address(self._slowness)
 
@@ -211,7 +212,7 @@ class WorkerPool:
         return bool(self._stopping[0])
 
     def _core_of(self, worker: int) -> tuple[int, ...]:
-        """The core of a worker; of none where no cores were given."""
+        """The core of a worker; () if no cores were given."""
         return (self.cores[worker % len(self.cores)],) if self.cores else ()
 
     def _work(self, worker: int) -> None:
@@ -232,7 +233,7 @@ class WorkerPool:
         with self._running:
             if self.closed:
                 return
-            self._finish_interrupted()  # it may read what its user is about to let go
+            self._finish_interrupted()  # the run may read memory that the caller is about to free
             if self._n_sharing:
                 self._n_sharing -= 1
                 return
@@ -246,14 +247,14 @@ class WorkerPool:
 
 
 class _TickClock:
-    """Turns ticks of the time stamp counter into seconds."""
+    """Converts ticks of the time stamp counter to seconds."""
 
     def __init__(self, library: KernelLibrary) -> None:
         self._read = library.function(catalogue.READ_TICKS)
         self._started_s, self._started_ticks = time.perf_counter(), self._read()
 
     def seconds_per_tick(self) -> float:
-        """Measured since this clock was made."""
+        """Seconds per tick, measured since this clock was made."""
         if (passed := time.perf_counter() - self._started_s) < CALIBRATION_S:
             time.sleep(CALIBRATION_S - passed)
         ticks: int = self._read() - self._started_ticks
@@ -261,7 +262,7 @@ class _TickClock:
 
 
 def _checked(work_split: WorkSplit, n_workers: int) -> WorkSplit:
-    """The work split itself. Raises BadSetting when there is none such."""
+    """Return the work split. Raises BadSetting if it is invalid."""
     size, workers = len(work_split.workers), sorted(set(work_split.workers))
     if not 1 <= size <= n_workers or workers != list(work_split.workers) or workers[0] < 0 or workers[-1] >= n_workers:
         raise BadSetting(

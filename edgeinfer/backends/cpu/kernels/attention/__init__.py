@@ -1,1 +1,1 @@
-"""Kernels of attention: pages, slots, rotation, scores, softmax, and the new rows of the cache."""
+"""Attention kernels: pages, slots, rotation, scores, softmax, and writing new rows to the KV cache."""

@@ -1,13 +1,14 @@
 """Attention over KV pages: softmax(cap(scale * query @ keys)) @ values, per query head.
 
-Positions are cut into chunks of CHUNK, always the same; each gives a partial result (largest score, sum, blend) and
-partials are joined in order of position, after a sink if there is one, so the bits depend on the context alone. Two
-ways to share the work: small passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile,
-kv head).
+Positions are cut into fixed chunks of CHUNK; each gives a partial result (largest score, sum, blend), and partials are
+joined in order of position, after a sink if there is one, so the bits depend on the context alone. There are two ways
+to share the work: small passes by (tile, kv head, chunk), with the joining in a second kernel; large ones by (tile, kv
+head).
 
-`int8` is None for float16 pages; a literal, so that a kernel is compiled for its kind of pages alone. Scratch of a
-worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of a chunk, and
-room for the keys or values of a page as float32: large passes turn float16 into it once for all rows of a tile.
+`int8` is None for float16 pages, and otherwise a literal, so that a kernel is compiled for its kind of pages alone.
+Scratch of a worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of
+a chunk, and room for the keys or values of a page as float32: large passes convert float16 to it once for all rows of a
+tile.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ arguments_at = simd.record_at(ATTENTION)
 
 @inline
 def load_queries(int8, args, tile, kv_head, scratch):
-    """The scaled queries of a tile and kv head, float32[rows, key_padded], or as records of int8 in the same room."""
+    """Store the scaled queries of a tile and kv head: float32[rows, key_padded], or int8 records in the same room."""
     first, n_tokens = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS)
     repeats = args.heads // args.kv_heads
     for token in range(n_tokens):
@@ -101,7 +102,7 @@ def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, sca
 
 @inline
 def next_keys(args, step, following, part, values):
-    """How far after `values` the keys of a part of the next chunk lie; 0 where it has no such part in place."""
+    """Distance from `values` to the keys of a part of the next chunk; 0 if it has no such part in place."""
     tile, kv_head, chunk = following
     page = chunk * CHUNK_PAGES + part
     if is_fork(tile, page) or page > simd.load_int32(tile + HIGHEST) // PAGE:
@@ -113,7 +114,7 @@ def next_keys(args, step, following, part, values):
 def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
     """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch.
 
-    `following`: tile, kv head and chunk that come next, whose keys are asked for while values are blended.
+    `following`: the next tile, kv head and chunk, whose keys are prefetched while values are blended.
     """
     repeats = args.heads // args.kv_heads
     rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
@@ -176,7 +177,7 @@ def last_of_tile(args, step, tile):
 
 @inline
 def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
-    """Turn the scores of a row, of the token at a place of a tile, into shares; note their largest and sum."""
+    """Turn a row's scores, for the token at a place of a tile, into shares; store their largest and sum."""
     token = simd.load_int32(tile + FIRST) + place
     position = simd.load_int32(step.positions + 4 * token)
     first, stop = position + 1 - args.window - start, last_seen(args, step, token, position) + 1 - start
@@ -186,9 +187,9 @@ def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
 
 @inline
 def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
-    """`attend_chunk` where the tokens of a tile part: what they share is read once, then each takes its own path.
+    """`attend_chunk` where the paths of a tile's tokens part: shared positions are read once, then each token's path.
 
-    Scores are computed for all positions of the table's page and of the spare page; a token picks those of its path.
+    Scores are computed for all positions of the table's page and of the spare page; a token uses those on its path.
     """
     repeats, n_tokens, start = args.heads // args.kv_heads, simd.load_int32(tile + N_TOKENS), chunk * CHUNK
     rows, forked = n_tokens * repeats, max(simd.load_int32(tile + START), start)
@@ -216,7 +217,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
     common, n_rows = max(n_unseen, forked - start), rows
     of, value, begin, end, to, adds = shares, values, n_unseen, common, out + 64, np.int64(0)
-    for place in range(-1, n_tokens):  # what all rows see, then token by token what is on its path
+    for place in range(-1, n_tokens):  # first the positions that all rows see, then token by token those on its path
         position, last = forked, forked + 1
         if place >= 0:
             last, to = own_stop(step, tile, place, start), out + place * repeats * stride + 64
@@ -232,7 +233,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
 
 @inline
 def own_stop(step, tile, place, start):
-    """Where the positions end that the token at a place of a tile sees in the chunk from `start` on."""
+    """The end of the positions that the token at a place of a tile sees in the chunk from `start` on."""
     token = simd.load_int32(tile + FIRST) + place
     return min(simd.load_int32(step.positions + 4 * token) + 1, start + CHUNK)
 
@@ -251,7 +252,7 @@ def last_chunk(args, step, tile):
 
 @inline
 def start_head(args, head, total):
-    """A running result of a head: empty but for its sink, which has a score and no value."""
+    """Start a head's running result: empty except for its sink, which has a score and no value."""
     start_total(total, args.value_padded)
     if args.sinks != 0:
         store_largest_and_sum(total, simd.load_float(args.sinks + 4 * head), np.float32(1.0))
@@ -259,7 +260,7 @@ def start_head(args, head, total):
 
 @inline
 def attend_by_tile(int8, isa, args, step, worker, work_split):
-    """Large passes: each task is a tile and a kv head, all its chunks in order."""
+    """Large passes: each task is a tile and a kv head, with all its chunks in order."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
     partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
@@ -298,7 +299,7 @@ def split_task(args, step, task):
 
 @inline
 def attend_by_chunk(int8, isa, args, step, worker, work_split):
-    """Small passes, first half: each task is a tile, a kv head and a chunk; partials are kept."""
+    """Small passes, first half: each task is a tile, a kv head and a chunk; partials are stored."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
     partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
@@ -327,7 +328,7 @@ def attend_by_chunk(int8, isa, args, step, worker, work_split):
 
 
 def join_chunks(pointer, worker, work_split):
-    """Small passes, second half: each task is a token and a head, its chunks' partials joined in order."""
+    """Small passes, second half: each task is a token and a head, whose chunks' partials are joined in order."""
     args = arguments_at(pointer)
     step = step_at(args.step)
     if step.split == 0:

@@ -1,8 +1,8 @@
-"""Rotary embedding in place, and heads put together from a part that is rotated and one that is not.
+"""Rotary embedding in place, and heads joined from a rotated and an unrotated part.
 
-Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[rows, half], the row of
-a token as the step says; of `join_heads` each buffer as the value, with strides of its own. The twins are the meanings
-of the ops.
+Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[rows, half], with a
+token's row given by the step; for `join_heads` each buffer is laid out like the value, with its own strides. The twins
+are the definitions of the ops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ step_at = simd.record_at(STEP)
 
 
 def rope(pointer, worker, work_split):
-    """Rotate pairs (i, i + half) of every head by the angles of the token's row, by tokens and parts."""
+    """Rotate pairs (i, i + half) of every head by the angles of the token's row, by tokens and groups of heads."""
     args = arguments_at(pointer)
     step = step_at(args.step)
     count, half = step.n_tokens * args.parts, args.half
@@ -54,7 +54,7 @@ def copy_floats(source, target, count):
 
 
 def join_heads(pointer, worker, work_split):
-    """Each head of a token: what the first buffer has of it, then what the second has."""
+    """Join each head of a token: its part in the first buffer, then its part in the second."""
     args = joining_at(pointer)
     count = simd.load_int64(args.count)
     for token in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):

@@ -1,8 +1,8 @@
 """The two products of attention over a page of float16 keys and values, a few query rows at a time.
 
 Memory: queries float32[R, stride / 4], keys float16 or float32[key_width, PAGE], scores float32[R,
-CHUNK], values of the same kind [PAGE, value_padded], results float32[R, stride / 4]. The chain of a score runs over the
-head's width, the chain of a result over the chunk's positions, in order, whatever the tile.
+CHUNK], values of the same kind [PAGE, value_padded], results float32[R, stride / 4]. The sum of a score is one chain
+over the head's width, the sum of a result one chain over the chunk's positions, in order, whatever the tile.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from edgeinfer.jit.targets import target
 
 ZEROS = emit.repeated(emit.F32S, 0.0)
 LOADS = {"f16": (emit.load_halves, 2 * LANES), "f32": (emit.load_floats, 4 * LANES)}
-"""How keys and values are loaded, and bytes of 16 of them: large tiles turn a page into float32 first."""
+"""How keys and values are loaded, and bytes of 16 of them: large tiles convert a page to float32 first."""
 
 
 @intrinsic(prefer_literal=True)
 def score_rows(context, floats, isa_name, rows, queries, stride, keys, key_width, ahead, scores):
     """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows: 1 to 6 and all positions of a page.
 
-    All groups of positions at once where registers hold them.
+    All groups of positions at once if they fit in the registers.
     """
     size, n_groups = rows.literal_value, vectors_at_once(isa_name)
     load, n_bytes = LOADS[floats.literal_value]
@@ -63,7 +63,7 @@ def blend_rows(
 ):
     """out[r, k] (+)= sum over p of shares[r, p] * values[p, k] for `rows` rows and `vectors` vectors of columns.
 
-    All columns at once where registers hold them.
+    All columns at once if they fit in the registers.
     """
     size, n_vectors = rows.literal_value, vectors.literal_value
     width = min(n_vectors, vectors_at_once(isa_name))
@@ -88,14 +88,14 @@ def blend_rows(
 
 
 def vectors_at_once(isa_name):
-    """Groups of positions or vectors of columns that sums of six rows leave registers for."""
+    """Groups of positions or vectors of columns whose sums, for six rows, fit in the registers."""
     return GROUPS if target(isa_name.literal_value).vectors >= 32 else 2
 
 
 def ask_ahead(builder, early, address, ahead, n_bytes):
-    """Ask for the `n_bytes` that lie `ahead` bytes after an address, if it is time to be `early`.
+    """Prefetch the `n_bytes` that lie `ahead` bytes after an address; `early` says whether it is time.
 
-    Into the second cache: a page is too much for the first.
+    Into the second cache: a page is too large for the first.
     """
     with builder.if_then(early):
         for line in range(0, n_bytes, 64):
@@ -103,7 +103,7 @@ def ask_ahead(builder, early, address, ahead, n_bytes):
 
 
 def blended(builder, shares, index, columns, sums):
-    """The sums of some rows with the share of position `index` of each row times the position's columns added."""
+    """Add to the sums of some rows the columns of position `index` times each row's share of it."""
     at, results, width = builder.add(shares, builder.mul(index, emit.integer(4))), [], len(columns)
     for row in range(len(sums) // width):
         share = emit.broadcast_float(builder, at, SCORE_BYTES * row)
@@ -113,7 +113,7 @@ def blended(builder, shares, index, columns, sums):
 
 
 def blend_into(builder, shape, n_positions, target_rows, body):
-    """Run `body` over positions for a tile of (rows, vectors) results that start from zero, or go on if `adds`."""
+    """Run `body` over positions for a tile of (rows, vectors) results that start from zero, or continue if `adds`."""
     (size, width), (out, stride, adds) = shape, target_rows
     rows_at = [builder.add(out, builder.mul(stride, emit.integer(row))) for row in range(size)]
     places = [(address, 64 * vector) for address in rows_at for vector in range(width)]
@@ -147,7 +147,7 @@ def vector_bytes(context, floats):
 
 @intrinsic(prefer_literal=True)
 def is_widened(context, floats):
-    """Whether pages are turned into float32 first; a constant where it is used."""
+    """Whether pages are converted to float32 first; a constant where it is used."""
     found = floats.literal_value == "f32"
 
     def generate(context, builder, signature, values):
@@ -158,7 +158,7 @@ def is_widened(context, floats):
 
 @inline
 def widen(source, count, target):
-    """Turn 16 * count float16 into float32."""
+    """Convert 16 * count float16 to float32."""
     for index in range(count):
         simd.store(target + 64 * index, simd.load_halves(source + 32 * index))
 

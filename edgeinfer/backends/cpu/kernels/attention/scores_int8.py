@@ -27,12 +27,12 @@ CODES = ir.VectorType(emit.I8, LANES)
 KEY_BLOCK_BYTES = PAGE * BLOCK
 """Bytes of the key codes of a block."""
 VALUE_BLOCK_BYTES = PAGE * (BLOCK + SCALE_BYTES)
-"""Bytes of a block of values, or of keys, of a page with their scales."""
+"""Bytes of a block of values, or of keys, of a page, including their scales."""
 
 
 @inline
 def round_query(source, scale, key_padded, records):
-    """Round a query times `scale` to int8 per 32 columns."""
+    """Round a query times `scale` to int8, in blocks of 32 columns."""
     factor = simd.splat(scale)
     for block in range((key_padded + BLOCK - 1) // BLOCK):
         low, high = simd.load(source + 128 * block), simd.splat(np.float32(0.0))
@@ -85,7 +85,7 @@ def score_rows(context, isa_name, rows, groups, queries, stride, keys, scales, b
 
 
 def _start(builder, isa, record):
-    """A dot that starts from what the keys' offset of 128 adds too much."""
+    """A dot that starts with the correction for the keys' offset of 128."""
     if isa.signed_dot is not None:
         return isa.signed_dot(builder, emit.repeated(emit.I32S, 0))
     return isa.dot(builder, emit.splat(builder, emit.load(builder, record, emit.I32, act.LESS_128_AT, 4)), 8)

@@ -1,9 +1,9 @@
-"""Where the keys and values of a page lie for an attention kernel: in place, or gathered from a draft tree's path.
+"""Where the keys and values of a page lie for an attention kernel: in place, or gathered along a draft tree's path.
 
-Memory: pages as `layout.pages` lays them out; a gathered page has the same layout, its keys first, then its
-values. `args` is an attention record, `tile` int32[TILE_INTS] of the step. Keys and values are copied from
-slots to slots in all layers at once: COPY_SLOTS records, one for each layer; sources and targets int32[count], of which
-none is in both. The NumPy twin of that is `pages.KVPool.copy_slots`.
+Memory: pages as `layout.pages` lays them out; a gathered page has the same layout, its keys first, then its values.
+`args` is an attention record, `tile` int32[TILE_INTS] of the step. Keys and values are copied from slots to slots in
+all layers at once: COPY_SLOTS records, one for each layer; sources and targets int32[count], with no slot in both. The
+NumPy twin of that is `pages.KVPool.copy_slots`.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ def direct_page(args, step, tile, kv_head, page):
 
 @inline
 def is_fork(tile, page):
-    """Whether tokens of a tile part within a page or before it."""
+    """Whether the paths of a tile's tokens part within a page or before it."""
     return simd.load_int32(tile + PATH) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + START)
 
 
 @inline
 def parts(tile, page):
-    """Whether the tokens of a tile see different positions of a page, all of them in it or in the spare page."""
+    """Whether a tile's tokens see different positions of a page, all of them in it or in the spare page."""
     return is_fork(tile, page) and simd.load_int32(tile + GATHERS) == 0
 
 
@@ -110,7 +110,7 @@ def path_slot(step, tile, place, position):
 
 @inline
 def page_at(int8, args, step, tile, kv_head, page, last, target):
-    """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
+    """Addresses of a page's keys and values; a page that is not in place is gathered into `target`."""
     if is_fork(tile, page):
         gather_page(int8, args, step, tile, kv_head, page, last, target)
         return target, target + args.key_bytes
@@ -118,7 +118,7 @@ def page_at(int8, args, step, tile, kv_head, page, last, target):
 
 
 def copy_slots(int8: str | None) -> Callable[..., None]:
-    """The function for pages of float16, or of int8 where `int8` is a text."""
+    """The function for float16 pages if `int8` is None, else for int8 pages."""
 
     def copy(layers, n_layers, sources, targets, count):
         for layer in range(n_layers):

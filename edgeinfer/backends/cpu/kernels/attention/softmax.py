@@ -1,7 +1,7 @@
-"""The softmax of attention, chunk by chunk: shares of one chunk's positions, and joining partial results.
+"""The softmax of attention, chunk by chunk: the shares of a chunk's positions, and the joining of partial results.
 
 Memory: scores float32[CHUNK] of a row. A partial or a total is float32[16 + padded]: largest score, sum of shares,
-padding, blend of values as wide as whole vectors hold them; partials are joined in order of position.
+padding, blend of values padded to whole vectors; partials are joined in order of position.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def softmax_chunk(scores, first, stop, n_vectors):
 def softmax_rows(scores, count, first, stop, n_vectors, to, stride):
     """`softmax_chunk` of 1 to 4 rows that see the same positions; stores largest and sum at `to`, `stride` bytes apart.
 
-    The same operations in the same order, but four chains of them at once: one alone waits for itself. Where there are
-    fewer rows the last one is computed again, to the same end: all four are loaded before any is stored.
+    The operations and their order are the same, but four chains run at once: a single one would wait for itself. With
+    fewer rows the last one is repeated, which changes nothing: all four are loaded before any is stored.
     """
     one, two, three = min(1, count - 1), min(2, count - 1), count - 1
     second, third, fourth = scores + one * SCORE_BYTES, scores + two * SCORE_BYTES, scores + three * SCORE_BYTES
@@ -97,16 +97,16 @@ def softmax_rows(scores, count, first, stop, n_vectors, to, stride):
 
 @inline
 def store_largest_and_sum(partial, largest, total):
-    """The head of a partial result."""
+    """Write the head of a partial result."""
     simd.store_float(partial, largest)
     simd.store_float(partial + 4, total)
 
 
 @inline
 def join_factors(factors):
-    """What totals and partials are multiplied by when they are joined, 16 at a time.
+    """The factors by which totals and partials are multiplied when they are joined, 16 at a time.
 
-    factors float32[2, 16], largest scores of the totals and of the partials: becomes the factors of each.
+    factors float32[2, 16]: in, the largest scores of the totals and of the partials; out, the factor of each.
     """
     before, new = simd.load(factors), simd.load(factors + 64)
     largest = simd.maximum(before, new)
@@ -116,7 +116,7 @@ def join_factors(factors):
 
 @inline
 def join_partial(total, partial, padded, factor):
-    """Add a later chunk's partial to the running one; a partial without any position changes nothing.
+    """Add a later chunk's partial to the running one; a partial without positions changes nothing.
 
     `factor`: address of the total's factor; the partial's lies 64 bytes on.
     """
@@ -148,7 +148,7 @@ def join_rows(totals, partials, stride, rows, padded):
 
 @inline
 def join_run(total, partials, stride, count, padded):
-    """Add `count` partials of chunks that follow one another, `stride` bytes apart, to one total."""
+    """Add the `count` partials of successive chunks, `stride` bytes apart, to one total."""
     factors = simd.stack_space(FACTORS_BYTES)
     for first in range(0, count, 16):
         group, largest = min(16, count - first), simd.load_float(total)
@@ -164,7 +164,7 @@ def join_run(total, partials, stride, count, padded):
 
 @inline
 def start_total(total, padded):
-    """An empty running result."""
+    """Write an empty running result."""
     for index in range(0, 64 + padded * 4, 64):
         simd.store(total + index, simd.splat(np.float32(0.0)))
     simd.store_float(total, np.float32(LOWEST))
@@ -172,7 +172,7 @@ def start_total(total, padded):
 
 @inline
 def write_result(total, out, width):
-    """out[k] = blend / sum, for the head's real width."""
+    """out[k] = blend / sum, for the head's unpadded width."""
     inverse = np.float32(1.0) / simd.load_float(total + 4)
     whole = width // 16 * 16
     for index in range(0, whole * 4, 64):

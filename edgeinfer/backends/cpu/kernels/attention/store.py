@@ -2,8 +2,8 @@
 
 Memory: key and value float32[n, stride / 4], heads a `head_stride` apart and padded to whole vectors; pages as
 `layout.pages` lays them out. Twins: the pages hold the same numbers as float16, or as
-`backends.reference.round_cached` rounds them. int8: a scale is largest / 127, and at most the largest float16, so that
-numbers beyond 127 * 65504 shrink with their block to that size and nothing becomes infinite or not-a-number.
+`backends.reference.round_cached` rounds them. int8: a scale is largest / 127, limited to the largest float16, so blocks
+with numbers beyond 127 * 65504 are scaled down to that size and nothing becomes infinite or NaN.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def store_rounded(args, key, value, keys, values, offset):
 
 @inline
 def store_one(int8, args, step, token, head):
-    """Write the key and the value of a token and head into its slot."""
+    """Write the key and the value of a token and head into the token's slot."""
     slot = simd.load_int32(step.slots + 4 * token)
     key = args.key + token * args.key_stride + head * args.key_head_stride
     value = args.value + token * args.value_stride + head * args.value_head_stride
@@ -91,13 +91,13 @@ def store_one(int8, args, step, token, head):
 
 
 def store(int8: str | None) -> Callable[..., None]:
-    """The kernel for pages of float16, or of int8 where `int8` is a text."""
+    """The kernel for float16 pages if `int8` is None, else for int8 pages."""
 
     def store_kv(pointer, worker, work_split):
         """Write keys and values into the tokens' slots.
 
-        By heads: what shares a line is one worker's. Small passes of several sequences by tokens and heads, as
-        attention is cut then: each worker finds in its own caches what it is to read.
+        Work is split by heads, so that each cache line has one worker. Small passes of several sequences are split by
+        tokens and heads, as attention is then: each worker finds in its own caches what it reads next.
         """
         args = arguments_at(pointer)
         step = step_at(args.step)

@@ -1,4 +1,4 @@
-"""Rounding rows of activations to int8, after RMSNorm where there is a weight.
+"""Rounding rows of activations to int8, after RMSNorm if there is a weight.
 
 Memory: source float32[n, source_stride / 4]; out as `layout.rounded` lays its records out. The NumPy twin is
 `backends.reference.round_activations`.

@@ -1,11 +1,11 @@
-"""Products of integer panels with int8 activations by tile registers (AMX): tiles of 16 of many tokens.
+"""Products of integer panels with int8 activations in tile registers (AMX), for tiles of 16 of many tokens.
 
-Memory: as for `kernels.matmul.integers`, whose kernel takes the tokens that are left. For all tokens of a block, a run
+Memory: as for `kernels.matmul.integers`, whose kernel handles the remaining tokens. For all tokens of a block, a run
 of columns of both panels of a unit is unpacked: per block of 32 columns int8 codes [8, 16, 4], then scales and minima
 float32[groups, 16]. A tile register holds int32[16 tokens, 16 rows] of one group of columns; the next block is
-multiplied while the sums of the last one take its integers. These are exact, so results are those of any other kernel,
-bit for bit. Scratch of a worker, TILE_SCRATCH_BYTES: integers of two blocks, sums float32[tokens / 16, 2, 16, 16] of a
-block of tokens, two unpacked panels.
+multiplied while the integers of the last one are added to the sums. The integers are exact, so results equal those of
+any other kernel, bit for bit. Scratch of a worker, TILE_SCRATCH_BYTES: integers of two blocks, sums
+float32[tokens / 16, 2, 16, 16] of a block of tokens, two unpacked panels.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PRODUCTS, ACTIVATIONS, WEIGHTS = 0, 4, 6
 PRODUCT_BYTES = TOKENS * PANEL_ROWS * 4
 CODES_BYTES = PANEL_ROWS * BLOCK
 ROW_BYTES = 2 * 64
-"""Sums of a token: both panels."""
+"""Bytes of a token's sums, for both panels."""
 
 
 def tile_shapes(groups: int) -> list[int]:
-    """The 64 bytes that tell the shape of each tile register: 16-bit row bytes from 16 on, 8-bit rows from 48 on."""
+    """The 64 bytes that describe the shapes of tile registers: 16-bit row bytes from 16 on, 8-bit rows from 48 on."""
     shape, columns = [1] + [0] * 63, BLOCK // groups
     shapes = {PRODUCTS + number: (TOKENS, 4 * PANEL_ROWS) for number in range(2 * groups)}
     shapes |= {ACTIVATIONS + group: (TOKENS, columns) for group in range(groups)}
@@ -53,7 +53,7 @@ def tile_shapes(groups: int) -> list[int]:
 
 @intrinsic(prefer_literal=True)
 def shape_tiles(context, panel_key):
-    """Tell the processor the shapes of the tiles."""
+    """Load the shapes of the tiles into the processor."""
     groups = IntegerPanel.parse(panel_key.literal_value).groups
 
     def generate(context, builder, signature, values):
@@ -67,7 +67,7 @@ def shape_tiles(context, panel_key):
 
 @intrinsic(prefer_literal=True)
 def release_tiles(context):
-    """Give the tile registers back: what they hold need not be saved any more."""
+    """Release the tile registers, so that their contents need not be saved any more."""
 
     def generate(context, builder, signature, values):
         emit.call(builder, "llvm.x86.tilerelease", emit.VOID, [])
@@ -78,7 +78,7 @@ def release_tiles(context):
 
 @intrinsic(prefer_literal=True)
 def unpack(context, panel_key, isa_name, panel_address, n_records, to):
-    """Write a panel's codes, scales and minima to `to` as tiles take them."""
+    """Write a panel's codes, scales and minima to `to` in the layout of tiles."""
     panel, isa = IntegerPanel.parse(panel_key.literal_value), target(isa_name.literal_value)
     n_pairs, offset = panel.record_pairs, emit.byte_table([panel.offset], 64)
 
@@ -108,7 +108,7 @@ def unpack(context, panel_key, isa_name, panel_address, n_records, to):
 
 
 class TileEmitter:
-    """Code for the blocks of two unpacked panels times a tile of tokens."""
+    """Emit code for the blocks of two unpacked panels times a tile of tokens."""
 
     def __init__(self, builder, panel, panels, activations, products, sums):
         self._builder = builder
@@ -119,7 +119,7 @@ class TileEmitter:
         self._sums = sums
 
     def multiply(self, block):
-        """Put a block's integers into the half of `products` that its number belongs to."""
+        """Store a block's integers in the half of `products` that its number selects."""
         builder, groups, products = self._builder, self._panel.groups, self._products_of(block)
         for group in range(groups):
             at = builder.add(self._records(block), emit.integer(group * BLOCK // groups))
@@ -134,7 +134,7 @@ class TileEmitter:
                 self._call("tilestored64", PRODUCTS + place, to, emit.integer(4 * PANEL_ROWS))
 
     def add(self, block):
-        """Add a block's products to the sums: `tiles.multiply` has the same chain."""
+        """Add a block's products to the sums, in the same chain as `tiles.multiply`."""
         builder, panel, products = self._builder, self._panel, self._products_of(block)
         records = self._records(block)
         for number in range(2):
@@ -178,7 +178,7 @@ class TileEmitter:
 
 @intrinsic(prefer_literal=True)
 def multiply(context, panel_key, panels, activations, n_blocks, products, sums):
-    """Add two unpacked panels times a tile of tokens to their sums, float32[2, 16, 16].
+    """Add the products of two unpacked panels with a tile of tokens to their sums, float32[2, 16, 16].
 
     `products` is scratch of TILE_PRODUCTS_BYTES.
     """
@@ -204,7 +204,7 @@ def multiply(context, panel_key, panels, activations, n_blocks, products, sums):
 
 
 def product(key: str, isa: str) -> Callable[..., None]:
-    """The kernel for an integer panel; `isa` names the vector instructions beside the tiles."""
+    """The kernel for an integer panel; `isa` names the vector instructions used beside the tiles."""
     panel = IntegerPanel.parse(key)
     record_bytes, record_blocks, unpacked_bytes = panel.record_bytes, 2 * panel.record_pairs, panel.unpacked_bytes
     run_records = MOST_UNPACKED_BLOCKS // record_blocks

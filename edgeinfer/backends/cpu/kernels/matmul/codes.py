@@ -1,7 +1,7 @@
 """Reading a panel's records inside a product kernel: codes, scales and minima of 16 rows, as values in registers.
 
 In: a panel, the address of one record and the number of one of its pairs of blocks. Out, while code is emitted: 64
-unsigned values at a time with the columns they belong to, float32[16] scales and minima. Knows nothing of activations.
+unsigned values at a time with their columns, float32[16] scales and minima. Knows nothing of activations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PairReader:
         self._scales = builder.add(record, builder.mul(pair, emit.integer(2 * panel.groups * panel.scale_bytes)))
 
     def codes(self, block: int) -> Iterator[tuple[int, Value]]:
-        """(column in the block, values of 4 columns from it on of all rows) in the order of columns.
+        """(column in the block, values of the 4 columns from it on, for all rows) in the order of columns.
 
         A value is less than 2 ** panel.dot_bits and too large by panel.offset.
         """
@@ -65,7 +65,7 @@ class PairReader:
         return self._floats(at)
 
     def _field(self, at: int, width: int, vector: int, low: int) -> Value:
-        """The `width` bits of a plane at `at` that belong to a vector of codes, moved up to bit `low`.
+        """The `width` bits of the plane at `at` that belong to a vector of codes, moved up to bit `low`.
 
         A vector of the plane holds 8 / width neighbouring vectors of codes, the first in its lowest bits.
         """
@@ -74,7 +74,7 @@ class PairReader:
         if width == 8:
             return loaded
         up = low - width * (vector % share)
-        if up:  # in 16-bit lanes, as there is no shift of bytes; what crosses over is masked away
+        if up:  # in 16-bit lanes, as bytes cannot be shifted; bits that cross a byte are masked away
             shift = builder.shl if up > 0 else builder.lshr
             shorts = shift(builder.bitcast(loaded, SHORTS), emit.repeated(SHORTS, abs(up)))
             loaded = builder.bitcast(shorts, emit.BYTES)
@@ -104,7 +104,7 @@ class PairReader:
         return builder.fmul(unit, builder.sitofp(integer, emit.F32S))
 
     def _power(self, at: int) -> Value:
-        """2 ** (byte - 128): an exponent of float32 less one, but for the two subnormal ones."""
+        """2 ** (byte - 128), by writing the float32 exponent directly, except for the two subnormal values."""
         builder, exponent = self._builder, self._bytes(at)
         normal = builder.shl(builder.sub(exponent, emit.repeated(emit.I32S, 1)), emit.repeated(emit.I32S, 23))
         subnormal = builder.shl(emit.repeated(emit.I32S, 1 << 21), exponent)

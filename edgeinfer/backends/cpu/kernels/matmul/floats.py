@@ -2,7 +2,7 @@
 
 Memory: weights of float16, bfloat16 or float32 [n_panels, columns, 16] (`panels.FloatPanel`, n_panels even), source
 float32[n, source_stride / 4] (zero beyond its width), out float32[n, out_stride / 4]. Workers share pairs of panels, or
-of many tokens the tokens. Even and odd columns are two chains, joined at the end, the same for any tile size. NumPy
+the tokens if there are many. Even and odd columns are two chains, joined at the end, the same for any tile size. NumPy
 twin: source @ weights.T.
 """
 
@@ -29,7 +29,7 @@ SUMS_BYTES = 2 * 6 * 64
 
 @intrinsic(prefer_literal=True)
 def multiply(context, element, n_tokens, panels, source, source_stride, n_rounds, sums):
-    """float32[n_panels, n_tokens, 16] of a tuple of panel addresses times a few tokens, over all columns."""
+    """float32[n_panels, n_tokens, 16]: a tuple of panel addresses times a few tokens, over all columns."""
     load, size, n_panels = LOADS[element.literal_value], n_tokens.literal_value, len(panels)
     column_bytes = PANEL_ROWS * FloatPanel(element.literal_value).element_bytes
 
@@ -61,7 +61,7 @@ def multiply(context, element, n_tokens, panels, source, source_stride, n_rounds
 
 
 def product(element: str) -> Callable[..., None]:
-    """The kernel for panels of that element."""
+    """The kernel for panels of that element type."""
 
     def product_float(pointer, worker, work_split):
         args = arguments_at(pointer)

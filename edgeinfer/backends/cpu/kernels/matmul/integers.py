@@ -2,9 +2,9 @@
 
 Memory: weights uint8[n_panels, panel_bytes] (`panels.IntegerPanel`), activations as in `kernels.matmul.activations`,
 out float32[n, out_stride / 4]. A unit is two panels: two neighbours, which give 32 columns of the output, or one of a
-gate and one of an up matrix, which give 16: curve(gate) * up. Workers share units, or of many tokens the tokens: what
-one worker wrote is far from the other. Tokens are taken in blocks whose activations stay in cache, in a block unit
-after unit. Its NumPy twin is dequantised weights times `reference.round_activations`.
+gate and one of an up matrix, which give 16: curve(gate) * up. Workers share units, or the tokens if there are many:
+then no worker is near the data that another one wrote. Tokens are taken in blocks whose activations stay in cache; each
+block goes through one unit after another. The NumPy twin is dequantised weights times `reference.round_activations`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from edgeinfer.jit.targets import target
 
 arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64
-"""Sums of the largest tile: two panels, eight tokens."""
+"""Bytes of the sums of the largest tile: two panels, eight tokens."""
 FAR = 1 << 16
-"""Bytes of a unit from which on the next unit is too far away to be asked for:"""
+"""Units larger than this are too far apart to prefetch the next one:"""
 NEARER = 2048
-"""what comes so many bytes later is then."""
+"""instead, the bytes this far ahead are prefetched."""
 
 
 @inline
 def share_of_tokens(work_split, worker, first, count):
-    """The tokens from `first` on that are a worker's: whole tiles, and the last worker takes what is left."""
+    """A worker's tokens from `first` on: whole tiles, and the last worker takes the rest."""
     n_tiles = (count - first + act.TILE - 1) // act.TILE
     start, stop = share_start(work_split, worker, n_tiles), share_start(work_split, worker + 1, n_tiles)
     return first + start * act.TILE, min(count, first + stop * act.TILE)
@@ -43,7 +43,7 @@ def share_of_tokens(work_split, worker, first, count):
 def bytes_ahead(args, work_split, worker, unit, stop):
     """Bytes from a unit to what its worker reads soon, most often the next unit, here or in the next product.
 
-    0: do not ask.
+    0: do not prefetch.
     """
     if args.ahead == 0:
         return 0
@@ -58,7 +58,7 @@ def bytes_ahead(args, work_split, worker, unit, stop):
 
 @inline
 def write_plain(args, unit, token, n_tokens, sums):
-    """Both panels' rows of some tokens, with bias and what was there before."""
+    """Write both panels' rows of some tokens, with bias and, if accumulating, the previous values."""
     bias = args.bias + unit * args.bias_stride
     first_bias, second_bias = simd.load(bias), simd.load(bias + 64)
     for place in range(n_tokens):
@@ -92,7 +92,7 @@ def activated(curve, gate):
 
 @inline
 def write_gated(args, unit, token, n_tokens, sums):
-    """curve(gate) * up of some tokens."""
+    """Write curve(gate) * up of some tokens."""
     out = args.out + 64 * unit + token * args.out_stride
     for place in range(n_tokens):
         gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (n_tokens + place))
@@ -102,7 +102,7 @@ def write_gated(args, unit, token, n_tokens, sums):
 
 @inline
 def write(args, unit, token, n_tokens, sums):
-    """What a unit and some tokens give."""
+    """Compute and write the results of a unit for some tokens."""
     if args.curve == PLAIN:
         write_plain(args, unit, token, n_tokens, sums)
     else:
@@ -112,7 +112,7 @@ def write(args, unit, token, n_tokens, sums):
 def product(key: str, isa: str) -> Callable[..., None]:
     """The kernel for an integer panel and an instruction set.
 
-    Kernels close over names alone, so that what they were made with can be told from their own name.
+    Kernels close over names only, so that a kernel's own name shows what it was made with.
     """
     return (wide_product if target(isa).vectors >= 32 else narrow_product)(key, isa)
 

@@ -1,7 +1,7 @@
-"""Rounding eight blocks of 32 columns of a row to int8 at once, so that what is horizontal is done for all of them.
+"""Rounding eight blocks of 32 columns of a row to int8 at once, so that horizontal steps are shared by all of them.
 
-Memory: source and weight float32[256], records as `layout.rounded` lays them out, `step` bytes apart. Gives the
-bits that `activations.round_block` gives block by block, which is its twin.
+Memory: source and weight float32[256], records as `layout.rounded` lays them out, `step` bytes apart. Gives the same
+bits, block by block, as its twin `activations.round_block`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SWAPPED = [lane ^ 1 for lane in range(LANES)]
 
 
 def shuffled(builder: Builder, first: Value, second: Value, lanes: Sequence[int]) -> Value:
-    """The named lanes of two vectors, the second's counted on."""
+    """The named lanes of two vectors; the second vector's lanes are numbered after the first's."""
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(emit.I32, len(lanes)), list(lanes)))
 
 
 def reduced(builder: Builder, vectors: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Each of several vectors reduced to 16 / n lanes, in order: by halves, two vectors at a time."""
+    """Reduce each of several vectors to 16 / n lanes, in order: by halves, two vectors at a time."""
     width = LANES
     while len(vectors) > 1:
         width //= 2
@@ -47,7 +47,7 @@ def reduced(builder: Builder, vectors: Sequence[Value], combine: Callable[[Value
 
 
 def halves(builder: Builder, source: Value, weight: Value | None, inverse: Value) -> list[Value]:
-    """The 16 halves of the blocks, normalised where there is a weight."""
+    """The 16 halves of the blocks, normalised if there is a weight."""
     found = [emit.load_floats(builder, source, 64 * half) for half in range(2 * BLOCKS)]
     if weight is None:
         return found
@@ -59,7 +59,7 @@ def halves(builder: Builder, source: Value, weight: Value | None, inverse: Value
 
 
 def largest_of(builder: Builder, values: Sequence[Value]) -> Value:
-    """The largest size in each block, in both lanes that stand for its halves."""
+    """The largest magnitude of each block, in both lanes that stand for its halves."""
 
     def larger(first: Value, second: Value) -> Value:
         return curves.larger(builder, first, second)
@@ -70,7 +70,7 @@ def largest_of(builder: Builder, values: Sequence[Value]) -> Value:
 
 
 def codes_of(builder: Builder, values: Sequence[Value], inverse: Value, record: Value, step: Value) -> list[Value]:
-    """Write the codes of the blocks; int32[16] of each half."""
+    """Write the codes of the blocks; takes int32[16] of each half."""
     found = []
     for half, value in enumerate(values):
         factor = shuffled(builder, inverse, inverse, [half // 2 * 2] * LANES)
@@ -82,7 +82,7 @@ def codes_of(builder: Builder, values: Sequence[Value], inverse: Value, record: 
 
 
 def write_facts(builder: Builder, scale: Value, sums: Value, record: Value, step: Value) -> None:
-    """Write what follows the codes in each record: `scale` and `sums` hold two lanes for each block, its halves."""
+    """Write the numbers after the codes in each record: `scale` and `sums` hold two lanes per block, one per half."""
     total = builder.add(sums, shuffled(builder, sums, sums, SWAPPED))
     of_total = builder.fmul(scale, builder.sitofp(total, emit.F32S))
     scales = shuffled(builder, scale, of_total, [lane + lane % 2 * LANES for lane in range(LANES)])
@@ -102,7 +102,7 @@ def write_facts(builder: Builder, scale: Value, sums: Value, record: Value, step
 
 @intrinsic(prefer_literal=True)
 def round_blocks(context, weighted, source, weight, inverse, record, step):
-    """Records of BLOCKS blocks; with `weighted` the row is first multiplied by `inverse` and by the weight."""
+    """Write records of BLOCKS blocks; with `weighted` the row is first multiplied by `inverse` and by the weight."""
     is_weighted = bool(weighted.literal_value)
 
     def generate(context, builder, signature, arguments):

@@ -1,9 +1,8 @@
-"""The innermost loop of integer products: a few panels of 16 rows times a few tokens, all columns.
+"""The innermost loop of integer products: a few panels of 16 rows times a few tokens, over all columns.
 
 Memory: panels as `panels.IntegerPanel`, activations as `kernels.matmul.activations` lays them out. Per 32 (or 16)
 columns the dot is an exact integer; one float chain per row and token runs over the groups in order, whatever the shape
-of the tile, so a token's result never depends on its neighbours. The sums stay in registers until all columns are
-through.
+of the tile, so a token's result never depends on its neighbours. The sums stay in registers for all columns.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from edgeinfer.jit import emit
 from edgeinfer.jit.targets import target
 
 STEPS = 16
-"""Times that four columns are multiplied in a pair of blocks."""
+"""Steps of four columns in a pair of blocks."""
 
 
 class LinesAhead:
-    """Requests for lines that are read later, a few at each step: a burst would take the buffers that loads wait in."""
+    """Prefetches of lines that are read later, a few per step: a burst would fill the buffers that loads wait in."""
 
     def __init__(self, builder, starts, n_bytes):
         self._builder = builder
@@ -30,7 +29,7 @@ class LinesAhead:
         self._n_steps, self._n_asked = 0, 0
 
     def step(self):
-        """Ask for the next few."""
+        """Prefetch the next few."""
         self._n_steps += 1
         due = -(-len(self._lines) * self._n_steps // STEPS)
         for start, line in self._lines[self._n_asked : due]:
@@ -39,7 +38,7 @@ class LinesAhead:
 
 
 class PairEmitter:
-    """Code for one pair of blocks of some panels times a tile of tokens."""
+    """Emit code for one pair of blocks of some panels times a tile of tokens."""
 
     def __init__(self, builder, panel, isa, readers, activations, n_tokens, apart, lines_ahead):
         self._builder = builder
@@ -76,7 +75,7 @@ class PairEmitter:
         return (block * self._apart + token) * act.RECORD_BYTES
 
     def _dots(self, block, token):
-        """A dot for each group that starts from what the codes' offset adds too much."""
+        """A dot for each group that starts with the correction for the codes' offset."""
         if self._signed_dot is not None:
             return [self._signed_dot(self._builder, emit.repeated(emit.I32S, 0)) for _ in range(self._panel.groups)]
         return [
@@ -123,8 +122,7 @@ class PairEmitter:
 def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations, n_records, ahead, sums):
     """Sums of a tile over all records: float32[n_panels, n_tokens, 16] for a tuple of panel addresses.
 
-    The tokens are some of a tile of `apart`. Lines `ahead` bytes further on are asked for early, unless it is the
-    literal 0.
+    The tokens are part of a tile of `apart`. Lines `ahead` bytes further on are prefetched, unless it is the literal 0.
     """
     panel, isa = IntegerPanel.parse(panel_key.literal_value), target(isa_name.literal_value)
     size, width, n_panels = n_tokens.literal_value, apart.literal_value, len(panels)

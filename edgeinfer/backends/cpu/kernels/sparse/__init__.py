@@ -1,1 +1,1 @@
-"""Kernels of feed-forward layers of which only active neurons are computed, and of thresholds."""
+"""Kernels of feed-forward layers that compute only active neurons, and of thresholds."""

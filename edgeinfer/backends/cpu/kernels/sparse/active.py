@@ -1,8 +1,8 @@
 """Which neurons are active: those whose activated value is not zero for some token of a pass.
 
 Memory: values float32[n, stride / 4], zero beyond a row's width. `mark_active` writes uint32[n_vectors / 2], a bit for
-each column, and shares pairs of vectors out, as kernels by columns do; `list_active` is one worker's, after all have
-marked, and writes the columns in order. NumPy twin: np.flatnonzero(values.any(axis=0)).
+each column, and splits pairs of vectors among workers like all kernels by columns; `list_active` runs on one worker,
+after all have marked, and writes the columns in order. NumPy twin: np.flatnonzero(values.any(axis=0)).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ active_at = simd.record_at(ACTIVE)
 
 
 def mark_active(pointer, worker, work_split):
-    """marks[c / 32] bit c % 32 = whether any row's column c is not zero."""
+    """marks[c / 32] bit c % 32 = whether column c of any row is not zero."""
     args = active_at(pointer)
     count, pairs = simd.load_int64(args.count), args.n_vectors // 2
     for pair in range(share_start(work_split, worker, pairs), share_start(work_split, worker + 1, pairs)):

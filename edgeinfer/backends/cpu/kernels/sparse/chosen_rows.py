@@ -1,7 +1,7 @@
-"""The up product of chosen neurons alone: hidden = activated gate * (row * activations), zeros where none is chosen.
+"""The up product of chosen neurons alone: hidden = activated gate * (row * activations), zeros for all others.
 
 Memory: rows of integer panels one by one (`neurons.rows_of_panels`), by their addresses; sixteen of them are gathered
-into a panel in scratch memory, so that the product is the very one of whole matrices. Activations as in
+into a panel in scratch memory, so that the product is exactly that of whole matrices. Activations as in
 `kernels.matmul.activations`; activated and hidden float32[n, stride / 4]. Neurons are in order; workers share them by
 sixteens, and each clears the columns from its first neuron to the next worker's. NumPy twin: activated * (source @
 rows.T + bias).
@@ -30,9 +30,9 @@ chosen_at = simd.record_at(CHOSEN)
 SUMS_BYTES = 4 * 64
 WORDS = ir.VectorType(emit.I32, 4)
 TOGETHER = 4
-"""Records that are gathered at a time, so that their words come to whole fours,"""
+"""Records gathered at a time, so that their words come in whole fours,"""
 SHORT = 80
-"""where a row has fewer bytes of a record than this."""
+"""if a row has fewer bytes of a record than this."""
 
 
 def word_of_rows(builder, rows, at):
@@ -44,9 +44,9 @@ def word_of_rows(builder, rows, at):
 
 
 def four_words_of_rows(builder, rows, at):
-    """Four int32[16]: words of each row, by turning blocks of four rows and four words."""
+    """Four int32[16]: words of each row, transposed in blocks of four rows and four words."""
     quads = [emit.load(builder, row, WORDS, at) for row in rows]
-    columns = []  # of each of a block's four rows: what the blocks have, side by side
+    columns = []  # for each row of four, the words that the blocks have, side by side
     for place in range(4):
         low, high = (emit.join(builder, *(quads[place + 4 * block] for block in half)) for half in ((0, 1), (2, 3)))
         columns.append(emit.join(builder, low, high))
@@ -61,7 +61,7 @@ def four_words_of_rows(builder, rows, at):
 
 
 def store_word(builder, panel, number, word, record):
-    """Put a word of each row where the panel's record has its numbers: one of 32 bits, two of 16 or four of 8."""
+    """Store a word of each row where the panel's record has its numbers: one of 32 bits, two of 16 or four of 8."""
     for region in regions(panel):
         if number >= region.words:
             number -= region.words
@@ -77,7 +77,7 @@ def store_word(builder, panel, number, word, record):
 
 @intrinsic(prefer_literal=True)
 def gather_panel(context, panel_key, rows, n_records, out):
-    """A panel of the rows at int64[16] addresses."""
+    """Gather a panel from the rows at int64[16] addresses."""
     panel = IntegerPanel.parse(panel_key.literal_value)
 
     def generate(context, builder, signature, values):
@@ -87,7 +87,7 @@ def gather_panel(context, panel_key, rows, n_records, out):
         n_words, together = row_record_bytes(panel) // 4, TOGETHER if row_record_bytes(panel) < SHORT else 1
 
         def gather(first, n_here):
-            """Some neighbouring records, whose words are taken four at a time."""
+            """Gather some neighbouring records, four words at a time."""
             places = [builder.add(row, builder.mul(first, emit.integer(4 * n_words))) for row in addresses]
             target = builder.add(out, builder.mul(first, emit.integer(panel.record_bytes)))
             records = [builder.add(target, emit.integer(panel.record_bytes * number)) for number in range(n_here)]
@@ -128,7 +128,7 @@ def column_of(args, n_chosen, panel):
 
 @inline
 def clear(args, count, begin, end):
-    """Zeros in the columns from `begin` to `end` - 1 of all rows."""
+    """Write zeros in the columns from `begin` to `end` - 1 of all rows."""
     for token in range(count):
         at, stop = args.out + token * args.out_stride + 4 * begin, args.out + token * args.out_stride + 4 * end
         while stop - at >= 64:
@@ -141,7 +141,7 @@ def clear(args, count, begin, end):
 
 @inline
 def write_chosen(args, panel, n_chosen, token, n_tokens, sums):
-    """activated * (sum + bias) of a panel's neurons."""
+    """Write activated * (sum + bias) of a panel's neurons."""
     first = PANEL_ROWS * panel
     for place in range(n_tokens):
         gates = args.activated + (token + place) * args.activated_stride

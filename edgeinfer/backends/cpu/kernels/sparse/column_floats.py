@@ -1,8 +1,8 @@
 """Down products of active neurons whose columns are floats: out[t, row] (+)= sum of columns * hidden (+ bias).
 
 Memory: as `kernels.sparse.columns`, but activations are the hidden values, float32[n, activations_stride / 4], and sums
-hold two chains, of even and of odd neurons, half a stride apart: `kernels.matmul.floats` adds so. A neuron adds nothing
-to the other chain. NumPy twin: hidden @ columns.
+hold two chains, of even and of odd neurons, half a stride apart, as `kernels.matmul.floats` adds them. A neuron adds
+nothing to the other chain. NumPy twin: hidden @ columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VECTORS = UNIT_ROWS // emit.LANES
 def add_columns(
     context, key, n_tokens, columns, neurons, count, row_at, source, source_stride, sums, sums_stride, fresh
 ):
-    """Two chains of sums, float32[n_tokens, 32] each, (+)= what `count` neurons give; `fresh`: from zeros."""
+    """Two chains of sums, float32[n_tokens, 32] each, (+)= the contribution of `count` neurons; `fresh`: from zeros."""
     code, n = ColumnForm.parse(key.literal_value).code, n_tokens.literal_value
     load, vector_bytes = LOADS[code], emit.LANES * CODE_BITS[code] // 8
 

@@ -1,8 +1,9 @@
-"""Columns of a block's neurons turned into panels, for passes of several tokens: integer dots as of whole matrices.
+"""Turns columns of a block's neurons into panels, for passes of several tokens: integer dots as of whole matrices.
 
-Memory: addresses int64[32] of the columns of a block's neurons, any of them where a neuron is left out (its activations
-are zero); scratch of PANELS_BYTES: the codes of two panels of 16 rows and 32 columns, as `panels.IntegerPanel` lays
-them out; activations and sums as in `kernels.sparse.column_sums`. The step for a block is `kernels.matmul.tiles`' own.
+Memory: addresses int64[32] of the columns of a block's neurons; for a neuron that is left out any address will do (its
+activations are zero). Scratch of PANELS_BYTES: the codes of two panels of 16 rows and 32 columns, as
+`panels.IntegerPanel` lays them out; activations and sums as in `kernels.sparse.column_sums`. The step for a block is
+that of `kernels.matmul.tiles`.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ RUN = ir.VectorType(emit.I8, PANEL_ROWS)
 
 
 def panel_of(form):
-    """The panel whose codes a form's are."""
+    """The panel type with the codes of a column form."""
     return IntegerPanel(CODE_BITS[form.code], BLOCK, "f16", form.has_minimum)
 
 
 def interleaved(builder, first, second):
-    """One of each in turn."""
+    """Interleave two vectors, one lane of each in turn."""
     count = first.type.count
     order = [place + side for place in range(count) for side in (0, count)]
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(emit.I32, 2 * count), order))
 
 
 def four_columns(builder, columns):
-    """64 bytes: of each of 16 rows the bytes of four columns."""
+    """64 bytes: for each of 16 rows the bytes of four columns."""
     pairs = [interleaved(builder, *columns[place : place + 2]) for place in (0, 2)]
     shorts = [builder.bitcast(pair, ir.VectorType(emit.I16, PANEL_ROWS)) for pair in pairs]
     return builder.bitcast(interleaved(builder, *shorts), emit.BYTES)
@@ -71,7 +72,7 @@ def byte_panels(builder, addresses, row_at, out):
 
 @intrinsic(prefer_literal=True)
 def build_panels(context, key, addresses, row_at, out):
-    """Codes of 32 rows, `row_at` bytes into each column."""
+    """Unpack the codes of 32 rows, `row_at` bytes into each column."""
     build = nibble_panels if CODE_BITS[ColumnForm.parse(key.literal_value).code] == 4 else byte_panels
 
     def generate(context, builder, signature, values):
@@ -84,7 +85,7 @@ def build_panels(context, key, addresses, row_at, out):
 
 
 class SharedReader:
-    """A panel's codes from scratch, its scales and minima from where blocks of 32 neurons share them."""
+    """A panel with codes from scratch, and with the scales and minima that blocks of 32 neurons share."""
 
     def __init__(self, builder, pair, scales, minima, part):
         self._builder, self._pair, self._scales, self._minima, self._at = (

@@ -1,9 +1,9 @@
-"""The innermost loop of down products by columns: the neurons of one block times one to three tokens, some rows.
+"""The innermost loop of down products by columns: the neurons of one block times one to three tokens, for some rows.
 
 Memory: columns and scales as `layout.columns` lays them out, activations as `kernels.matmul.activations`. The dot of a
-row's block is an exact integer: sums of 4-bit codes less 8 fit in 16 bits, so they may wrap on the way, and pairs of
-8-bit products do too. Then comes the step that `kernels.matmul.tiles` takes for a block, so that sums have the same
-bits. Neurons that are left out are zero in every token's activations.
+row's block is an exact integer: sums of 4-bit codes less 8 fit in 16 bits, so intermediate sums may wrap, and so may
+pairs of 8-bit products. Then follows the same step as in `kernels.matmul.tiles` for a block, so the sums have the same
+bits. Neurons that are left out have zero activations in every token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HALF = UNIT_ROWS // 2
 class BlockNeurons:
     """The neurons of a block, while code is emitted: addresses of their columns and places in the block.
 
-    As many neurons after them as `n_ahead` says are asked for early.
+    The neurons after them, as many as `n_ahead` says, are prefetched.
     """
 
     def __init__(self, builder, columns, neurons, row_at, count, n_ahead):
@@ -133,11 +133,11 @@ def byte_dots(builder, form, neurons, count, x, n_tokens, n_units):
 
 @intrinsic(prefer_literal=True)
 def add_block(context, key, n_tokens, n_units, chosen, row_at, x, target):
-    """float32[n_tokens, 32 * n_units] += what some neurons of a block give.
+    """float32[n_tokens, 32 * n_units] += the contribution of some neurons of a block.
 
-    `chosen`: addresses of columns int64[count], neurons int32[count], their count, and how many neurons after them are
-    to come. `row_at`: bytes into each column. x: the block's record of the first token. `target`: the sums, bytes
-    between tokens, scales and minima float16[32 * n_units].
+    `chosen`: addresses of columns int64[count], neurons int32[count], their count, and how many neurons follow them.
+    `row_at`: bytes into each column. x: the block's record of the first token. `target`: the sums, bytes between
+    tokens, scales and minima float16[32 * n_units].
     """
     form, n, units = ColumnForm.parse(key.literal_value), n_tokens.literal_value, n_units.literal_value
     dots_of = nibble_dots if CODE_BITS[form.code] == 4 else byte_dots

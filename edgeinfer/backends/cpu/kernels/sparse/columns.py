@@ -2,8 +2,8 @@
 
 Memory: COLUMN_PRODUCT; columns int64[n_chosen] of addresses and neurons int32[n_chosen] in order, of some blocks of 32
 neurons; activations as in `kernels.matmul.activations`, of these blocks alone; sums float32[n, sums_stride / 4], which
-hold what calls for earlier blocks left there; out float32[n, out_stride / 4], written by the call for the last blocks.
-Workers share runs of 32 rows, as products of whole matrices do, and get their bits. NumPy twin: dequantised columns
+carry over from calls for earlier blocks; out float32[n, out_stride / 4], written by the call for the last blocks.
+Workers share runs of 32 rows, as products of whole matrices do, and get the same bits. NumPy twin: dequantised columns
 times rounded hidden.
 """
 
@@ -27,7 +27,7 @@ from edgeinfer.jit.compiler import inline
 columns_at = simd.record_at(COLUMN_PRODUCT)
 SCALE_BYTES = 2 * UNIT_ROWS
 FEWEST_FOR_PANELS = 4
-"""Tokens for which columns are turned into panels first."""
+"""From this number of tokens on, columns are turned into panels first."""
 
 
 @inline
@@ -40,7 +40,7 @@ def neurons_until(args, n_chosen, at, neuron):
 
 @inline
 def clear_units(args, count, first, stop):
-    """Sums begin at zero."""
+    """Set the sums to zero."""
     for token in range(count):
         for part in range(2 * first, 2 * stop):
             simd.store(args.sums + token * args.sums_stride + 64 * part, simd.splat(np.float32(0.0)))
@@ -48,7 +48,7 @@ def clear_units(args, count, first, stop):
 
 @inline
 def write_units(args, count, first, stop, joins):
-    """Sums with bias and what was there before; `joins`: two chains of sums, even and odd neurons."""
+    """Write sums with bias and, if accumulating, the previous values; `joins`: add two chains, even and odd neurons."""
     for token in range(count):
         for part in range(2 * first, 2 * stop):
             at = args.sums + token * args.sums_stride + 64 * part
@@ -102,7 +102,7 @@ def column_product(key: str, isa: str) -> Callable[..., None]:
 
 @inline
 def list_addresses(columns, neurons, count, addresses):
-    """int64[32] of a block's columns, the first one's where a neuron is left out."""
+    """int64[32] addresses of a block's columns, the first one's for a neuron that is left out."""
     for place in range(BLOCK):
         simd.store_int64(addresses + 8 * place, simd.load_int64(columns) if count > 0 else 0)
     for index in range(count):
@@ -112,7 +112,7 @@ def list_addresses(columns, neurons, count, addresses):
 
 @inline
 def add_unit(args, key, isa, count, n_tiled, block, unit, activations, panels):
-    """What a block's panels give for 32 rows of all tokens."""
+    """Add the products of a block's panels for 32 rows of all tokens."""
     shared = (args.first_block + block) * args.scales_stride + unit * SCALE_BYTES
     token = 0
     while token < count:
@@ -133,7 +133,7 @@ def add_unit(args, key, isa, count, n_tiled, block, unit, activations, panels):
 
 @inline
 def add_tokens(key, n_tokens, size, chosen, row_at, x, sums):
-    """`add_block` for as many tokens and units: one or two tokens take four units, three take two, where they can."""
+    """`add_block` for all tokens and units: one or two tokens take four units, three take two, where possible."""
     if n_tokens == 1:
         if size == 4:
             add_block(key, 1, 4, chosen, row_at, x, sums)

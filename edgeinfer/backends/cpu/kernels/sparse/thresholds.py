@@ -1,7 +1,7 @@
-"""Activations of which small ones count as zero: those of `ops.GatedAct` and `ops.Act` with a threshold.
+"""Activations whose small values count as zero: those of `ops.GatedAct` and `ops.Act` with a threshold.
 
-Memory: as the kernels of `rows` that work by columns; each worker adds to its own count how many values it kept, and
-values beyond a row's width are zero, so that they are not among them. NumPy twin: `graph.activations.cut`.
+Memory: as in the kernels of `rows` that split by columns. Each worker adds the number of values it kept to its own
+count; values beyond a row's width are zero, so they are not counted. NumPy twin: `graph.activations.cut`.
 """
 
 from __future__ import annotations

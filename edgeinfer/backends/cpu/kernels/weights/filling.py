@@ -1,8 +1,8 @@
-"""Threads that fill slots of memory from a file, and the one thread that says which: loops without an interpreter.
+"""Threads that fill memory slots from a file, and the thread that controls them: loops without an interpreter.
 
-Memory: a FILLING record and what it points to. A slot with an order above 0 is to be read, the lowest first; whoever
-swaps the order for FLYING reads it, writes its tag to `held` and clears the order. Threads sleep in a read of a pipe.
-Only one thread calls the others; it is never held up by readers but where it waits for them.
+Memory: a FILLING record and what it points to. A slot with an order above 0 is to be read, the lowest first; the thread
+that swaps the order for FLYING reads it, writes its tag to `held` and clears the order. Threads sleep in a read of a
+pipe. Only one thread calls the other functions; readers never block it except where it waits for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SINCE = (1 << BUSY_SHIFT) - 1
 
 @inline
 def begin_busy(control, at):
-    """One more read is under way."""
+    """Count the beginning of a read."""
     while True:
         before = simd.load_acquire(at + UNDER_WAY)
         after = before + (1 << BUSY_SHIFT)
@@ -34,7 +34,7 @@ def begin_busy(control, at):
 
 @inline
 def end_busy(control, at):
-    """One is done: the last one counts the time since the first began."""
+    """Count the end of a read; the last one adds the time since the first began."""
     while True:
         before, now = simd.load_acquire(at + UNDER_WAY), ticks() - control.epoch
         is_last = before >> BUSY_SHIFT == 1
@@ -47,13 +47,13 @@ def end_busy(control, at):
 
 @inline
 def np_int(value):
-    """An int64 that is no literal."""
+    """An int64 that is not a literal."""
     return value + 0
 
 
 @inline
 def first_in_order(control, limit):
-    """The slot with the lowest order below a limit, -1 where there is none."""
+    """The slot with the lowest order below a limit, -1 if there is none."""
     found, lowest = -1, limit
     for slot in range(control.n_slots):
         order = simd.load_acquire(control.orders + 8 * slot)
@@ -64,7 +64,7 @@ def first_in_order(control, limit):
 
 @inline
 def claim(control, at):
-    """Take what is to be read next: the slot, -1 where there is nothing; that of a guess plus n_slots."""
+    """Claim the next read and return its slot: -1 if there is none; plus n_slots if it is a guess."""
     while True:
         limit = 4 * GUESS if simd.load_acquire(at + N_GUESSES) < control.most_guesses else GUESS
         slot = first_in_order(control, limit)
@@ -81,13 +81,13 @@ def claim(control, at):
 
 @inline
 def fill(control, slot, tag):
-    """Read a number into a slot, however few bytes come at a time; whether all came."""
+    """Read a number into a slot, with as many calls as that takes; returns whether all bytes came."""
     memory, place = control.memory + slot * control.stride, simd.load_int64(control.places + 8 * tag)
     left = simd.load_int64(control.lengths + 8 * tag)
     while left > 0:
         count = simd.call_system(control.pread, control.descriptor, memory, left, place)
         if count < left:
-            count -= count % PAGE  # what follows must begin at a page again
+            count -= count % PAGE  # the next read must begin at a page again
         if count <= 0:
             return False
         memory, place, left = memory + count, place + count, left - count
@@ -103,16 +103,16 @@ def any_order(control, at):
 
 @inline
 def sleep(control, at, byte):
-    """Until there is something to read, or for no reason."""
+    """Sleep until there is something to read; may return early."""
     simd.atomic_add(at + N_ASLEEP, 1)
-    fence()  # against the one in `want`: an order is seen here, or who sleeps is seen there
+    fence()  # pairs with the one in `want`: an order is seen here, or the sleeping thread is seen there
     if simd.load_acquire(at + STOPPING) == 0 and not any_order(control, at):
         simd.call_system(control.read, control.work_out, byte, 1, 0)
     simd.atomic_add(at + N_ASLEEP, -1)
 
 
 def fill_slots(at):
-    """Read what there is to read until `stopping`."""
+    """Read slots in order until `stopping`."""
     control, byte = filling_at(at), simd.stack_space(64)
     while simd.load_acquire(at + STOPPING) == 0:
         claimed = claim(control, at)
@@ -130,7 +130,7 @@ def fill_slots(at):
         if claimed >= control.n_slots:
             simd.atomic_add(at + N_GUESSES, -1)
         simd.store_release(control.orders + 8 * slot, 0)
-        fence()  # against the one in `settle`
+        fence()  # pairs with the one in `settle`
         if simd.load_acquire(at + IS_WAITING) != 0:
             simd.call_system(control.write, control.arrived_in, byte, 1, 0)
     return 0
@@ -138,12 +138,12 @@ def fill_slots(at):
 
 @inline
 def order_at(control, number):
-    """Where the order of a slot of the list is."""
+    """Address of the order of a slot in the list."""
     return control.orders + 8 * simd.load_int64(control.list + 8 * number)
 
 
 def want(at, count, order):
-    """Have `count` slots of the list read in this order, from `order` on, unless they are being read already."""
+    """Order reads of `count` slots of the list, in this order, from `order` on, except those being read already."""
     control, byte = filling_at(at), simd.stack_space(64)
     for number in range(count):
         place = order_at(control, number)
@@ -160,7 +160,7 @@ def want(at, count, order):
 
 
 def drop(at, count):
-    """No longer read `count` slots of the list, but for those that are being read."""
+    """Cancel the reads of `count` slots of the list, except those that have begun."""
     control = filling_at(at)
     for number in range(count):
         place = order_at(control, number)
@@ -171,7 +171,7 @@ def drop(at, count):
 
 @inline
 def settled(control, count):
-    """Whether nothing is to be read, or being read, into any of the slots."""
+    """Whether none of these slots has a read pending or under way."""
     n_left = 0
     for number in range(count):
         n_left += simd.load_acquire(order_at(control, number)) != 0
@@ -179,9 +179,9 @@ def settled(control, count):
 
 
 def least(at, most):
-    """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none.
+    """The idle slot with the lowest rank among those barred by `most` or less; -1 if there is none.
 
-    What was needed just now comes last again: its rank is the lower by `step` for each turn until then.
+    Slots that were needed most recently are needed again last: a rank drops by `step` per turn until the slot's own.
     """
     control, found, lowest = filling_at(at), -1, 0
     for slot in range(control.n_slots):
@@ -197,7 +197,7 @@ def least(at, most):
 
 
 def settle(at, count):
-    """Wait until `count` slots of the list are read; returns 1 where a signal came before, or a stop."""
+    """Wait until `count` slots of the list are read; returns 1 if a signal or a stop came before."""
     control, byte = filling_at(at), simd.stack_space(64)
     while not settled(control, count):
         simd.store_release(at + IS_WAITING, 1)

@@ -4,7 +4,7 @@ Memory: PACKING_JOB[n_jobs], each with rows int64[n_panels * 16], addresses of r
 and a recipe's stores STORE[n_stores] and terms TERM[sum of n_terms] (`recipes`). A record takes `source_bytes` of each
 row, SOURCE_BYTES at most. A store writes one number of `row_bytes` (1, 2 or 4) bytes per row at `at` of the record: the
 low bytes of `flip` ^ the sum of its terms. A term takes the 32 bits at `byte`: ((bits >> shift & keep) * factor) &
-mask. Floats are moved as bits. Its NumPy twin: reading the panel back gives what the format's `unpack` gives.
+mask. Floats are moved as bits. NumPy twin: reading the panel back gives what the format's `unpack` gives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.layout.records import PACKING_JOB
 from edgeinfer.jit import emit, simd
 
 COPY_BYTES = SOURCE_BYTES + 16
-"""A row's part of a record and what a word at its end reads beyond; no multiple of 64."""
+"""A row's part of a record plus the bytes that a word at its end reads beyond it; no multiple of 64."""
 COPIES_BYTES = PANEL_ROWS * COPY_BYTES
 JOB_BYTES = PACKING_JOB.itemsize
 job_at = simd.record_at(PACKING_JOB)
@@ -33,7 +33,7 @@ def field(builder, record, kind, name):
 
 
 def copy_rows(builder, rows, at, count, copies):
-    """`count` bytes of each row, `at` bytes into it, side by side: strides of whole pages fall into one cache set."""
+    """Copy `count` bytes of each row, from `at` on, side by side: strides of whole pages would share one cache set."""
     for lane in range(PANEL_ROWS):
         row = builder.add(emit.load(builder, rows, emit.I64, 8 * lane, 8), at)
         source, target = emit.pointer(builder, row, emit.I8), emit.pointer(builder, copies, emit.I8, lane * COPY_BYTES)
@@ -67,7 +67,7 @@ def summed_terms(builder, copies, terms, count, total):
 
 @intrinsic
 def pack_record(context, rows, at, source_bytes, copies, out, stores, n_stores, terms):
-    """One record of 16 rows from `source_bytes` of each, `at` bytes into them."""
+    """Pack one record of 16 rows from `source_bytes` of each, `at` bytes into them."""
 
     def generate(context, builder, signature, values):
         rows, at, source_bytes, copies, out, stores, n_stores, terms = values
@@ -93,7 +93,7 @@ def pack_record(context, rows, at, source_bytes, copies, out, stores, n_stores, 
 
 
 def pack_panels(jobs, n_jobs):
-    """Do some jobs: equal records of some panels each."""
+    """Do some jobs, each of which packs equal records of some panels."""
     copies = simd.stack_space(COPIES_BYTES)
     for number in range(n_jobs):
         job = job_at(jobs + number * JOB_BYTES)

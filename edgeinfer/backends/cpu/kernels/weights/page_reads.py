@@ -1,10 +1,10 @@
-"""Reading pages of a file and taking records from them, read after read until none are left: by many threads at a time.
+"""Reads pages of a file and copies records out of them until no reads are left; runs on many threads at a time.
 
-Memory: reads int64[n, 5] as `page_reads.PageReads` has them, of which the results are written; records int64[m, 2];
-state int64[2], shared by all threads: the next read to take, and 1 + the number of one that failed; pages of the
-calling thread, with room for the largest read; records are copied to target + slot * record_bytes. Its twin is
-`page_reads.read_each`. Threads sleep in the system's `pread`, whose address is an argument, as is that of the function
-that tells where its error number is.
+Memory: reads int64[n, 5] as in `page_reads.PageReads`, with a column for results; records int64[m, 2]; state int64[2],
+shared by all threads: the next read to take, and 1 + the number of a failed one; pages of the calling thread, with room
+for the largest read; records are copied to target + slot * record_bytes. The twin is `page_reads.read_each`. Threads
+sleep in the system's `pread`, whose address is an argument, as is that of the function that returns the address of the
+thread's error number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COPIED = 16
 
 @inline
 def fill(pread, error_at, descriptor, granule, memory, n_bytes, offset):
-    """Fill memory from a place of the file: the bytes that came, fewer where it ends, or minus the error's number."""
+    """Fill memory from a place of the file: returns the bytes read, fewer at its end, or minus the error number."""
     done = 0
     while done < n_bytes:
         count = simd.call_pread(pread, descriptor, memory + done, n_bytes - done, offset + done)
@@ -32,7 +32,7 @@ def fill(pread, error_at, descriptor, granule, memory, n_bytes, offset):
                 continue
             return -error
         if done + count < n_bytes:
-            count -= count % granule  # what follows must begin at a page again
+            count -= count % granule  # the next read must begin at a page again
         if count == 0:
             break
         done += count
@@ -42,7 +42,7 @@ def fill(pread, error_at, descriptor, granule, memory, n_bytes, offset):
 def read_records(
     pread, error_at, descriptor, base, granule, reads, n_reads, records, record_bytes, target, state, pages
 ):
-    """Take reads until there are none, or one failed: how many were done."""
+    """Do reads until none are left or one fails; returns how many were done."""
     n_done = 0
     while simd.load_acquire(state + 8) == 0:
         number = simd.atomic_add(state, 1)
