@@ -26,11 +26,11 @@ from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import CoreKind
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...] | None]
-"""Number of arrays of results: logits and peaks."""
+"""Shapes of logits and of peaks, if there are any."""
 FLAG_BYTES = 64
 """Bytes of a stop flag's text at the start of the shared memory."""
 BATCH_ROWS = 5 + AXES
-"""Arrays of a batch: tokens, sequences, positions, parents, outputs, and axes."""
+"""Number of arrays of a batch: tokens, sequences, positions, parents, outputs, and axes."""
 
 
 @dataclass(frozen=True, slots=True)

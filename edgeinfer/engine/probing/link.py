@@ -32,7 +32,7 @@ WIDTH, NARROW = 8192, 256
 FEW, MANY = 1, 256
 N_RUNS = 5
 MOST_BYTES_S = 1e13
-"""Limits of what is believed, used where the difference of two times is zero or negative."""
+"""Highest rate that is believed, used where the difference of two times is zero or negative."""
 LEAST_S = 1e-9
 SHAPE = ModelShape(NARROW, NARROW, 1, 1, 64, 1, NARROW, MANY)
 

@@ -38,7 +38,7 @@ CACHES = 3
 QUIET_ROUNDS, MOST_ROUNDS = 5, 8
 """Number of undisturbed rounds, and of rounds in all;"""
 BUDGET_S = 17.5
-"""no round begins that would end this many seconds after models were opened and kernels compiled."""
+"""no round begins that would end this long after the start, opening models and compiling kernels included."""
 
 Measured = TypeVar("Measured", bound="DataclassInstance")
 

@@ -1,4 +1,4 @@
-"""What an evaluator offers besides `evaluate`: a frozen record of protocols, with None for what it lacks.
+"""Optional capabilities of an evaluator: a frozen record of protocols, with None for those it lacks.
 
 `SequenceEvaluator` has what every evaluator must have. Callers that need more look it up here, so that a type checker
 sees what they use.
@@ -116,7 +116,7 @@ class Overlapping(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorCapabilities:
-    """What an evaluator offers besides evaluating.
+    """Optional capabilities of an evaluator.
 
     interruptible  can interrupt passes
     program        reads the model file itself

@@ -36,7 +36,7 @@ class SequenceEvaluator(Protocol):
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:
-        """What it offers besides. Only `shared`, `showing` and `step_times` may change, with the device in use."""
+        """Its optional capabilities. Only `shared`, `showing` and `step_times` may change, with the device in use."""
         ...
 
     @property

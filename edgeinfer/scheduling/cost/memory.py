@@ -14,8 +14,8 @@ from edgeinfer.graph.state import SLOTS_IN_PASS
 from edgeinfer.size_text import size_text
 
 PROGRAM_BYTES = 210_000_000
-"""Python, libraries and compiled kernels besides any model, as far as they are resident: 190 to 235 MB on machines that
-were measured, of which more than half are pages of library files, LLVM's above all."""
+"""Resident bytes of Python, libraries and compiled kernels without any model: 190 to 235 MB on measured machines, more
+than half of it pages of library files, above all LLVM's."""
 FIXED_BUFFER_BYTES = 128 << 20
 """Maximum size of the buffers of one pass that does not depend on the context (512 tokens of a large model)."""
 LEAST_CONTEXT = 256

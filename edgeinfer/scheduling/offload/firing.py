@@ -13,8 +13,8 @@ from math import expm1
 from edgeinfer.scheduling.offload.small_reads import PAGE_BYTES, READ_BYTES, ReadTimes
 
 USUAL_SHARE = 0.1
-"""Of neurons that fire for a token, where no run has shown it: trained ReLU models have 90 to 97 % zeros (LLM in a
-flash, arXiv 2312.11514, section 3)."""
+"""Share of neurons that fire for a token, before any run has counted it: trained ReLU models have 90 to 97 % zeros (LLM
+in a flash, arXiv 2312.11514, section 3)."""
 
 LONGEST = 700.0
 """Longest run, as a multiple of the mean length; longer ones are ignored, which also prevents overflow."""

@@ -32,7 +32,7 @@ LEAST_NEURONS = 0.02
 SPLITS = 24
 """How many ways to divide memory between single neurons and the rest are compared."""
 SPARING = 1.2
-"""Predicted time traded for fewer bytes: other programs use the disk too, and predictions are no more accurate."""
+"""Factor on the predicted time that fewer bytes may cost: others use the disk too, and predictions are no better."""
 USUAL = Firing()
 LONGEST_TOKEN_S = 60.0
 """Longest acceptable time for a token."""

@@ -16,10 +16,11 @@ LITTLE_CAPACITY = 0.6
 X3) to a half of it (A55 beside A76), middle ones more than 60 %, and those compute as performance cores do."""
 SLOW_CLOCK = 0.78
 """Share of the highest clock below which cores may be of another kind: Zen 5c and 4c have 64 to 76 % of it; favoured
-cores and the second chiplet of a desktop 88 % and more."""
+cores and the second chiplet of a desktop have 88 % and more."""
 CLOCK_GAP = 0.85
-"""And they must be this much slower than the next faster core. AMD ranks equal cores in steps of 2 or 3 % of
-"highest performance", from 241 down to 166: no step of it is a gap, though the ends are as far apart as two kinds."""
+"""Such cores must also be this much slower than the next faster core. AMD ranks equal cores in steps of 2 or 3 % of
+"highest performance", from 241 down to 166: none of these steps is a gap, though the ends are as far apart as two
+kinds."""
 
 
 def kinds_by_capacity(capacities: Sequence[float | None]) -> tuple[CoreKind, ...]:
