@@ -1,1 +1,1 @@
-"""RUNNING a model: executor, KV cache, sessions, generation, sampling."""
+"""Runs a model: executor, KV cache, sessions, generation, sampling."""

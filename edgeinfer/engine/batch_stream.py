@@ -1,7 +1,8 @@
 """A batch of prompts over one loaded model or several replicas of it: what `LLM.batch` returns.
 
-In: prompts, taken as they are needed, and batchers. Out: answers, as they end, through a plain iterator. One batcher
-works in the caller's thread; several each in one of their own, with one queue of prompts for all.
+In: prompts, taken from an iterable as they are needed, and batchers. Out: answers through a plain iterator, in the
+order in which they finish. A single batcher runs in the caller's thread; several run in one thread each and take
+prompts from one shared queue.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from edgeinfer.errors import EdgeInferError
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt with options of its own: a text to continue, or a conversation to answer."""
+    """A prompt with its own options: a text to continue, or a conversation to answer."""
 
     content: str | Messages
     options: Options = field(default_factory=Options)
 
 
 class BatchStream:
-    """Iterate it to generate; answers come as they end. `stop()` from any thread; `close()` when giving up early."""
+    """Iterate over it to generate; it yields answers as they finish.
+
+    `stop()` may be called from any thread; call `close()` to give up early.
+    """
 
     def __init__(
         self,
@@ -53,7 +57,7 @@ class BatchStream:
 
     @property
     def counts(self) -> PassCounts:
-        """What was done so far, by all replicas; seconds of the slowest."""
+        """Work done so far, summed over all replicas; seconds are those of the slowest replica."""
         found = [batcher.counts for batcher in self._batchers]
         return PassCounts(
             passes=sum(each.passes for each in found),
@@ -63,7 +67,7 @@ class BatchStream:
         )
 
     def stop(self) -> None:
-        """End within a step: running requests come as they are, no others begin."""
+        """End within one step: running requests return the text they have, and no new ones start."""
         for batcher in self._batchers:
             batcher.stop()
 
@@ -79,7 +83,7 @@ class BatchStream:
 
 
 def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options: Options) -> Iterator[NumberedRequest]:
-    """Numbered requests; what is wrong with a prompt is its own answer."""
+    """Yield numbered requests; an error in a prompt becomes the error of its own answer."""
     for number, prompt in enumerate(prompts):
         given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
         merged: Options = {**options, **given.options}
@@ -93,7 +97,7 @@ def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options
 
 
 class _Shared:
-    """An iterator that several threads take from."""
+    """An iterator that several threads can take items from."""
 
     def __init__(self, requests: Iterator[NumberedRequest]) -> None:
         self._requests, self._lock = requests, threading.Lock()
@@ -109,9 +113,9 @@ class _Shared:
 def _side_by_side(
     batchers: Sequence[Batcher], requests: Iterator[NumberedRequest], threads: list[threading.Thread]
 ) -> Generator[BatchAnswer, None, None]:
-    """Answers of several batchers, each in a thread of its own; where one fails the others end too.
+    """Yield the answers of several batchers, each running in its own thread; if one fails, the others stop too.
 
-    `threads`: theirs are put there. Once it is closed they end by themselves.
+    `threads` receives the threads started here. After the generator is closed they end by themselves.
     """
     found: queue.SimpleQueue[BatchAnswer | BaseException | None] = queue.SimpleQueue()
 
@@ -138,7 +142,7 @@ def _side_by_side(
                 failure = answer
                 for batcher in batchers:
                     batcher.stop()
-    finally:  # perhaps in a finalizer, in the middle of anything, so nothing is waited for
+    finally:  # may run in a finalizer at any point, so do not wait for anything
         for batcher in batchers:
             batcher.stop()
     for thread in threads:

@@ -1,11 +1,11 @@
-"""Embeddings and rankings: a text as one vector, and how well documents answer a query.
+"""Embeddings and rankings: one vector for a text, and a score for how well documents answer a query.
 
-In: tokens, a model that shows its hidden states. Out: float32[D] of a text, of length 1 if normalized, or a number
-between 0 and 1 of a query with a document. The final hidden states of all tokens are pooled as the model's file says,
-else their mean is taken (what llama.cpp calls mean pooling; Reimers and Gurevych, arXiv 1908.10084). A ranking is a
-head over the hidden row of the first token, or of the last one where tokens see those before them alone: a single score
-becomes its sigmoid, of "yes" and "no" the share of the first counts (BERT, arXiv 1810.04805, as a cross-encoder; Qwen3
-Embedding, arXiv 2506.05176). Passes are small, so that running requests go on between them.
+In: tokens, and a model that exposes its hidden states. Out: float32[D] for a text, of length 1 if normalized, or a
+number between 0 and 1 for a query with a document. The final hidden states of all tokens are pooled as the model's file
+says, or averaged if it does not say (llama.cpp calls this mean pooling; Reimers and Gurevych, arXiv 1908.10084). A
+ranking applies a head to the hidden row of the first token, or of the last token in a causal model. The sigmoid is
+taken of a single score; with scores for "yes" and "no" the result is the share of the first (BERT, arXiv 1810.04805, as
+a cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that running requests continue between them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from edgeinfer.steps import Progress, no_progress
 
 Pooling = Literal["mean", "last", "first"]
 _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4: "mean"}
-"""Values of `pooling_type` in GGUF files (llama.cpp); 0 says nothing of pooling, and 4 that the model ranks."""
+"""Values of `pooling_type` in GGUF files (llama.cpp); 0 does not specify a pooling, and 4 marks a ranking model."""
 CHUNK = 64
-"""Tokens of a pass beside running requests."""
+"""Tokens per pass while other requests are running."""
 
 
 def _pooling_of(metadata: Metadata, key: str) -> Pooling:
-    """How rows are pooled by what a file says; the mean where it says nothing. Raises UnsupportedModel, BadGGUF."""
+    """How a file says that rows are pooled; the mean if it does not say. Raises UnsupportedModel, BadGGUF."""
     number = metadata.integer(key, 1)
     if number not in _BY_NUMBER:
         raise UnsupportedModel(
@@ -48,7 +48,7 @@ def _pooling_of(metadata: Metadata, key: str) -> Pooling:
 
 
 class Embedder:
-    """Embeds texts with one model; for any thread. Raises UnsupportedModel where hidden states are not shown."""
+    """Embeds texts with one model; usable from any thread. Raises UnsupportedModel if hidden states are not exposed."""
 
     def __init__(self, pool: Pool, subject: Subject) -> None:
         executor, spec = pool.executor, subject.spec
@@ -77,9 +77,9 @@ class Embedder:
         normalized: bool = True,
         progress: Progress = no_progress,
     ) -> list[Floats]:
-        """The embeddings of texts: float32[D] each. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
+        """Embed texts: float32[D] each. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
 
-        `progress` gets how many tokens of each are read; what it raises ends the work.
+        `progress` is called with the number of tokens read of each text; an exception that it raises ends the work.
         """
         pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
         if pooling not in get_args(Pooling):
@@ -95,7 +95,7 @@ class Embedder:
         return [self._finished(vector, normalized=normalized) for vector in pooled]
 
     def _groups(self, texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-        """The texts in order, as many at a time as one pass takes; longer ones alone."""
+        """Yield the texts in order, in groups that fit in one pass; a longer text comes alone."""
         limits = self._pool.executor.limits
         group: list[Sequence[int]] = []
         for tokens in texts:
@@ -112,12 +112,15 @@ class Embedder:
 
     @property
     def _most_tokens(self) -> int:
-        """Most tokens of a pass: a whole text where one is read so, else what running requests can wait for."""
+        """Most tokens per pass: a whole text if the model reads it at once, else what other requests can wait for."""
         limits = self._pool.executor.limits
         return limits.n_context if self._reads_whole else min(CHUNK, limits.max_tokens)
 
     def _read(self, group: list[Sequence[int]], pooling: Pooling, progress: Progress) -> list[Floats]:
-        """What is pooled of each text: float32[D]; several texts fit into one pass, a single one may take more."""
+        """Return the pooled row of each text: float32[D].
+
+        Several texts may fit in one pass; a single text may take more.
+        """
         sums = [np.zeros(self.width, np.float64) for _ in group]
         ends = [np.zeros(self.width, np.float32) for _ in group]
         most = self._most_tokens
@@ -130,7 +133,7 @@ class Embedder:
                 for done, tokens in zip(read, group, strict=True):
                     progress("embedding", done, len(tokens))
                 with self._pool.lock:
-                    firsts = [member.n_cached for member in members]  # 0 again where others had to have the memory
+                    firsts = [member.n_cached for member in members]  # 0 if others took the memory
                     parts = [tokens[first : first + most] for tokens, first in zip(group, firsts, strict=True)]
                     found = self._pass(members, parts)
                 for number, (first, rows) in enumerate(zip(firsts, found, strict=True)):
@@ -146,7 +149,10 @@ class Embedder:
         return ends
 
     def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]]) -> list[Floats]:
-        """One pass over the next tokens of each: the rows that the head would read, float32[T, D]; under the lock."""
+        """Run one pass over the next tokens of each text.
+
+        Returns the head's input rows, float32[T, D]; needs the lock.
+        """
         batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
         joined = join(batches)
         members[0].evaluate(joined)
@@ -157,7 +163,7 @@ class Embedder:
         return [rows[own] for own in nodes]
 
     def _finished(self, pooled: Floats, *, normalized: bool) -> Floats:
-        """What the dense layers make of it, with length 1 if `normalized`: float32[D]."""
+        """Apply the dense layers, and scale to length 1 if `normalized`: float32[D]."""
         for weight in self._dense:
             pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))
@@ -165,7 +171,7 @@ class Embedder:
         return unit
 
     def _normed(self, states: Floats) -> Floats:
-        """The rows that the head would read: float32[T, D]."""
+        """Return the head's input rows: float32[T, D]."""
         norm = self._norm
         if norm is None:
             return states
@@ -181,7 +187,10 @@ TEMPLATE = "tokenizer.chat_template.rerank"
 
 
 class Ranker:
-    """Ranks documents with one model; for any thread. Raises UnsupportedModel for a model that ranks nothing."""
+    """Ranks documents with one model; usable from any thread.
+
+    Raises UnsupportedModel if the model has no ranking head.
+    """
 
     def __init__(self, embedder: Embedder, subject: Subject, tokenizer: Tokenizer) -> None:
         spec = subject.spec
@@ -202,11 +211,11 @@ class Ranker:
             raise BadGGUF(f"{TEMPLATE} is missing: the file does not say how to put a query and a document")
 
     def rank(self, query: str, documents: Sequence[str], progress: Progress = no_progress) -> list[float]:
-        """A number between 0 and 1 for each document; higher is better. Raises as `Embedder.embed`."""
+        """Return a number between 0 and 1 for each document; higher is better. Raises as `Embedder.embed`."""
         return self._scores([self.tokens(query, document) for document in documents], progress)
 
     def tokens(self, query: str, document: str) -> list[int]:
-        """What is read of a pair."""
+        """The token ids of a query and a document together."""
         tokenizer, vocabulary = self._tokenizer, self._tokenizer.vocabulary
         if self._template is not None:
             text = self._template.replace("{query}", query).replace("{document}", document)

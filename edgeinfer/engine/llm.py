@@ -1,7 +1,8 @@
-"""A loaded model, ready to answer: the object behind `edgeinfer.load`.
+"""A loaded model, ready to answer: the object that `edgeinfer.load` returns.
 
-In: a model's name or path and what to run it on. Out: an `LLM`, with streams of text and sessions. Owns the open file,
-the executor and all sessions, and gives everything back on `close()`. No network, no signal handlers, no printing.
+In: a model's name or path and the device to run it on. Out: an `LLM` that creates text streams and sessions. It owns
+the open file, the executor and all sessions, and releases them in `close()`. No network, no signal handlers, no
+printing.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from edgeinfer.scheduling.serving.allotment import Priority
 from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16
-"""Answers whose tokens are known when one is to be continued."""
+"""How many recent answers are remembered, so that one of them can be continued from its own tokens."""
 PARALLEL = 8
-"""Requests of a batch that run at a time."""
+"""Default number of requests of a batch that run at the same time."""
 _FORMER = {
     "facts": "info",
     "answers": "telemetry.requests",
@@ -59,13 +60,13 @@ _FORMER = {
         *("resident_bytes", "streamed", "stage_bytes", "shared", "last_step", "time_stages", "work"),
     )
 }
-"""Attributes of version 0.1, which go with the next one."""
+"""Attribute names of version 0.1 and their replacements; they will be removed in the next version."""
 
 
 class LLM(TextReader):
-    """One loaded model: `info` says which, `telemetry` what it does.
+    """A loaded model. `info` describes it, `telemetry` reports what it is doing.
 
-    Answers of `chat` and `complete` are independent of one another; a `session()` keeps what it has read.
+    Answers of `chat` and `complete` are independent of each other. A `session()` remembers what it has read.
     """
 
     def __init__(
@@ -82,7 +83,10 @@ class LLM(TextReader):
         comparison: Comparison | None = None,
         later_drafts: LaterDrafts | None = None,
     ) -> None:
-        """`parallel`: requests at a time; None: as many as a pass has outputs. `later_drafts`: see `begin_drafting`."""
+        """`parallel`: requests that run at the same time; None: as many as a pass has outputs.
+
+        `later_drafts`: see `begin_drafting`.
+        """
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))
@@ -96,18 +100,18 @@ class LLM(TextReader):
         self.telemetry = Telemetry(self._driver.scheduler, subject, info)
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
-        """Of devices, which is still to be made; None: nothing is to be compared."""
+        """A comparison of devices that has not been made yet; None: there is nothing to compare."""
         self._primes, self.later_drafts = primes, later_drafts
         self._start_priming()
 
     def _start_priming(self) -> None:
-        """Make what is missing of the table of successors while nothing is generated."""
+        """Compute the missing rows of the successor table in the background while nothing is being generated."""
         drafts = self.drafts
         if drafts is not None and self._primes and drafts.n_primed < drafts.n_vocab:
             priming = priming_of(self._pool.executor, self._tokenizer, drafts)
             self._idle_priming = IdlePriming(priming, drafts.n_primed, self._pool.lock, self._idle_s, drafts.prime)
 
-    if not TYPE_CHECKING:  # a type checker knows the names of this version alone
+    if not TYPE_CHECKING:  # a type checker sees only the names of this version
 
         def __getattr__(self, name: str) -> object:
             return renamed(self, name, _FORMER)
@@ -119,9 +123,9 @@ class LLM(TextReader):
         self.close()
 
     def begin_drafting(self, progress: Progress = no_progress) -> None:
-        """Compile what drafts tokens, where loading put that off, and draft from the next answer on.
+        """Compile the drafting code, if loading deferred that, and start drafting with the next answer.
 
-        Raises whatever `progress` raises, and EngineClosed.
+        Raises EngineClosed, and whatever `progress` raises.
         """
         if (later := self.later_drafts) is not None:
             later.compile(progress)
@@ -131,17 +135,17 @@ class LLM(TextReader):
             self._start_priming()
 
     def session(self) -> Session:
-        """A new session, which shares the model with the others. Raises EngineClosed."""
+        """Open a new session. All sessions share the model. Raises EngineClosed."""
         return self.session_with(lambda: self.drafts)
 
     def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
-        """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
+        """Open a session that drafts from the given drafts, or not at all; for measurements. Raises EngineClosed."""
         own = self._pool.open(), self.prompts, drafts
         kv_bytes = None if self._subject.spec is None else self._kv_bytes
         return Session(*own, kv_bytes=kv_bytes, driver=self._driver)
 
     def _kv_bytes(self, n_tokens: int) -> int:
-        """Bytes of the keys and values of so many tokens of a sequence, in whole pages, and of its states."""
+        """Bytes of keys and values of `n_tokens` tokens of a sequence, in whole pages, and of its states."""
         spec, limits = self._subject.spec, self.telemetry.limits
         assert spec is not None
         numbers, windows = 0, limits.windows
@@ -155,9 +159,10 @@ class LLM(TextReader):
         return round(numbers * KV_ELEMENT_BYTES[self.info.kv]) + n_states * spec.state_bytes
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation, as `Session.chat`; each answer is independent of others, from any thread.
+        """Answer a conversation, as `Session.chat` does; may be called from any thread.
 
-        What other answers have read of its beginning is not read again.
+        Each answer is independent of all others. A prefix that another answer has already read is shared, not read
+        again.
         """
         return self._answer(self.prompts.chat(messages, options, self._known), priority)
 
@@ -169,7 +174,10 @@ class LLM(TextReader):
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
-        """Continue a text, or tokens and rows, as `Session.complete`; by itself, as `chat`."""
+        """Continue a text, or tokens and rows, as `Session.complete` does.
+
+        Independent of other answers, as in `chat`.
+        """
         return self._answer(self.prompts.text(text, options, parse_special=parse_special), priority)
 
     def _answer(self, request: Request, priority: Priority) -> TextStream:
@@ -181,7 +189,7 @@ class LLM(TextReader):
         return TextStream(sequence, self._driver)
 
     def _known(self, head: Sequence[int]) -> Sequence[int]:
-        """The tokens of the last answer to a conversation that begins so."""
+        """The tokens of the most recent answer whose conversation begins with `head`."""
         tokens = tuple(head)
         histories = (each.history for each in reversed(tuple(self._recent)))
         return next((each for each in histories if each[: len(tokens)] == tokens), ())
@@ -189,25 +197,25 @@ class LLM(TextReader):
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]
     ) -> BatchStream:
-        """Answer many prompts, up to `parallel` at a time in one pass; answers come as they end, with their numbers.
+        """Answer many prompts, up to `parallel` at a time in one pass. Yields numbered answers as they finish.
 
-        A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with options of its own;
-        they are taken from their iterable as they are needed, and all answers wait while it does. Each answer is what
-        it would be alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises
-        BadSetting, EngineClosed.
+        A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with its own options.
+        Prompts are taken from the iterable as they are needed, and all answers wait while the iterable produces one. If
+        `batch_invariant`, each answer is the same as when it runs alone. An invalid prompt does not stop the batch: the
+        error is in the `error` of its answer. Raises BadSetting, EngineClosed.
         """
         if parallel < 1:
             raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")
         return BatchStream([self.batcher(parallel)], prompts, self.prompts, options)
 
     def batcher(self, parallel: int) -> Batcher:
-        """Who leads up to so many answers at a time on this model."""
+        """A batcher that runs up to `parallel` answers at a time on this model."""
         return Batcher(self._driver, self._tokenizer, parallel)
 
     def prime(self, progress: Progress = no_progress) -> None:
-        """Make the table of every token's likeliest successors, which drafts come from, and keep it with the model.
+        """Compute the table of likely successors of every token, which drafts use, and store it with the model.
 
-        Otherwise that is done in idle time. Raises EdgeInferError where nothing is drafted.
+        Without this call the table is computed in idle time. Raises EdgeInferError if drafting is off.
         """
         if self.drafts is None:
             raise EdgeInferError(
@@ -224,17 +232,17 @@ class LLM(TextReader):
         drafts.keep_primed()
 
     def _idle_s(self) -> float:
-        """Seconds that could have been used while nothing was generated, nor measured."""
+        """Seconds that were available for idle work: nothing was being generated or measured."""
         measures = self.comparison is not None and self.comparison.runs
         return self._pool.idle_s if self.telemetry.policy.idle_work and not measures else 0.0
 
     def stop(self) -> None:
-        """End every request, running or waiting, within one step; from any thread."""
+        """End every request, running or waiting, within one step; may be called from any thread."""
         self._driver.scheduler.stop()
         self._pool.stop()
 
     def close(self) -> None:
-        """Stop, close all sessions and give everything back; may be called twice."""
+        """Stop, close all sessions and release all resources; may be called twice."""
         self._note.remove()
         self._pool.stop()
         self._driver.close()

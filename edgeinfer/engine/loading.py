@@ -1,7 +1,7 @@
-"""Loading a model: what is behind `edgeinfer.load`.
+"""Loading a model: the implementation of `edgeinfer.load`.
 
-In: a model's name or path and what to run it on. Out: an open `LLM`. Pulls nothing from the network, installs no signal
-handler, prints nothing.
+In: a model's name or path and the device to run it on. Out: an open `LLM`. Downloads nothing, installs no signal
+handlers, prints nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from edgeinfer.size_text import share_text, size_text
 from edgeinfer.steps import Progress
 
 AUTO = "auto"
-"""The device that is fastest for the model, as far as that was found out."""
+"""The fastest device for the model, as far as that is known."""
 P = ParamSpec("P")
 Compare = Callable[[Progress], ChosenDevice]
 OpenWithOptions = Callable[[str | Path, LoadOptions], LLM]
@@ -73,7 +73,7 @@ OpenWithOptions = Callable[[str | Path, LoadOptions], LLM]
 def _with_keywords_of(
     record: Callable[P, LoadOptions],
 ) -> Callable[[OpenWithOptions], Callable[Concatenate[str | Path, P], LLM]]:
-    """Give a function that takes a record the fields of the record as keywords in its place."""
+    """Make a function that takes an options record take the record's fields as keywords instead."""
 
     def decorate(open_model: OpenWithOptions) -> Callable[Concatenate[str | Path, P], LLM]:
         def load(name_or_path: str | Path, *arguments: P.args, **options: P.kwargs) -> LLM:
@@ -83,13 +83,13 @@ def _with_keywords_of(
         fields = inspect.signature(record).parameters.values()
         name = inspect.signature(open_model).parameters["name_or_path"]
         load.__signature__ = inspect.Signature([name, *fields], return_annotation=LLM)  # type: ignore[attr-defined]
-        return load  # type: ignore[return-value]  # its first argument may be given by name too
+        return load  # type: ignore[return-value]  # its first argument may also be passed by name
 
     return decorate
 
 
 def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
-    """Load a model that is on this machine, with a record of options. Raises as `load`."""
+    """Load a model that is on this machine, with options given as a record. Raises as `load`."""
     started = time.perf_counter()
     options = replace(options, device=approximate_on(options.device, options.approx))
     local = ModelStore().find(str(name_or_path))
@@ -104,26 +104,27 @@ def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
 def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     """Load a model that is on this machine.
 
-    n_context    tokens of context for each of `n_sessions`; None: what the model was trained for, CTX_CAP at most
-    device       a name, or several with commas between them, which then share the model by a plan
-    schedule     how they share it; "auto" is what is predicted to be fastest, which may be the cpu alone
-    threads      worker threads
+    n_context    context in tokens of each of `n_sessions` sessions; None: the length the model was trained for, at most
+                 CTX_CAP
+    device       device name, or several names separated by commas; several devices share the model by a plan
+    schedule     how several devices share it; "auto" picks the plan predicted to be fastest, possibly the cpu alone
+    threads      number of worker threads
     cores        processors to use
-    kv           how keys and values are kept: "int8" takes about half the memory of "f16" and rounds more
-    mode         how much of the machine may be used, which changes no text: "max", "balanced" (less when it is hot or
-                 its battery low), "quiet" or "battery"
-    isolate      the device runs in a process of its own; if it crashes there another one reads the text again
-    ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; where they do not fit, the cpu reads the rest from a
-                 bundle file in every pass, and the answer is the same
-    packs        that file may be written where it is missing
-    approx       activations below this count as zero, which saves reading and changes the answer; for the cpu alone
-    spec         "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere,
-                 "off" nowhere; a number: that many tokens a pass, or as many as the mode allows
-    verify_cost  the cost of passes by their number of tokens, assumed in place of what they cost here
-    draft_from   files and folders of text that drafts may come from too, and at most one smaller model with the same
-                 vocabulary, by its file or name
-    history      what drafting learns of texts is kept in the user's data folder and used the next time, and tables that
-                 drafts come from are made while nothing is generated, except in the sparing modes
+    kv           format of the KV cache: "int8" takes about half the memory of "f16" and rounds more
+    mode         how much of the machine may be used; never changes the text: "max", "balanced" (less when the machine
+                 is hot or its battery low), "quiet" or "battery"
+    isolate      run the device in a separate process; if it crashes, another one reads the text again
+    ram_bytes    memory for weights, in bytes or as "3GB" or "60%"; if they do not fit, the cpu reads the rest from a
+                 bundle file in every pass, with the same answer
+    packs        allow writing the bundle file if it is missing
+    approx       treat activations below this value as zero, which reads less and changes the answer; cpu only
+    spec         speculation: "auto" drafts tokens and verifies several per pass where this changes none of them, "on"
+                 always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
+    verify_cost  cost of passes by their number of tokens, used instead of the measured cost
+    draft_from   files and folders of text to draft from as well, and at most one smaller model with the same
+                 vocabulary, by file or name
+    history      keep what drafting learns from texts in the user's data folder and use it next time, and compute the
+                 tables that drafts come from while nothing is generated, except in the power-saving modes
 
     `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
@@ -132,7 +133,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
 
 
 def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str, ...]]:
-    """Options whose memory for weights is in bytes, and what a share of memory comes to."""
+    """Options with the weight budget in bytes, and a notice of what a share of memory comes to."""
     if options.ram_bytes is None or isinstance(options.ram_bytes, int):
         return options, ()
     ram_bytes = weights_bytes(options.ram_bytes)
@@ -141,13 +142,13 @@ def _with_memory_in_bytes(options: LoadOptions) -> tuple[LoadOptions, tuple[str,
 
 
 def _holding(options: LoadOptions) -> WeightBudget:
-    """How weights may be kept in memory."""
+    """The weight budget that the options ask for."""
     assert not isinstance(options.ram_bytes, str)
     return WeightBudget(options.ram_bytes, options.packs, n_sequences=options.parallel or options.n_sessions)
 
 
 def _load_somewhere(local: LocalModel, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
-    """Load a model as the options say; on another device where the cpu cannot run it and none is named."""
+    """Load a model as the options say; if the cpu cannot run it and no device is named, on another device."""
     try:
         return _load(local, options, started, notices)
     except UnsupportedModel as reason:
@@ -175,7 +176,7 @@ def _load(local: LocalModel, options: LoadOptions, started: float, notices: tupl
 
 
 def _must_stream(subject: Subject, options: LoadOptions) -> bool:
-    """Whether only a part of the weights may stay in memory, which the cpu alone copes with."""
+    """Whether only a part of the weights may stay in memory, which only the cpu supports."""
     if subject.spec is None:
         return False
     n_context = context_of(subject.spec.n_context_trained, options.n_context)
@@ -184,7 +185,7 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
 
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
-    """Compile an open model for the device found fastest, or for the cpu where that one cannot run it after all."""
+    """Compile an open model for the fastest device, or for the cpu if that device turns out to be unable to run it."""
     choices, race = Choices(), options.race if not options.isolate else "never"
     arguments = subject, read_topology(), _staff(options, subject)[0]
     compare: Compare | None = None
@@ -209,7 +210,7 @@ def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: f
 
 
 def _staff(options: LoadOptions, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
-    """What a device is opened with, and the kind of each worker's core."""
+    """The options to open a device with, and the kind of each worker's core."""
     topology, spec = read_topology(), subject.spec
     is_asked = options.threads is not None or options.cores is not None
     plans = None
@@ -222,7 +223,7 @@ def _staff(options: LoadOptions, subject: Subject) -> tuple[DeviceOptions, tuple
 def _held(
     subject: Subject, name: str, options: LoadOptions, limits: Limits
 ) -> tuple[Limits, LoadOptions, tuple[str, ...]]:
-    """Limits with the place of weights on the cpu; a draft model for which memory has no room beside is left out."""
+    """Limits with the weight placement on the cpu; drops the draft model if memory has no room for it too."""
     holding, progress = _holding(options), options.progress
     beside = 0 if options.spec == "off" else draft_bytes(options.draft_from, limits)
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
@@ -248,9 +249,9 @@ def _held(
 def _fitting(
     subject: Subject, name: str, options: LoadOptions
 ) -> tuple[Subject, Limits, int, LoadOptions, tuple[str, ...]]:
-    """The model for its context, its limits, the context it was trained with, options with what may draft, notices.
+    """The model for its context, its limits, its trained context length, options with draft sources, and notices.
 
-    Raises DoesNotFit where memory is short.
+    Raises DoesNotFit if memory is short.
     """
     file, spec = subject.file, subject.spec
     metadata, tensors = file.metadata, file.tensors
@@ -266,7 +267,7 @@ def _fitting(
     spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows)
     subject = replace(subject, spec=spec)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
-    if not spec.is_causal:  # whole texts in one pass, and none is written
+    if not spec.is_causal:  # reads whole texts in one pass and generates none
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         options = replace(options, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
@@ -295,7 +296,7 @@ def _start(
     notices: tuple[str, ...],
     compare: Compare | None = None,
 ) -> LLM:
-    """Compile an open model for its device. `compare`: compares all devices, which is due after an answer."""
+    """Compile an open model for its device. `compare`: compares all devices; to be run after an answer."""
     subject, limits, trained, options, told = _fitting(subject, name, options)
     workers, kinds = _staff(options, subject)
     drafts_later = options.race == "after" and not options.isolate and may_draft_later(options)
@@ -338,7 +339,7 @@ def _start(
         cores=shared_cores(workers, read_topology()),
         need=subject.memory_need(options.device, executor.limits),
     )
-    # a table of every token's successors takes hundreds of passes, each of which would read from disk
+    # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if compare is None else Comparison(compare, lambda: pool.idle_s, executor.device)
@@ -348,7 +349,7 @@ def _start(
 
 
 def _texts_beside(subject: Subject, beside: ThreadPoolExecutor) -> Future[Texts] | None:
-    """Tokenizer and template of a model of our own, made by another thread; None where a program has them."""
+    """Start building tokenizer and template in another thread; None if another program runs the model and has them."""
     if subject.spec is None:
         return None
     vocabulary = vocabulary_of(subject.file.metadata)
@@ -357,7 +358,7 @@ def _texts_beside(subject: Subject, beside: ThreadPoolExecutor) -> Future[Texts]
 
 
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:
-    """What was asked for and may not be what was meant."""
+    """Notices about options that may not do what the user meant."""
     notices: tuple[str, ...] = ()
     if options.schedule != AUTO_SCHEDULE and "," not in options.device:
         notices += (

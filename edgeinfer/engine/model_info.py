@@ -16,7 +16,7 @@ from edgeinfer.settings import KVKind, Mode
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What was loaded and where it runs. `notices` is what the user should know about it."""
+    """What was loaded and where it runs. `notices` are messages for the user about it."""
 
     name: str
     path: Path
@@ -26,25 +26,25 @@ class ModelInfo:
     n_context: int
     n_context_trained: int
     kv: KVKind
-    n_threads: int  # as asked for, by number or by cores, else one per usable core
+    n_threads: int  # as requested by number or by cores, else one per usable core
     mode: Mode
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
     approx: float | None = None
-    """Below which activations count as zero: answers are not those of the model itself."""
+    """Activations below this value count as zero, so answers differ from those of the exact model; None: exact."""
     cores: tuple[int, ...] = ()
-    """What devices other than the cpu alone were given."""
+    """The cores given to devices other than the cpu alone."""
     need: MemoryNeed | None = None
-    """Memory that it takes, by its parts, with a full context."""
+    """Memory the model takes with a full context, by part."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A model's requests: running, waiting, and over with a prefix that others may share; and what was done so far.
+    """Counts of a model's requests: running, waiting, and finished with a prefix to share; and totals so far.
 
-    n_preempted: how often a request's keys and values were swapped out; n_recomputed: how often they were dropped, so
-    that its text is read again. n_pages of the cache, of which n_free_pages are free.
+    n_preempted: how often keys and values of a request were swapped out; n_recomputed: how often they were dropped, so
+    that the text is read again. n_pages: pages of the cache, of which n_free_pages are free.
     """
 
     n_active: int
@@ -66,7 +66,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class ActiveRequest:
-    """A request that runs or waits."""
+    """A running or waiting request."""
 
     is_active: bool
     priority: Priority
@@ -74,7 +74,7 @@ class ActiveRequest:
 
 
 def renamed(record: object, name: str, names: Mapping[str, str]) -> object:
-    """An attribute by its name of version 0.1, with a warning. Raises AttributeError for one that never was."""
+    """Look up an attribute by its name in version 0.1, with a warning. Raises AttributeError for any other name."""
     if name not in names:
         raise AttributeError(f"{type(record).__name__!r} object has no attribute {name!r}")
     import warnings

@@ -1,7 +1,7 @@
-"""Opening what runs a model: devices of our own by name, several by a plan, or another program; with a rescue.
+"""Opening what runs a model: our own devices by name, several by a plan, or another program; with a rescue on failure.
 
-In: a subject, limits, names of devices. Out: an evaluator of sequences; kernels in the cache, compiled ahead while a
-model is fetched. Reads no files, loads no text.
+In: a subject, limits, names of devices. Out: an evaluator of sequences; and kernels in the cache, compiled ahead while
+a model is being downloaded. Reads no files, loads no text.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
 
 NEVER_RESCUED = ("cpu", "reference", "null")
-"""Devices of our own that have nothing to go on with."""
+"""Our own devices that have no fallback to continue on after a failure."""
 ABLE = (AUTO_DEVICE, "reference")
-"""Devices that leave small activations out."""
+"""Devices that can skip small activations."""
 
 
 def open_executor(
@@ -68,9 +68,9 @@ def open_evaluator(
     load: LoadOptions,
     power_limiter: PowerLimiter | None = None,
 ) -> SequenceEvaluator:
-    """A model on a device, by its name, or on several by a plan; where one fails, the cpu goes on.
+    """Open a model on one device by name, or on several by a plan; if a device fails, the cpu takes over.
 
-    Where `load.sharing` is set, two devices share sequences, unless the schedule is one for single passes.
+    If `load.sharing` is set, two devices share sequences, unless the schedule is one for single passes.
     Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel, BadSetting.
     """
     device, schedule, progress = load.device, load.schedule, load.progress
@@ -100,7 +100,7 @@ def open_evaluator(
 
 
 def approximate_on(device: str, approx: float | None) -> str:
-    """The device to use: the one asked for, but where small activations are left out the cpu. Raises BadSetting."""
+    """The device to use: the requested one, or the cpu if small activations are skipped. Raises BadSetting."""
     if approx is None:
         return device
     check_threshold(approx)
@@ -110,7 +110,7 @@ def approximate_on(device: str, approx: float | None) -> str:
 
 
 def compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> threading.Thread:
-    """Compile what a Llama of these types needs and what is not in the cache, in a thread of its own."""
+    """Start a thread that compiles the kernels a Llama with these types needs, unless they are in the cache."""
     thread = threading.Thread(target=_compile, args=(kv, ggml_types), name="edgeinfer-ahead", daemon=True)
     thread.start()
     return thread
@@ -121,5 +121,5 @@ def _compile(kv: KVKind, ggml_types: Sequence[int]) -> None:
     assert compile_for is not None
     try:
         compile_for(kv, ggml_types)
-    except (EdgeInferError, OSError):  # which the opening of the model will say
+    except (EdgeInferError, OSError):  # opening the model will report it
         return

@@ -1,7 +1,8 @@
-"""Replicas of a model, each on cores of its own, that share one queue of prompts.
+"""Replicas of a model, each on its own cores, that share one queue of prompts.
 
-In: a model's name or path, the cores of each replica. Out: open `LLM`s that answer a batch together. On machines of
-several NUMA nodes a replica on each reads its weights from its own node; `planned_worker_pools` says whether that pays.
+In: a model's name or path, the cores of each replica. Out: open `LLM`s that answer a batch together. On machines with
+several NUMA nodes, a replica on each node reads its weights from its own node; `planned_worker_pools` says whether that
+pays.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Cores = tuple[int, ...]
 
 
 class Replicas:
-    """Models that answer one batch together; owns them. Use it with `with` or `close()`."""
+    """Models that answer one batch together; owns them. Use it with `with`, or call `close()`."""
 
     def __init__(self, llms: Sequence[LLM]) -> None:
         self.llms = tuple(llms)
 
     @classmethod
     def open(cls, load: Callable[[Cores | None], LLM], worker_pools: Sequence[Cores]) -> Replicas:
-        """Load a model for each worker pool of cores; a single one without cores of its own for no worker pools."""
+        """Load a model for each worker pool; without worker pools, load a single one that is not bound to cores."""
         llms: list[LLM] = []
         try:
             for cores in worker_pools or (None,):
@@ -50,14 +51,14 @@ class Replicas:
         self.close()
 
     def close(self) -> None:
-        """Stop, and give everything back."""
+        """Stop, and release all resources."""
         for llm in self.llms:
             llm.close()
 
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int, **options: Unpack[Options]
     ) -> BatchStream:
-        """As `LLM.batch`: up to `parallel` at a time on all replicas together."""
+        """As `LLM.batch`, with up to `parallel` requests at a time over all replicas together."""
         each = -(-parallel // len(self.llms))
         return BatchStream([llm.batcher(each) for llm in self.llms], prompts, self.llms[0].prompts, options)
 
@@ -65,7 +66,7 @@ class Replicas:
 def planned_worker_pools(
     profile: Profile | None, work: ModelWork, parallel: int, n_context: int, kv: str = "f16"
 ) -> tuple[Cores, ...]:
-    """Cores of each replica, where a replica on each node is predicted to give more tokens; () for one of all cores."""
+    """Cores of each replica if one per node is predicted to give more tokens per second; else ()."""
     if profile is None:
         return ()
     step = Pass(1, min(DEPTH, n_context - 1), n_sequences=parallel)
@@ -74,7 +75,10 @@ def planned_worker_pools(
 
 
 def even_worker_pools(cores: Sequence[int], n_replicas: int) -> tuple[Cores, ...]:
-    """Worker pools of neighbouring cores, as even as can be. Raises BadSetting where there are too few cores."""
+    """Split cores into worker pools of neighbouring cores, as evenly as possible.
+
+    Raises BadSetting if there are too few.
+    """
     if not 1 <= n_replicas <= len(cores):
         raise BadSetting(f"{n_replicas} replicas need at least as many cores; there are {len(cores)}")
     bounds = [len(cores) * number // n_replicas for number in range(n_replicas + 1)]

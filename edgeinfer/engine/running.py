@@ -1,8 +1,8 @@
 """What runs on this computer: a small file for every open model and every server, removed when it is closed.
 
-In: a model or an address, noted by the process that has it. Out: `Running` values of this user's living processes.
-Files of processes that were killed count as none and are removed by the next look; so folders may be shared with other
-computers, whose processes are not known here. Nothing is raised: a note that cannot be written is none.
+In: a model or an address, noted by the process that has it open. Out: `Running` values of this user's live processes.
+Files of killed processes are ignored, and removed the next time the folder is read. The folder may be shared with other
+computers; their notes are ignored and stay. Nothing here raises: if a note cannot be written, there is none.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NOTE_CAP_BYTES = 1 << 16
 
 
 def running_folder() -> Path:
-    """Where notes are: beside the models."""
+    """The folder of the notes, beside the models."""
     return default_root().parent / "running"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model that a process has open, or is opening."""
+    """A model that a process has open or is opening."""
 
     name: str
     path: Path
@@ -40,7 +40,7 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process with its models; `address` where it serves them. `started_s`: since the epoch."""
+    """A process and its models; `address` if it serves them. `started_s`: seconds since the epoch."""
 
     pid: int
     command: str
@@ -50,7 +50,7 @@ class Running:
 
 
 class RunningNote:
-    """A note of this process, until it is removed; for `with` too."""
+    """This process's note, which exists until it is removed; also a context manager."""
 
     def __init__(self, model: OpenModel | None = None, address: str | None = None) -> None:
         pid = os.getpid()
@@ -73,13 +73,13 @@ class RunningNote:
         self.remove()
 
     def remove(self) -> None:
-        """Take the note away; may be called twice."""
+        """Remove the note; may be called twice."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
 
 def running() -> tuple[Running, ...]:
-    """The processes that run, the oldest first; notes of others are removed."""
+    """The live processes, oldest first; removes notes of dead ones."""
     found: dict[int, Running] = {}
     for each in _notes():
         before = found.get(each.pid)
@@ -99,7 +99,7 @@ def users_of(paths: Sequence[Path]) -> tuple[Running, ...]:
 
 
 def _each_once(process: Running) -> Running:
-    """A process without a model that is being opened where it is open as well."""
+    """The process without "loading" entries for models that it also has open."""
     opened = {model.path for model in process.models if not model.is_loading}
     kept = {(model.path, model.is_loading): model for model in process.models}
     return replace(
@@ -121,7 +121,7 @@ def _notes() -> Iterator[Running]:
 
 
 def _record(path: Path) -> dict[str, object] | None:
-    """What is in a file; an empty record for what is no note, None where the file is gone."""
+    """The contents of a file; a record with only the host if it is not a note, None if the file is gone."""
     try:
         if path.stat().st_size > NOTE_CAP_BYTES:
             return {"host": platform.node()}
@@ -145,7 +145,7 @@ def _read(record: dict[str, object]) -> Running | None:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What a process is: the command of edgeinfer that it runs, else the name of its program."""
+    """The name of a process: the edgeinfer command that it runs, else the name of its program."""
     path = Path(arguments[0] if arguments else "")
     is_ours = path.name.removesuffix(".exe") == "edgeinfer" or path.parts[-2:] == ("edgeinfer", "__main__.py")
     return arguments[1] if is_ours and len(arguments) > 1 else path.name or "python"

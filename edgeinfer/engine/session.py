@@ -1,7 +1,7 @@
-"""A session: one line of conversation or text over a loaded model, which keeps what it has read.
+"""A session: one conversation or text over a loaded model, which keeps what it has read in the KV cache.
 
-In: messages or text, and how to answer. Out: a `TextStream`. The prompt of every call is given whole; the part of it
-that the last call left in the cache is not read again. Knows no files but its own saved state, and no devices.
+In: messages or text, and options. Out: a `TextStream`. Every call passes the whole prompt; the part of it that is still
+cached from the last call is not read again. Touches no files except its own saved state, and knows no devices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAGIC = b"EDGEINFER SESSION 1\n"
 
 
 class Session:
-    """Answers one call at a time: a new one ends the one before. Close it, or use `with`."""
+    """Answers one call at a time: a new call ends the previous answer. Close it, or use `with`."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Session:
         kv_bytes: Callable[[int], int] | None = None,
         driver: StepDriver | None = None,
     ) -> None:
-        """`drafts`: what is drafted from, asked before an answer until there is something.
+        """`drafts`: returns what to draft from; called before each answer until it returns something.
 
-        `kv_bytes`: what so many tokens take; None: only another program knows.
-        `driver`: shared with all that may take part in the same passes; None: it has them alone.
+        `kv_bytes`: bytes for a number of tokens; None if only another program knows.
+        `driver`: shared by all sequences that may take part in the same passes; None: this session has its own.
         """
         self._cached = cached
         self._prompts = prompts
@@ -63,28 +63,29 @@ class Session:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens in the cache."""
+        """The tokens in the KV cache."""
         return self._cached.tokens
 
     @property
     def saved_bytes(self) -> int | None:
-        """About how many bytes `save` would write; None where only the program that runs the model knows."""
+        """Approximate size of the file that `save` would write; None if only the program that runs the model knows."""
         return None if self._kv_bytes is None else self._kv_bytes(self._cached.n_cached)
 
     @property
     def speculator(self) -> SessionDrafts | None:
-        """Drafts for this session; None without speculation."""
+        """The drafts of this session; None without speculation."""
         if self._speculator is None and (drafts := self._drafts()) is not None:
             self._speculator = drafts.session()
         return self._speculator
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].
+        """Answer a conversation; pass it whole: [{"role": "user", "content": "…"}, …].
 
-        Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
-        system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
-        and what this session generated of it is not read again. "background" answers yield to interactive ones. Raises
-        ContextOverflow when system messages and the last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
+        If it does not fit in the context, the oldest turns are left out, as `stats.truncated` and `stats.notices`
+        report; system messages always stay. If the last message is the assistant's, the answer continues it: the stream
+        gives only the new text, and the part that this session generated is not read again. With
+        `priority="background"` an answer yields to interactive ones. Raises ContextOverflow if the system messages and
+        the last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
         return self._start(self._prompts.chat(messages, options, lambda head: self._known()), priority)
 
@@ -96,28 +97,29 @@ class Session:
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
-        """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
+        """Continue a text as it is, without the chat template.
 
-        Instead of a text, token ids may be given, and `PromptRows` among them to a model loaded with rows=True. Raises
-        ContextOverflow, BadSetting, EngineClosed, and UnsupportedModel for rows that the model cannot be given.
+        `parse_special`: names of special tokens in the text become those tokens. Instead of a text, pass token ids, and
+        `PromptRows` among them if the model was loaded with rows=True. Raises ContextOverflow, BadSetting,
+        EngineClosed, and UnsupportedModel for rows that the model cannot take.
         """
         return self._start(self._prompts.text(text, options, parse_special=parse_special), priority)
 
     def render(self, messages: Messages) -> str:
-        """The text the model is given for a conversation."""
+        """Return the text that the model would get for a conversation."""
         return self._prompts.render(messages)
 
     def branch(self) -> Session:
-        """Another session that has read the same; the two share memory until they differ."""
+        """Return a copy of this session with the same cached tokens; the two share memory until they differ."""
         own = self._cached.branch(), self._prompts, self._drafts
         twin = Session(*own, kv_bytes=self._kv_bytes, driver=self._driver)
         twin._last = self._last
         return twin
 
     def save(self, path: str | Path) -> None:
-        """Write what this session has read to a file, whole or not at all.
+        """Save the session's cached tokens and state to a file; writes the whole file or nothing.
 
-        Raises EdgeInferError where it cannot, or where the memory was given to other answers meanwhile.
+        Raises EdgeInferError if that fails, or if the session's memory has since been given to other answers.
         """
         if self._cached.was_taken:
             raise EdgeInferError(
@@ -128,7 +130,10 @@ class Session:
         _write(Path(path), seal(MAGIC, {"tokens": tokens}, state))
 
     def restore(self, path: str | Path) -> None:
-        """Go on from a saved file. Raises EdgeInferError when it is damaged or of another model or device kind."""
+        """Continue from a saved file.
+
+        Raises EdgeInferError if it is damaged or from another model or kind of device.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as reason:
@@ -140,14 +145,14 @@ class Session:
         self._last = None
 
     def stop(self) -> None:
-        """End the running request within one step; from any thread. What there is of it stays."""
+        """End the running request within one step; may be called from any thread. Text generated so far stays."""
         self._cached.stop()
 
     def close(self) -> None:
-        """Stop, and give back the memory; may be called twice."""
+        """Stop, and release the memory; may be called twice."""
         self._cached.close()
         if self._speculator is not None:
-            with self._cached.lock:  # what it leaves behind is shared with answers that draft under it
+            with self._cached.lock:  # what it leaves behind is shared with answers that draft under this lock
                 self._speculator.close()
 
     def _start(self, request: Request, priority: Priority) -> TextStream:
@@ -157,13 +162,13 @@ class Session:
         return TextStream(self._last, self._driver)
 
     def _known(self) -> tuple[int, ...]:
-        """Tokens read or generated: those cached, and the last one of an answer, which is not."""
+        """Tokens read or generated: the cached ones, and the last token of an answer, which is not cached."""
         cached, last = self._cached.tokens, () if self._last is None else self._last.history
         return last if last[: len(cached)] == cached else cached
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file beside its place, then move it there."""
+    """Write to a temporary file in the same folder, then move it into place."""
     try:
         handle, name = temporary_file(path)
         try:

@@ -1,8 +1,8 @@
 """A stream of text: what `chat` and `complete` return.
 
-In: a sequence that the scheduler drives. Out: its text in pieces, through a plain iterator, whose caller's thread makes
-them, or an asynchronous one, for which the engine's thread does. Starts no event loop and no work before it is asked
-for a piece.
+In: a sequence that the scheduler drives. Out: its text in pieces. With a plain iterator the caller's thread generates
+them; with an asynchronous one the engine's thread does. Starts no event loop, and no work before the first piece is
+requested.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """The text of one answer, piece by piece: iterate it once, with `for` or `async for`, to have it generated.
+    """The text of one answer, piece by piece. Iterate over it once, with `for` or `async for`, to generate it.
 
-    What it tells besides (`text`, `tokens`, `live`, …) is as far as the text was taken; from any thread, as `stop()`,
-    which keeps what there is.
+    The other attributes (`text`, `tokens`, `live`, …) cover the text taken so far and may be read from any thread.
+    `stop()` may also be called from any thread, and keeps the text generated so far.
     """
 
     def __init__(self, sequence: ScheduledSequence, driver: StepDriver) -> None:
-        """Nothing is generated before the first piece is asked for. `driver`: makes steps for all on its scheduler."""
+        """Generates nothing before the first piece is requested.
+
+        `driver`: runs the steps of all requests of its scheduler.
+        """
         self._sequence, self._driver = sequence, driver
         self._pieces = driver.pieces(sequence)
         self._lock = threading.Lock()
@@ -48,16 +51,16 @@ class TextStream:
                 yield piece
 
     async def chunks(self, every_s: float = 0.02) -> AsyncIterator[str]:
-        """The text as it arrives, in larger parts: one at most in so many seconds, the first and last at once.
+        """Yield the text in larger parts, at most one every `every_s` seconds; the first and the last come at once.
 
-        Whatever is done with each part is done less often, which leaves the processor to the model.
+        Use it when handling a part is expensive: fewer parts leave more of the processor to the model.
         """
         async for pieces in self._arriving(every_s):
             yield "".join(pieces)
 
     async def _arriving(self, every_s: float) -> AsyncIterator[list[str]]:
-        """All that has arrived, whenever something has; not again within `every_s`, unless it is the end."""
-        import asyncio  # who has no event loop need not wait for it
+        """Yield all pieces that have arrived, then wait `every_s`, or until the answer ends."""
+        import asyncio  # imported here, so that programs without an event loop do not pay for it
 
         loop, arrived, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
@@ -92,23 +95,23 @@ class TextStream:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens so far, the end-of-generation token not among them."""
+        """The tokens so far, without the end-of-generation token."""
         return self._sequence.tokens[: self._sequence.n_seen]
 
     @property
     def reader(self) -> ToolReader | None:
-        """Tells calls from content in the text, piece by piece; None where the request has no tools."""
+        """A new reader that separates tool calls from content, piece by piece; None if the request has no tools."""
         tools = self._sequence.request.tools
         return None if tools is None else tools.reader()
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls in the text so far that are whole."""
+        """The complete tool calls in the text so far."""
         return self._read_calls()[1]
 
     @property
     def content(self) -> str:
-        """The text so far without its calls."""
+        """The text so far without tool calls."""
         return self._read_calls()[0]
 
     def _read_calls(self) -> tuple[str, tuple[ToolCall, ...]]:
@@ -120,36 +123,36 @@ class TextStream:
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
-        """Of each of these tokens, if they were asked for: its logarithmic probability, and likely others'."""
+        """For each token so far, if requested: its log probability, and those of likely alternatives."""
         return self._sequence.logprobs[: self._sequence.n_seen]
 
     @property
     def marks(self) -> tuple[DraftSpan, ...]:
-        """Which part of the text so far came from which draft source: runs of characters, in order."""
+        """Which parts of the text so far came from which draft source: runs of characters, in order."""
         return self._sequence.spans(self._sequence.n_seen)
 
     @property
     def live(self) -> RequestProgress:
-        """How far it is, while it is made; from any thread."""
+        """Progress of the answer while it is generated; may be read from any thread."""
         return self._sequence.live
 
     @property
     def stats(self) -> Stats | None:
-        """The numbers of the answer; None until it is done."""
+        """Statistics of the answer; None until it is done."""
         return self._sequence.stats
 
     def read(self) -> str:
-        """Generate to the end; the whole text."""
+        """Generate to the end and return the whole text."""
         for _ in self:
             pass
         return self.text
 
     def stop(self) -> None:
-        """End the answer within one step; from any thread. What was generated stays in `text`."""
+        """End the answer within one step; may be called from any thread. The text generated so far stays in `text`."""
         self._sequence.stop()
 
     def close(self) -> None:
-        """Stop, wait for the running step to end, and let go of the session."""
+        """Stop, wait for the running step to end, and release the session."""
         self.stop()
         with self._lock:
             self._pieces.close()
@@ -158,7 +161,7 @@ class TextStream:
 
 
 def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Let an event loop go on, from another thread."""
+    """Set an event of an event loop from another thread."""
     if not event.is_set():
-        with suppress(RuntimeError):  # it is closed: nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(event.set)

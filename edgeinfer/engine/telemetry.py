@@ -1,6 +1,6 @@
-"""Telemetry of a loaded model: its queue, its memory, what it reads from disk and what it may use of the machine.
+"""Telemetry of a loaded model: queue, memory, reads from disk, and how much of the machine it may use.
 
-In: the parts of an open model. Out: numbers and records, for any thread. Runs no request and changes nothing.
+In: the parts of an open model. Out: numbers and records, readable from any thread. Runs no request and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from edgeinfer.scheduling.offload.streaming import Streamed
 from edgeinfer.scheduling.workers.governor import PowerPolicy
 
 TIMED_PASSES = 5
-"""Most passes whose ops are timed, the first of them with cold caches."""
+"""Most passes to time op by op; the first one runs with cold caches."""
 TIMED_S = 0.5
-"""No further pass is timed after so many seconds: requests wait meanwhile."""
+"""Time limit in seconds for starting another timed pass: requests wait meanwhile."""
 
 
 class Telemetry:
-    """What can be read of an open model: `llm.telemetry`."""
+    """Measurements and counters of an open model: `llm.telemetry`."""
 
     def __init__(self, scheduler: Scheduler, subject: Subject, info: ModelInfo) -> None:
         self._scheduler, self._subject, self._info = scheduler, subject, info
@@ -40,18 +40,18 @@ class Telemetry:
 
     @property
     def requests(self) -> tuple[ActiveRequest, ...]:
-        """The running and the waiting requests."""
+        """The running and waiting requests."""
         sequences = self._scheduler.admission.sequences
         return tuple(ActiveRequest(each.state == "active", each.priority, each.live) for each in sequences)
 
     @property
     def n_requests(self) -> int:
-        """Requests that are running or waiting."""
+        """Number of running and waiting requests."""
         return len(self._scheduler.admission.sequences)
 
     @property
     def queue(self) -> QueueStats:
-        """The running and the waiting requests in numbers, and what was done so far."""
+        """Counts of running and waiting requests, and totals so far."""
         admission, counts = self._scheduler.admission, self._scheduler.counts
         swaps = admission.swap.counts
         return QueueStats(
@@ -69,42 +69,42 @@ class Telemetry:
 
     @property
     def device(self) -> str:
-        """The device in use: another than was loaded, once that one has failed."""
+        """The device in use; after a failure this is not the device the model was loaded on."""
         return self._pool.executor.device
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a token's logits never depend, to the bit, on what else is in a pass."""
+        """Whether the logits of a token are bit-identical whatever else is in the pass."""
         return self._pool.executor.batch_invariant
 
     @property
     def policy(self) -> PowerPolicy:
-        """What may be used of the machine now, in the mode that the model was loaded with."""
+        """How much of the machine may be used now, in the mode that the model was loaded with."""
         return self._pool.executor.power_limiter.policy
 
     @property
     def n_workers(self) -> int:
-        """Workers that may share a step now."""
+        """Number of workers that may share a step now."""
         return self._pool.executor.n_workers
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that each worker may run on, read back from the system; () where the system does not say."""
+        """The cores that each worker may run on, as the system reports them; () if it does not."""
         return self._pool.executor.affinity
 
     @property
     def limits(self) -> Limits:
-        """What fits into the cache and a pass, and where weights are that do not stay in memory."""
+        """What fits in the cache and in a pass, and where the weights are that do not stay in memory."""
         return self._pool.executor.limits
 
     @property
     def page_tokens(self) -> int:
-        """Tokens of a page of the cache."""
+        """Tokens per page of the cache."""
         return PAGE
 
     @property
     def n_free_pages(self) -> int:
-        """Free pages of the cache."""
+        """Number of free pages in the cache."""
         return self._pool.executor.n_free_pages
 
     @property
@@ -114,42 +114,42 @@ class Telemetry:
 
     @property
     def weight_reads(self) -> WeightReads:
-        """What was read so far of weights that do not stay in memory."""
+        """Total reads so far of weights that do not stay in memory."""
         return self._pool.reading
 
     @cached_property
     def streamed(self) -> Streamed | None:
-        """What every pass reads of the weights; None where they all stay in memory."""
+        """What every pass reads of the weights; None if all of them stay in memory."""
         stored, spec = self.limits.stored, self._subject.spec
         return None if stored is None or spec is None else streamed_of(spec, self._subject.file, stored)
 
     @cached_property
     def stage_bytes(self) -> tuple[StageBytes, ...]:
-        """Where the weights of each stage were to be at loading; () where they all stay in memory."""
+        """Where the weights of each stage were placed at loading; () if all of them stay in memory."""
         stored, spec = self.limits.stored, self._subject.spec
         return () if stored is None or spec is None else stage_bytes_of(spec, self._subject.file, stored)
 
     @property
     def shared(self) -> SharedLane | None:
-        """What several devices do, and when they did it in the last pass; None where one has the whole model."""
+        """What several devices do, and when they did it in the last pass; None if one device has the whole model."""
         return self._pool.executor.capabilities.shared
 
     @property
     def passes_by_schedule(self) -> Mapping[Schedule, Tally]:
-        """Counts of passes, where two devices share the sequences of batches."""
+        """Counts of passes by schedule, if two devices share the sequences of batches."""
         overlapping = self._pool.executor.capabilities.overlapping
         return {} if overlapping is None else overlapping.tallies
 
     @property
     def last_step(self) -> LastStep | None:
-        """What the last step took and who took part in it; None where the device does not measure it."""
+        """Duration of the last step and the workers that took part; None if the device does not measure it."""
         step_times = self._pool.executor.capabilities.step_times
         return None if step_times is None else step_times.last_step
 
     def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
-        """What each stage takes of a pass of one token after so many, measured now: medians of some passes.
+        """Measure now how long each stage takes in a pass of one token after `n_cached`: medians of a few passes.
 
-        () where the device does not measure it, and while a request is running.
+        Returns () if the device does not measure it, or while a request is running.
         """
         spec, timed = self._subject.spec, list[tuple[StageSeconds, ...]]()
         step_times = self._pool.executor.capabilities.step_times
@@ -168,7 +168,10 @@ class Telemetry:
 
     @property
     def work(self) -> ModelWork:
-        """What the model's stages have to do, for predictions. Raises UnsupportedModel for a foreign device's model."""
+        """The work of the model's stages, for predictions.
+
+        Raises UnsupportedModel if another program runs the model.
+        """
         if self._subject.spec is None:
             name, device = self._info.name, self._info.device
             raise UnsupportedModel(f"edgeinfer does not know what {name} has to do: {device} does")

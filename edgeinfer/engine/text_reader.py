@@ -1,6 +1,6 @@
-"""What a model makes of texts without writing any: token ids, embeddings, how well documents answer a query.
+"""What a model computes from texts without generating any: token ids, embeddings, rankings.
 
-In: texts. Out: numbers. Part of `LLM`, which has the pool, the file and the tokenizer.
+In: texts. Out: numbers. A part of `LLM`, which has the pool, the file and the tokenizer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.steps import Progress, no_progress
 
 
 class TextReader:
-    """What `LLM` can do with texts that it only reads."""
+    """The methods of `LLM` that read texts without generating."""
 
     _pool: Pool
     _subject: Subject
@@ -38,11 +38,12 @@ class TextReader:
         normalized: bool = True,
         progress: Progress = no_progress,
     ) -> list[Floats]:
-        """The embeddings of texts, or of their tokens: float32[D] each, of length 1 if `normalized`; from any thread.
+        """Embed texts, or lists of their tokens: float32[D] each, of length 1 if `normalized`; usable from any thread.
 
-        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. `progress` gets how
-        many tokens of each text are read; what it raises ends the work. Raises BadSetting, ContextOverflow,
-        UnsupportedModel where the device does not show hidden states, EngineClosed.
+        `pooling`: how the last hidden states of the tokens are combined; default: as the model's file says, else their
+        mean. `progress` is called with the number of tokens read of each text; an exception that it raises ends the
+        work. Raises BadSetting, ContextOverflow, UnsupportedModel if the device does not expose hidden states,
+        EngineClosed.
         """
         self._pool.check_open()
         if isinstance(texts, str):
@@ -55,9 +56,9 @@ class TextReader:
         return Ranker(self._embedder, self._subject, self._tokenizer)
 
     def rerank(self, query: str, documents: Sequence[str], *, progress: Progress = no_progress) -> list[float]:
-        """How well each document answers a query, between 0 and 1, by a reranker; from any thread.
+        """Score how well each document answers a query, between 0 and 1, with a reranker; usable from any thread.
 
-        `progress` as in `embed`. Raises UnsupportedModel for a model that ranks nothing, BadSetting, ContextOverflow,
+        `progress` as in `embed`. Raises UnsupportedModel if the model is not a reranker, BadSetting, ContextOverflow,
         EngineClosed.
         """
         self._pool.check_open()
@@ -66,9 +67,9 @@ class TextReader:
         return self._ranker.rank(query, documents, progress)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""
+        """Return the token ids of a text. `add_special`: add the tokens that the model expects around a text."""
         return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:
-        """The text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
+        """Return the text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
         return self._tokenizer.decode(tokens, skip_special=skip_special)

@@ -1,1 +1,1 @@
-"""Memory of sequences: KV pages, windows, states, saved bytes, and the text to read again."""
+"""Memory of sequences: KV pages, windows, states, saved bytes, and the text to read again after a failure."""

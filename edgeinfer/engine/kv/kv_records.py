@@ -1,4 +1,4 @@
-"""What `engine.kv.kvcache` hands out and keeps: placed batches, copies to be done, and the pages of each sequence."""
+"""Records of `engine.kv.kvcache`: placed batches, copies to perform, and the pages of each sequence."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FULL = (
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Slots to copy, pairwise: sources int32[C], targets int32[C]; and states that go on by tokens that were kept."""
+    """Slots to copy, pairwise: sources int32[C], targets int32[C]; and states to advance by accepted tokens."""
 
     sources: Int32s
     targets: Int32s
     advances: tuple[Advance, ...] = ()
 
     def apply(self, memory: KVMemory, states: StateMemory | None = None) -> None:
-        """Do them. `states`: of a model whose sequences have some."""
+        """Perform the copies. `states`: given if the model's sequences have states."""
         if len(self.sources):
             memory.copy_slots(self.sources, self.targets)
         for each in self.advances:
@@ -42,7 +42,7 @@ NO_COPIES = Copies(np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 @dataclass(frozen=True, slots=True)
 class PlacedStep:
-    """A step, and the copies that must be done before it is run."""
+    """A step, and the copies that must be performed before it runs."""
 
     step: Step
     copies: Copies
@@ -59,7 +59,7 @@ class SequencePages:
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """A placed batch and its slots."""
+    """A placed batch and the slots of its tokens."""
 
     batch: Batch
     slots: Int32s
@@ -72,6 +72,6 @@ def leaders_of(positions: Indices) -> Indices:
 
 
 def table_slots(pages: list[int], positions: Indices) -> Int32s:
-    """Slots of positions in a page table."""
+    """The slots of positions, looked up in a page table."""
     slots: Indices = np.array(pages, np.int32)[positions // PAGE] * PAGE + positions % PAGE
     return slots.astype(np.int32)

@@ -1,8 +1,8 @@
-"""Which KV page holds which positions of which sequence: page tables, reference counts, places for a batch.
+"""Which KV page holds which positions of which sequence: page tables, reference counts, slots for a batch.
 
-In: sequence ids, batches, accepted paths. Out: `Step`s with slots for every token, and the slot copies that must be
-done before (copy on write) or after (compaction) a step. Holds no keys or values and knows no device: whoever calls
-applies the copies through a lane. A copy's sources and targets never overlap.
+In: sequence ids, batches, accepted paths. Out: `Step`s with a slot for every token, and the slot copies that must be
+performed before a step (copy on write) or after it (compaction). Holds no keys or values and knows no device: the
+caller applies the copies through a lane. The sources and targets of a copy never overlap.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 
 FEW = 64
-"""Up to so many tokens are placed one by one: arrays pay only for more."""
+"""Up to this many tokens are placed one by one; arrays pay only for more."""
 
 
 def pages_for(n_tokens: int) -> int:
-    """Pages that hold this many positions."""
+    """The number of pages that hold this many positions."""
     return -(-n_tokens // PAGE)
 
 
 class KVCache:
-    """Accounting of `n_pages` pages; no sequence may grow beyond `n_context` positions.
+    """Bookkeeping of `n_pages` pages; no sequence may grow beyond `n_context` positions.
 
-    `n_states`: slots for states, 0 for a model whose sequences have none. `windows`: what layers with a window keep;
-    None: everything. A model has states or such windows.
+    `n_states`: slots for states, 0 if the model's sequences have none. `windows`: what sliding-window layers keep;
+    None: everything. No model has both states and such windows.
     """
 
     def __init__(self, n_pages: int, n_context: int, n_states: int = 0, windows: Windows | None = None) -> None:
@@ -62,7 +62,7 @@ class KVCache:
         return len(self._free)
 
     def n_cached(self, sequence: int) -> int:
-        """Committed tokens of a sequence."""
+        """The number of committed tokens of a sequence."""
         return self._get(sequence).n_cached
 
     def pages(self, sequence: int) -> Int32s:
@@ -71,7 +71,7 @@ class KVCache:
         return np.array(found.pages[: pages_for(found.n_cached)], np.int32)
 
     def create(self) -> int:
-        """A new empty sequence."""
+        """Create an empty sequence and return its id."""
         sequence, self._next_id = self._next_id, self._next_id + 1
         self._sequences[sequence] = SequencePages([], [], 0)
         if self.states is not None:
@@ -79,7 +79,7 @@ class KVCache:
         return sequence
 
     def branch(self, sequence: int) -> int:
-        """A new sequence with the same committed tokens; pages are shared until one of the two writes to them."""
+        """Create a sequence with the same committed tokens. Pages are shared until one of the two writes to them."""
         found = self._discard(sequence)
         for page in found.pages:
             self._references[page] += 1
@@ -90,9 +90,9 @@ class KVCache:
         return twin
 
     def truncate(self, sequence: int, n_cached: int) -> int:
-        """Forget positions from n_cached on, and everything pending of the sequence; how many are cached then.
+        """Drop positions from n_cached on, and the sequence's pending tokens. Returns how many stay cached.
 
-        Fewer are where a state cannot be had from there, or a window: those up to the newest checkpoint before it.
+        Fewer than n_cached stay if there is no state or window there: those up to the newest checkpoint before it.
         """
         found = self._discard(sequence)
         if not 0 <= n_cached <= found.n_cached:
@@ -106,14 +106,14 @@ class KVCache:
         return n_cached
 
     def free(self, sequence: int) -> None:
-        """Give back every page of a sequence and forget its id."""
+        """Free every page of a sequence and forget its id."""
         self.truncate(sequence, 0)
         del self._sequences[sequence]
         if self.states is not None:
             self.states.forget(sequence)
 
     def refill(self, sequence: int, n_tokens: int) -> Int32s:
-        """Pages for `n_tokens` committed tokens whose contents the caller writes; whatever was there is forgotten.
+        """Pages for `n_tokens` committed tokens whose contents the caller writes; previous contents are dropped.
 
         Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
         """
@@ -127,9 +127,9 @@ class KVCache:
         return self.pages(sequence)
 
     def place(self, batch: Batch, *, beside: bool = False) -> PlacedStep:
-        """Slots for every token of a batch; whatever was pending is discarded, `beside`: of its own sequences alone.
+        """Assign slots to a batch's tokens. Discards pending tokens, with `beside` only those of its sequences.
 
-        The first token at each position of a sequence takes the slot of the page table, siblings take spare slots.
+        The first token at each position of a sequence takes the slot of the page table; its siblings take spare slots.
         Raises ContextOverflow or DoesNotFit before anything has changed.
         """
         for sequence in set(batch.sequences.tolist()) & self._pending.keys() if beside else tuple(self._pending):
@@ -141,7 +141,7 @@ class KVCache:
         return replace(placed, step=replace(placed.step, states=self.states.place(placed.step)))
 
     def _place(self, batch: Batch) -> PlacedStep:
-        """Pages and slots of a batch."""
+        """Allocate the pages and slots of a batch."""
         if len(batch.tokens) == 1:
             return self._place_one(batch)
         if 0 < len(batch.tokens) <= FEW:
@@ -168,7 +168,7 @@ class KVCache:
         return PlacedStep(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
 
     def _place_one(self, batch: Batch) -> PlacedStep:
-        """`place` for the one token that a plain step has: the same, without array work."""
+        """`place` for the single token of a plain step: the same result without array work."""
         sequence, position = int(batch.sequences[0]), int(batch.positions[0])
         found = self._get(sequence)
         if position != found.n_cached or batch.parents[0] >= 0:
@@ -224,7 +224,7 @@ class KVCache:
         )
 
     def _growth(self, sequence: int, nodes: list[int], positions: list[int], parents: list[int]) -> tuple[int, int]:
-        """Pages that a sequence grows by for these tokens, and pages for siblings; checks where they stand."""
+        """How many pages a sequence needs for these tokens, and how many for siblings; checks the tokens' positions."""
         found, seen = self._get(sequence), set[int]()
         for node in nodes:
             position, parent = positions[node], parents[node]
@@ -236,10 +236,10 @@ class KVCache:
         return max(0, pages_for(n_positions) - len(found.pages)), pages_for(len(nodes) - len(seen))
 
     def commit(self, sequence: int, path: Int32s) -> Copies:
-        """Keep the pending tokens with these batch indices as the next positions; discard its others.
+        """Keep the pending tokens with these batch indices as the next positions; discard the others.
 
-        The copies move accepted siblings into the slots of the page table; do them before the next step.
-        Raises ValueError when the path is no chain of pending tokens that starts at the last cached one.
+        The copies move accepted siblings into the slots of the page table; perform them before the next step.
+        Raises ValueError if the path is not a chain of pending tokens that starts at the last cached one.
         """
         if self.windows is not None:
             return self._commit_window(self.windows, sequence, path)
@@ -248,14 +248,14 @@ class KVCache:
         n_before, writes = self.n_cached(sequence), self.states.claim(sequence, len(path))
         try:
             copies = self._commit(sequence, path)
-        except BaseException:  # no such chain, or a signal handler raised
+        except BaseException:  # not such a chain, or a signal handler raised
             self.states.give_back(sequence, writes)
             raise
         pages = self._sequences[sequence].pages
         return replace(copies, advances=self.states.commit(sequence, writes, path.tolist(), n_before, pages))
 
     def _commit_window(self, windows: WindowPages, sequence: int, path: Int32s) -> Copies:
-        """`commit` where the window of the sequence moves on; drafts find some places free."""
+        """`commit` with sliding-window layers; when the window moves on, frees places for drafts if few are free."""
         first = windows.first_page(self.n_cached(sequence))
         copies = self._commit(sequence, path)
         if windows.is_short and windows.first_page(self.n_cached(sequence)) > first:
@@ -263,7 +263,7 @@ class KVCache:
         return copies
 
     def _commit(self, sequence: int, path: Int32s) -> Copies:
-        """Pages and slots of a path."""
+        """Extend the sequence by the tokens of a path. Returns the slot copies that this needs."""
         found, pending = self._get(sequence), self._pending.get(sequence)
         if pending is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
@@ -291,7 +291,7 @@ class KVCache:
         return Copies(np.array(sources, np.int32), np.array(targets, np.int32))
 
     def _commit_one(self, found: SequencePages, pending: PendingBatch, sequence: int, node: int) -> bool:
-        """Keep one pending token that lies in its place and has no siblings; whether it is such a one."""
+        """Commit a single pending token that is already in its slot and has no siblings. Returns whether it was one."""
         position, batch = found.n_cached, pending.batch
         place = found.pages[position // PAGE] * PAGE + position % PAGE
         if found.spare or len(found.pages) > pages_for(position + 1):
@@ -308,7 +308,7 @@ class KVCache:
         return self._sequences[sequence]
 
     def _discard(self, sequence: int) -> SequencePages:
-        """Drop what is pending of a sequence, with the pages only that needed."""
+        """Drop the pending tokens of a sequence, with the pages that only they needed."""
         found = self._get(sequence)
         self._pending.pop(sequence, None)
         if self.states is not None:
@@ -323,7 +323,7 @@ class KVCache:
             self._release(found.pages.pop())
 
     def _take(self, *, is_seen: bool = True) -> int:
-        """A page, with a place in layers with a window if it `is_seen` there."""
+        """Allocate a page, with a place in sliding-window layers if it `is_seen` there."""
         page = self._free.pop()
         self._references[page] = 1
         if self.windows is not None and is_seen:
@@ -343,7 +343,7 @@ class KVCache:
         return found.n_cached % PAGE != 0 and self._references[found.pages[-1]] > 1
 
     def _own_last_page(self, found: SequencePages, sources: list[int], targets: list[int]) -> None:
-        """Copy on write: the partly filled last page becomes the sequence's own."""
+        """Copy on write: give the sequence its own copy of the partly filled last page."""
         if self._shares_last_page(found):
             shared, own = found.pages[-1], self._take()
             sources.extend(shared * PAGE + offset for offset in range(found.n_cached % PAGE))
@@ -352,14 +352,14 @@ class KVCache:
             found.pages[-1] = own
 
     def _wanted(self, sequence: int, batch: Batch, tokens: Indices, leaders: Indices) -> int:
-        """New pages that placing these tokens takes at most."""
+        """Most new pages that placing these tokens can take."""
         found = self._sequences[sequence]
         n_positions = int(batch.positions[tokens].max()) + 1
         grown = pages_for(n_positions) - len(found.pages)
         return grown + pages_for(len(tokens) - len(leaders)) + int(self._shares_last_page(found))
 
     def _slots(self, found: SequencePages, positions: Indices, leaders: Indices) -> Int32s:
-        """Slots of a sequence's tokens: leaders through the table, their siblings in spare pages."""
+        """The slots of a sequence's tokens: first tokens through the page table, their siblings in spare pages."""
         found.pages.extend(self._take() for _ in range(pages_for(int(positions.max()) + 1) - len(found.pages)))
         n_spare = len(positions) - len(leaders)
         found.spare = [self._take() for _ in range(pages_for(n_spare))]
@@ -393,7 +393,7 @@ class KVCache:
             raise ContextOverflow(f"{n_tokens} tokens do not fit in the context of {self._n_context}")
 
     def _check_pages(self, n_wanted: int, n_unseen: int = 0) -> None:
-        """Raises DoesNotFit unless there are so many pages; all but so many are seen by layers with a window."""
+        """Raises DoesNotFit unless `n_wanted` pages are free; sliding-window layers see all but `n_unseen` of them."""
         if n_wanted > len(self._free):
             raise DoesNotFit(FULL.format(n_wanted, PAGE, len(self._free), self._n_pages))
         if self.windows is not None:

@@ -1,7 +1,7 @@
-"""How large a lane must be: the context a model is run with, KV pages, and rows of one pass.
+"""How large a lane must be: the context a model runs with, its KV pages, and the rows of one pass.
 
-In: trained and wanted context, sessions. Out: `Limits`, and what a device then takes. The planner and the loader ask
-the same questions here.
+In: trained and requested context, number of sessions. Out: `Limits`, and the memory a device then needs. The planner
+and the loader both use this module.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from edgeinfer.settings import CTX_CAP, KVKind
 from edgeinfer.size_text import size_in_bytes
 
 SPARE_PAGES = 4
-"""KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
+"""KV pages beyond whole contexts: for branches that diverge, and for siblings in a draft tree."""
 LEAST_BEHIND = 512
-"""Positions behind the window that layers with one keep at least, so that a text can be taken up again from there;"""
+"""Least number of positions behind the window that sliding-window layers keep, so that a text can be resumed there;"""
 BEHIND_SHARE = 0.125
-"""and as a share of the context."""
+"""and the same as a share of the context."""
 
 
 def context_of(n_context_trained: int, n_context: int | None) -> int:
-    """The context in tokens: the wanted one, else what the model was trained for, CTX_CAP at most."""
+    """The context in tokens: the requested one, else the length the model was trained for, CTX_CAP at most."""
     return n_context or min(n_context_trained, CTX_CAP)
 
 
 def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:
-    """Limits with room for the whole context of so many sessions; of a model, whose windows need not keep all of it."""
+    """Limits with room for the whole context of `n_sessions` sessions; with `spec`, its windows may keep less."""
     limits = Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
     return limits if spec is None else replace(limits, windows=_windows(spec, limits, n_sessions))
 
 
 def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None:
-    """What layers with a window keep: the window, room for a pass, and positions to go back to."""
+    """What sliding-window layers keep: the window, room for a pass, and positions to go back to."""
     reaches = [layer.window for layer in spec.kv if layer.window is not None and layer.window < limits.n_context]
     if not reaches or not spec.is_causal or spec.states:
         return None
@@ -55,7 +55,7 @@ def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None
 
 
 def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Limits:
-    """Limits of a model on a device, which may keep whole contexts where `limits` has windows. Raises UnknownKey."""
+    """Limits of a model on a device; drops `windows` if the device keeps whole contexts anyway. Raises UnknownKey."""
     keeps_less = limits.windows is not None and memory_need(device, spec, tensors, limits).window_bytes > 0
     return limits if keeps_less else replace(limits, windows=None)
 
@@ -69,10 +69,10 @@ def limits_with_states(
     n_sequences: int = 1,
     held_bytes: int | None = None,
 ) -> Limits:
-    """Limits with fewer slots for states where memory is short of a few, but enough for a pass of `n_sequences`.
+    """Limits with fewer slots for states if memory is short, but enough for a pass of `n_sequences`.
 
-    What goes are checkpoints, so that more of a text is read again after going back in it. `held_bytes`: the most that
-    weights take. Raises UnknownKey.
+    The slots dropped are those of checkpoints, so going back in a text reads more of it again. `held_bytes`: the most
+    that weights take. Raises UnknownKey.
     """
     need = memory_need(device, spec, tensors, limits)
     if held_bytes is not None:
@@ -82,7 +82,7 @@ def limits_with_states(
 
 
 def pass_limits(spec: ModelSpec, limits: Limits) -> tuple[Limits, tuple[str, ...]]:
-    """Limits with the most sequences of a pass, each with a state that it is at and one that is written; notices."""
+    """Limits with the most sequences per pass that the slots allow, two states each (current and written); notices."""
     if not spec.states:
         return limits, ()
     n_slots, n_useful = limits.state_slots(spec.states), replace(limits, n_states=0).state_slots(spec.states)
@@ -94,24 +94,24 @@ def pass_limits(spec: ModelSpec, limits: Limits) -> tuple[Limits, tuple[str, ...
 
 
 def memory_for_model() -> int:
-    """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
+    """Bytes that a model and the program that runs it may take: available memory plus what the program has already."""
     rss_bytes: int = psutil.Process().memory_info().rss
     return available_bytes() + min(rss_bytes, PROGRAM_BYTES)
 
 
 def weights_bytes(memory: str | int) -> int:
-    """Bytes of a memory for weights: a size such as "3GB", or a share of what is available. Raises BadSetting."""
+    """The weight budget in bytes, from a size such as "3GB" or a share of available memory. Raises BadSetting."""
     return memory if isinstance(memory, int) else size_in_bytes(memory, available_bytes())
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
-    """What a device takes for a model under these limits, from the header alone; of several the largest need.
+    """The memory a device needs for a model under these limits, from the header alone; of several devices, the largest.
 
     Raises UnknownKey.
     """
     names = device.split(",")
     if len(names) > 1:
-        limits = replace(limits, windows=None)  # what several share is kept whole
+        limits = replace(limits, windows=None)  # what several devices share is kept whole
     needs = [kind_of(name).footprint(spec, tensors, limits) for name in names]
     taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes + need.state_bytes)
     weight_bytes = taken.weight_bytes if limits.stored is None else limits.stored.held_bytes
@@ -129,9 +129,10 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
 
 
 def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
-    """What a model takes of which only the header is understood: its tensors, and keys and values as most models have.
+    """The memory need of a model of which only the header is understood: its tensors, and a typical KV cache.
 
-    Keys that a header lacks, or has per layer, count as 0: too little is better than a model refused for nothing.
+    Keys that the header lacks, or has per layer, count as 0: an estimate that is too low is better than refusing a
+    model for no reason.
     """
     kind = metadata.text("general.architecture")
 

@@ -1,8 +1,9 @@
-"""Prompts with rows of numbers among their tokens: what an encoder of images or sound made, in place of token ids.
+"""Prompts that mix token ids with rows of numbers, the output of an image or sound encoder.
 
-In: ids and `PromptRows`, in order. Out: a `MixedPrompt`: the text as it is compared with what is cached, in which every
-row has a name below zero, and the rows and positions of any part of it. A name is made of a hash of all the numbers it
-came with, so that equal names are equal rows. Knows no encoder, no cache and no device.
+In: ids and `PromptRows`, in order. Out: a `MixedPrompt`: the text in the form in which it is compared with the cache,
+where every row has a negative number as its name, and the rows and positions of any part of it. A name is made of a
+hash of all the numbers that came with the row, so equal names mean equal rows. Knows no encoder, no cache and no
+device.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from edgeinfer.graph.inputs import Inputs, check_axes
 from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Int32s, same_axes
 
 ROW = -1
-"""What stands in batches for a token that is given as a row."""
+"""Stands in batches for a token that is given as a row."""
 NUMBER_BITS = 32
-"""Of a name: which of the rows it is; the others are the hash."""
+"""Bits of a name that say which of the rows it is; the others are the hash."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class PromptRows:
     """Rows in a prompt: values float32[N, D], as wide as the model, in place of N tokens.
 
-    `axes`, int32[N, 3]: temporal, height and width of each row, counted from where the rows begin; None: one after the
-    other like tokens. What follows them goes on after the largest. Models with one position a token take None alone.
+    `axes`, int32[N, 3]: temporal, height and width position of each row, counted from where the rows begin; None: the
+    rows follow one another like tokens. What comes after the rows continues after the largest position. Models with one
+    position per token accept only None.
     """
 
     values: Floats
@@ -54,7 +56,7 @@ class PromptRows:
 
     @property
     def names(self) -> range:
-        """A number below zero for each row."""
+        """The name of each row, a negative number."""
         return range(self.first_name, self.first_name - len(self.values), -1)
 
 
@@ -62,7 +64,7 @@ def _rows(values: ArrayLike) -> Floats:
     given = _array(values, "rows")
     if given.dtype.kind not in "fiu":
         raise BadSetting(f"rows of {given.dtype} are none: give numbers")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite then, and refused
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite here, and are refused
         return np.ascontiguousarray(given, np.float32)
 
 
@@ -83,7 +85,7 @@ def _axes(axes: ArrayLike, n_rows: int) -> Int32s:
 
 
 Piece = int | PromptRows
-"""What a prompt is made of: a token id, or rows."""
+"""A part of a prompt: a token id, or rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ class MixedPrompt:
 
     tokens  ids, and names of rows
     values  float32[N, D]  the rows, in order
-    axes    int32[T, 3]    positions of its tokens, of models that have three; None of others
-    shift   what is added to the position of a token after the prompt to give its axes, which are all the same
+    axes    int32[T, 3]    positions of the tokens, for models with three per token; None for others
+    shift   added to the position of a token after the prompt to give its axes, which are all the same
     """
 
     tokens: tuple[int, ...]
@@ -103,7 +105,10 @@ class MixedPrompt:
 
     @classmethod
     def of(cls, pieces: Sequence[Piece], inputs: Inputs, n_context: int) -> MixedPrompt:
-        """A prompt for a model. Raises BadSetting, UnsupportedModel or ContextOverflow where it cannot be given it."""
+        """Build a prompt for a model.
+
+        Raises BadSetting, UnsupportedModel or ContextOverflow if the model cannot take it.
+        """
         tokens: list[int] = []
         axes: list[Int32s] = []
         following = 0
@@ -124,11 +129,11 @@ class MixedPrompt:
 
     @property
     def ids(self) -> list[int]:
-        """The prompt without its rows."""
+        """The token ids of the prompt, without its rows."""
         return [token for token in self.tokens if token >= 0]
 
     def completed(self, batch: Batch, named: Sequence[int]) -> Batch:
-        """A batch of tokens of this text, with their rows and axes. `named`: the tokens by ids and names."""
+        """Add rows and axes to a batch of this text's tokens. `named`: the batch's tokens as ids and names."""
         if self.axes is not None:
             batch = replace(batch, axes=self._axes_at(batch.positions))
         names = tuple(token for token in named if token < 0)
@@ -146,7 +151,7 @@ class MixedPrompt:
 
 
 def _checked(piece: PromptRows, inputs: Inputs) -> Int32s:
-    """The axes of rows, counted from where they begin; raises as `MixedPrompt.of`."""
+    """The axes of rows, counted from where the rows begin. Raises as `MixedPrompt.of`."""
     n_rows, width = piece.values.shape
     if not inputs.row_width:
         raise UnsupportedModel(

@@ -1,7 +1,7 @@
-"""What a sequence has read, to read it again: token ids, and the rows and axes that came with them.
+"""What a sequence has read, so that it can be read again: token ids, and the rows and axes that came with them.
 
-In: batches and the paths that were accepted of them. Out: batches that read the same. For evaluators that outlive what
-holds keys and values. Knows no keys and values, and no devices.
+In: batches and the accepted paths through them. Out: batches that read the same text. For evaluators that outlive the
+owner of keys and values. Knows no keys and values, and no devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeinfer.graph.step import Batch, Floats, InputRows, Int32s, same_axes
 
 @dataclass(slots=True)
 class ReadText:
-    """Tokens in order, below zero where a row was read, the rows, and the axes of all tokens once any had some."""
+    """Tokens in order, negative where a row was read; the rows; and the axes of all tokens if any token had some."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Floats] = field(default_factory=list)
@@ -27,7 +27,7 @@ class ReadText:
         return len(self.tokens)
 
     def extend(self, batch: Batch, path: Int32s) -> None:
-        """Go on by tokens of a batch."""
+        """Append accepted tokens of a batch."""
         n_before = len(self.tokens)
         self.tokens += batch.tokens[path].tolist()
         if batch.rows is not None and (chosen := batch.rows_of(path)) is not None:
@@ -40,7 +40,7 @@ class ReadText:
             self.axes += axes[path].tolist()
 
     def cut(self, n_tokens: int) -> None:
-        """Forget what comes after the first tokens."""
+        """Drop everything after the first `n_tokens` tokens."""
         if self.rows:
             del self.rows[sum(token < 0 for token in self.tokens[:n_tokens]) :]
         del self.tokens[n_tokens:]
@@ -49,11 +49,11 @@ class ReadText:
             self.axes = self.axes or None
 
     def copied(self) -> ReadText:
-        """The same text, which goes on by itself."""
+        """Return an independent copy."""
         return ReadText(list(self.tokens), list(self.rows), None if self.axes is None else list(self.axes))
 
     def batches(self, sequence: int, most_tokens: int, first: int = 0) -> Iterator[Batch]:
-        """Batches that read it, one after the other, from position `first` on, without logits."""
+        """Yield batches that read the text one after the other, from position `first` on, without logits."""
         n_rows = 0
         for start in range(0, len(self.tokens), most_tokens):
             tokens = np.array(self.tokens[start : start + most_tokens], np.int32)
@@ -65,14 +65,14 @@ class ReadText:
             n_rows += n_own
 
     def sealed(self) -> tuple[str, bytes]:
-        """It as JSON, and the bytes of its rows."""
+        """The text as JSON, and the bytes of its rows."""
         width = len(self.rows[0]) if self.rows else 0
         header = json.dumps({"tokens": self.tokens, "axes": self.axes, "n_rows": len(self.rows), "width": width})
         return header, b"".join(row.tobytes() for row in self.rows)
 
     @classmethod
     def unsealed(cls, header: str, body: bytes) -> tuple[ReadText, bytes]:
-        """What `sealed` gave, and the rest of bytes that begin with its rows."""
+        """Restore what `sealed` returned. Returns the text and the remaining bytes."""
         fields = json.loads(header)
         n_rows, width = fields["n_rows"], fields["width"]
         rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)

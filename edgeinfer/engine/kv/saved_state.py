@@ -1,8 +1,8 @@
-"""Saved states as bytes: what a device holds of a sequence, and a frame with a header and a checksum.
+"""Saved states as bytes: what a device holds of a sequence, framed with a header and a checksum.
 
-In: a magic word, a header of plain values and a body; for a sequence, the accounting of a cache and a lane: its pages,
-the window of layers that keep no more, and its states. Out: bytes, and back. Layout: magic, uint32 header length,
-header as JSON, body, BLAKE2b-128 of everything before it. Knows no files.
+In: a magic word, a header of plain values and a body; for a sequence, a cache's bookkeeping and a lane: its pages, the
+window of sliding-window layers, and its states. Out: bytes, and back. Layout: magic, uint32 header length, header as
+JSON, body, BLAKE2b-128 of everything before it. Knows no files.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _MAGIC = re.compile(rb"(?P<kind>EDGEINFER [A-Z ]+)\d+\n")
 
 
 def seal(magic: bytes, header: Mapping[str, Value], body: bytes) -> bytes:
-    """One saved state."""
+    """Frame a header and a body as one saved state."""
     text = json.dumps(dict(header)).encode()
     start = b"".join([magic, LENGTH.pack(len(text)), text, body])
     return start + _checksum(start)
 
 
 def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], bytes]:
-    """Header and body of a saved state, just as they were sealed.
+    """Return the header and body of a saved state exactly as they were sealed.
 
-    Raises EdgeInferError, naming `what`, when it is no such state, of another version, cut short or altered, and with
-    the device that saved it when it is one of another kind.
+    Raises EdgeInferError, naming `what`, if it is not such a state, of another version, truncated or altered; if it is
+    a state of another kind, the message names the device that saved it.
     """
     device = _device_of(magic, state)
     if device is not None:
@@ -57,7 +57,7 @@ def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], byt
 
 
 def _device_of(magic: bytes, state: bytes) -> Value | None:
-    """The device that saved a state of another kind than `magic`; None where it is of that kind, or does not say."""
+    """The device that saved a state of another kind than `magic`; None if it is the same kind or names no device."""
     found = _MAGIC.match(state)
     if found is None or found["kind"] == magic.rstrip(b"0123456789\n"):
         return None
@@ -67,7 +67,7 @@ def _device_of(magic: bytes, state: bytes) -> Value | None:
 
 
 def check_same(found: Mapping[str, Value], expected: Mapping[str, Value]) -> None:
-    """Raises EdgeInferError with what differs where the header of a saved state is not of this model and device."""
+    """Raises EdgeInferError with the differences if a saved state's header does not match this model and device."""
     differing = [
         f"{key} is {found.get(key)}, not {value}" for key, value in expected.items() if found.get(key) != value
     ]
@@ -94,7 +94,7 @@ def check_same(found: Mapping[str, Value], expected: Mapping[str, Value]) -> Non
 
 
 def _loading(device: Value | None) -> str:
-    """A device that saved a state, and how it is chosen."""
+    """A phrase that names the device that saved a state and the option that selects it."""
     name = str(device)
     return f"the device {name}; load the model with --device {name.replace('+', ',')} to use it"
 
@@ -104,16 +104,16 @@ def _checksum(data: bytes) -> bytes:
 
 
 SAVED_CHECKPOINT_BYTES = 64_000_000
-"""Checkpoints that are saved with a sequence take no more than this, except for the newest, which always is."""
+"""Byte limit for checkpoints saved with a sequence; the newest one is always saved."""
 
 
 def n_saved_checkpoints(slot_bytes: int) -> int:
-    """Most checkpoints that are saved with a sequence, of states of a size."""
+    """Most checkpoints that are saved with a sequence, given the size of a state."""
     return max(1, SAVED_CHECKPOINT_BYTES // max(1, slot_bytes))
 
 
 def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], bytes]:
-    """What a header is to say of a sequence's contents, and these."""
+    """Header fields that describe a sequence's contents, and the contents."""
     pages, n_tokens, windows = cache.pages(sequence), cache.n_cached(sequence), lane.capabilities.windows
     body = lane.read_pages(pages).tobytes() if len(pages) else b""
     if cache.windows is not None and windows is not None and len(pages):
@@ -124,9 +124,9 @@ def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], 
 
 
 def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value], body: bytes) -> None:
-    """Replace what is cached of a sequence by saved contents.
+    """Replace the cached contents of a sequence by saved ones.
 
-    Raises ContextOverflow or DoesNotFit where there is no room, and leaves the sequence empty.
+    Raises ContextOverflow or DoesNotFit if there is no room, and leaves the sequence empty.
     """
     n_tokens, windows = int(str(header["n_tokens"])), lane.capabilities.windows
     pages, page_bytes = cache.refill(sequence, n_tokens), lane.read_pages(np.zeros(1, np.int32)).shape[1]
@@ -144,7 +144,7 @@ def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value]
 
 
 def fill_with_zeros(cache: KVCache, lane: Lane, sequence: int, n_tokens: int) -> None:
-    """Let a sequence have so many cached tokens whose keys and values are zeros. Raises as `KVCache.refill`."""
+    """Give a sequence `n_tokens` cached tokens whose keys and values are zeros. Raises as `KVCache.refill`."""
     pages, windows = cache.refill(sequence, n_tokens), lane.capabilities.windows
     if not len(pages):
         return
@@ -156,10 +156,10 @@ def fill_with_zeros(cache: KVCache, lane: Lane, sequence: int, n_tokens: int) ->
 
 
 def _saved_states(cache: KVCache, states: StateMemory | None, sequence: int) -> tuple[dict[str, Value], bytes]:
-    """What a header is to say of a sequence's state and newest checkpoints, and their contents."""
+    """Header fields that describe a sequence's state and newest checkpoints, and their contents."""
     if cache.states is None or states is None:
         return {}, b""
-    pages = cache.pages(sequence)[: (cache.n_cached(sequence) - 1) // PAGE].tolist()  # of those before the last token
+    pages = cache.pages(sequence)[: (cache.n_cached(sequence) - 1) // PAGE].tolist()  # pages before the last token
     checkpoints = cache.states.checkpoints(pages)[-n_saved_checkpoints(states.slot_bytes) :]
     slots = [cache.states.current(sequence), *(slot for _, slot in checkpoints)]
     return {"checkpoints": [n_pages for n_pages, _ in checkpoints]}, states.read(slots).tobytes()
@@ -168,9 +168,9 @@ def _saved_states(cache: KVCache, states: StateMemory | None, sequence: int) -> 
 def _put_states_back(
     cache: KVCache, states: StateMemory | None, sequence: int, checkpoints: Value, body: NDArray[np.uint8]
 ) -> None:
-    """Put back the state that a sequence is at, and as many of its checkpoints as fit.
+    """Restore the current state of a sequence, and as many of its checkpoints as fit.
 
-    Raises DoesNotFit where there is no place for the state, and leaves the sequence empty.
+    Raises DoesNotFit if there is no slot for the state, and leaves the sequence empty.
     """
     if cache.states is None or states is None:
         return

@@ -1,8 +1,8 @@
 """Which slot holds the state of which sequence at which position, for models that keep states (`graph.state`).
 
-In: pages, whose checkpoints are the states after their last positions, and wishes for slots. Out: slots, counted by who
-holds them. Slots are written once and read by all who begin there, so that sequences that branch share them. The
-oldest checkpoint makes room for the next one. Holds no states and knows no device.
+In: pages, whose checkpoints are the states after their last positions, and requests for slots. Out: slots, reference
+counted. A slot is written once and read by all sequences that start from it, so sequences that branch share it. When
+slots run out, the oldest checkpoint is dropped for the next one. Holds no states and knows no device.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, StateStep, Step
 
 ZEROS = -1
-"""The slot of a state that is still all zeros."""
+"""Stands for a state of all zeros, which needs no slot."""
 MOST_KEPT = 6
-"""Checkpoints of a pass's last pages that are worth writing."""
+"""Most checkpoints that a pass writes, those of its last pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A state to be made of another by tokens of the last pass, a chain: target = source after `nodes`."""
+    """A state to compute from another by a chain of tokens of the last pass: target = source after `nodes`."""
 
     source: int
     target: int
@@ -30,21 +30,21 @@ class Advance:
 
 
 class StateSlots:
-    """Accounting of `n_slots` slots."""
+    """Reference counts of `n_slots` slots."""
 
     def __init__(self, n_slots: int) -> None:
         self.n_slots = n_slots
         self._free = list(range(n_slots - 1, -1, -1))
         self._holders = [0] * n_slots
-        self._checkpoints: dict[int, int] = {}  # slot by page, the oldest first
+        self._checkpoints: dict[int, int] = {}  # slot by page, oldest first
 
     @property
     def n_available(self) -> int:
-        """Slots that are free, or would be without checkpoints that no sequence is at."""
+        """Free slots, plus those of checkpoints that are not the current state of any sequence."""
         return len(self._free) + sum(self._holders[slot] == 1 for slot in self._checkpoints.values())
 
     def check(self, n_wanted: int) -> None:
-        """Raises DoesNotFit where so many cannot be had."""
+        """Raises DoesNotFit if fewer than `n_wanted` slots are available."""
         if n_wanted > self.n_available:
             raise DoesNotFit(
                 f"states of {n_wanted} more sequences do not fit: of {self.n_slots} places {self.n_available} are "
@@ -52,7 +52,7 @@ class StateSlots:
             )
 
     def take(self) -> int:
-        """A slot, for which the oldest checkpoint that no sequence is at is dropped if need be; `check` before."""
+        """Take a free slot, dropping the oldest checkpoint that no sequence uses if needed. Call `check` before."""
         if not self._free:
             oldest = next(page for page, slot in self._checkpoints.items() if self._holders[slot] == 1)
             self.drop(oldest)
@@ -61,13 +61,13 @@ class StateSlots:
         return slot
 
     def hold(self, slot: int) -> int:
-        """Count one more holder of a slot, which it returns."""
+        """Add a reference to a slot, and return the slot."""
         if slot != ZEROS:
             self._holders[slot] += 1
         return slot
 
     def release(self, slot: int) -> None:
-        """Count a holder out."""
+        """Remove a reference to a slot; without references it is free."""
         if slot == ZEROS:
             return
         self._holders[slot] -= 1
@@ -75,23 +75,23 @@ class StateSlots:
             self._free.append(slot)
 
     def keep(self, page: int, slot: int) -> None:
-        """Let the slot, with its holder's claim, be the checkpoint of a page."""
+        """Make a slot the checkpoint of a page; the caller's reference passes to the page."""
         self.drop(page)
         self._checkpoints[page] = slot
 
     def drop(self, page: int) -> None:
-        """The page has no checkpoint any more."""
+        """Drop the checkpoint of a page."""
         slot = self._checkpoints.pop(page, ZEROS)
         self.release(slot)
 
     def checkpoint(self, page: int) -> int | None:
-        """The slot of the state after a page, if there is one."""
+        """The slot of the state after a page, or None."""
         return self._checkpoints.get(page)
 
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What a pass writes of a sequence: the state after its `settled` tokens, and (tokens, slot) of checkpoints."""
+    """What a pass writes for a sequence: the state after its `settled` tokens, and (tokens, slot) of checkpoints."""
 
     settled: int
     slot: int
@@ -99,7 +99,7 @@ class Writes:
 
 
 class SequenceStates:
-    """The states that sequences are at, and those that passes write; `engine.kv.kvcache` knows the sequences."""
+    """The current states of sequences, and those that passes write; `engine.kv.kvcache` has the sequences."""
 
     def __init__(self, n_slots: int) -> None:
         self.slots = StateSlots(n_slots)
@@ -107,30 +107,33 @@ class SequenceStates:
         self._pending: dict[int, Writes] = {}
 
     def create(self, sequence: int) -> None:
-        """An empty sequence."""
+        """Add an empty sequence."""
         self._current[sequence] = ZEROS
 
     def branch(self, sequence: int, twin: int) -> None:
-        """Another sequence that is where this one is."""
+        """Add a sequence with the same current state."""
         self._current[twin] = self.slots.hold(self._current[sequence])
 
     def forget(self, sequence: int) -> None:
-        """The sequence is gone."""
+        """Remove a sequence."""
         self._move(sequence, ZEROS)
         del self._current[sequence]
 
     def current(self, sequence: int) -> int:
-        """The slot of the state that a sequence is at."""
+        """The slot of a sequence's current state."""
         return self._current[sequence]
 
     def adopt(self, sequence: int) -> int:
-        """A slot for a state that the caller writes, at which the sequence then is. Raises DoesNotFit."""
+        """Give a sequence a new slot for its current state, whose contents the caller writes. Raises DoesNotFit."""
         self.slots.check(1)
         self._move(sequence, self.slots.take())
         return self._current[sequence]
 
     def rewind(self, sequence: int, n_cached: int, n_wanted: int, pages: list[int]) -> int:
-        """Go back to the last position up to `n_wanted` whose state there is; returns it. `pages`: the sequence's."""
+        """Go back to the last position up to `n_wanted` that has a state, and return it.
+
+        `pages`: the sequence's pages.
+        """
         if n_wanted == n_cached:
             return n_cached
         for n_pages in range(n_wanted // PAGE, 0, -1):
@@ -142,14 +145,14 @@ class SequenceStates:
         return 0
 
     def checkpoints(self, pages: list[int]) -> list[tuple[int, int]]:
-        """(number of pages, slot) of the checkpoints that a sequence with these whole pages has."""
+        """(number of pages, slot) of the checkpoints of a sequence with these whole pages."""
         found = ((number, self.slots.checkpoint(page)) for number, page in enumerate(pages, 1))
         return [(number, slot) for number, slot in found if slot is not None]
 
     def place(self, step: Step) -> StateStep:
-        """Slots for what a pass writes; there must be one for each of its sequences.
+        """Assign slots for what a pass writes; each of its sequences needs at least one.
 
-        Raises ValueError where a sequence's tokens do not follow one another.
+        Raises ValueError if the tokens of a sequence are not adjacent in the batch.
         """
         rows = step.rows
         firsts = np.flatnonzero(np.diff(rows, prepend=-1)).astype(np.int32)
@@ -163,7 +166,7 @@ class SequenceStates:
             sequence = int(step.batch.sequences[first])
             loads.append(self._current[sequence])
             settled.append(_n_settled(step.batch, first, stop))
-            others = len(stops) - row - 1  # that still get a slot each
+            others = len(stops) - row - 1  # these still need a slot each
             writes = self._writes(int(step.starts[first]), settled[-1], stop - first, others)
             self._pending[sequence] = writes
             saves += [(row, n, slot) for n, slot in sorted({(writes.settled, writes.slot), *writes.checkpoints})]
@@ -171,7 +174,7 @@ class SequenceStates:
         return StateStep(firsts, np.array(loads, np.int32), np.array(settled, np.int32), written)
 
     def discard(self, sequence: int) -> None:
-        """Discard what a pass wrote of a sequence."""
+        """Discard what a pass wrote for a sequence."""
         writes = self._pending.pop(sequence, None)
         if writes is not None:
             self.slots.release(writes.slot)
@@ -179,9 +182,9 @@ class SequenceStates:
                 self.slots.release(slot)
 
     def claim(self, sequence: int, n_kept: int) -> Writes | None:
-        """What a pass wrote of a sequence, of which so many tokens are kept; None where there was no pass.
+        """Take what a pass wrote for a sequence of whose tokens `n_kept` are kept; None if there was no pass.
 
-        Raises ValueError where these are fewer than the pass took for settled.
+        Raises ValueError if fewer tokens are kept than the pass treated as settled.
         """
         writes = self._pending.get(sequence)
         if writes is not None and n_kept < writes.settled:
@@ -189,14 +192,17 @@ class SequenceStates:
         return self._pending.pop(sequence, None)
 
     def give_back(self, sequence: int, writes: Writes | None) -> None:
-        """Undo it: the tokens were discarded after all."""
+        """Undo `claim`: the tokens are pending again."""
         if writes is not None:
             self._pending[sequence] = writes
 
     def commit(
         self, sequence: int, writes: Writes | None, path: list[int], n_before: int, pages: list[int]
     ) -> tuple[Advance, ...]:
-        """Be where a path of the pass leads after `n_before` tokens; what is to be done for it. `pages`: as grown."""
+        """Move to where a path of the pass leads after `n_before` tokens; returns the states to advance.
+
+        `pages`: the sequence's pages, already grown.
+        """
         assert writes is not None
         self._move(sequence, writes.slot)
         for n_tokens, slot in writes.checkpoints:
@@ -213,7 +219,7 @@ class SequenceStates:
         return tuple(advances)
 
     def _writes(self, n_before: int, n_settled: int, n_tokens: int, n_reserved: int) -> Writes:
-        """Slots for a sequence of a pass, whose first tokens are settled; so many slots are left for others."""
+        """Slots for a sequence of a pass whose first `n_settled` tokens are settled; leaves `n_reserved` for others."""
         slot, checkpoints = self.slots.take(), []
         last = (n_before + n_settled) // PAGE
         for page in range(last, max(n_before // PAGE, last - MOST_KEPT), -1):
@@ -225,13 +231,13 @@ class SequenceStates:
         return Writes(n_settled, slot, tuple(reversed(checkpoints)))
 
     def _move(self, sequence: int, slot: int) -> None:
-        """Let a sequence be at a slot, with its holder's claim."""
+        """Make a slot the current state of a sequence; the caller's reference passes to the sequence."""
         left, self._current[sequence] = self._current[sequence], slot
-        self.slots.release(left)  # afterwards, so that an interrupt in between frees no slot twice
+        self.slots.release(left)  # released last, so that an interrupt in between frees no slot twice
 
 
 def _n_settled(batch: Batch, first: int, stop: int) -> int:
-    """How many of a sequence's tokens stay whatever the logits are: a chain up to the first that has any."""
+    """How many of a sequence's tokens are kept whatever the logits are: a chain up to the first token with logits."""
     place = int(np.searchsorted(batch.outputs, first))
     last = int(batch.outputs[place]) if place < len(batch.outputs) else stop - 1
     n_settled = min(last, stop - 1) - first + 1

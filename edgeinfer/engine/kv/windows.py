@@ -1,8 +1,8 @@
-"""Which pages of a KV memory have a place in layers that keep only a window (`graph.state.Windows`).
+"""Which pages of a KV memory have a place in sliding-window layers, which keep only a window (`graph.state.Windows`).
 
-In: pages that sequences take and give back. Out: places for them, and what the device must be told. A page keeps its
-place after its positions have left the window, until the place is needed for another page: sequences can be cut back
-that far. Holds no keys or values and knows no device.
+In: pages that sequences take and free. Out: places for them, and the assignments to send to the device. A page keeps
+its place after its positions have left the window, until another page needs the place: a sequence can be truncated back
+to there. Holds no keys or values and knows no device.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ NO_PLACE = -1
 
 
 class WindowPages:
-    """Accounting of the places for `n_pages` pages."""
+    """Bookkeeping of the places for `n_pages` pages."""
 
     def __init__(self, windows: Windows, n_pages: int) -> None:
         self._windows, self.n_spare = windows, windows.n_spare
         self._free = list(range(windows.n_pages - 1, -1, -1))
         self._places = [NO_PLACE] * n_pages
-        self._untold: dict[int, None] = {}  # pages whose place the device does not know yet
+        self._untold: dict[int, None] = {}  # pages whose place was not sent to the device yet
 
     @property
     def n_free(self) -> int:
-        """Places that no page has."""
+        """Places that are not taken by a page."""
         return len(self._free)
 
     @property
     def is_short(self) -> bool:
-        """Whether fewer are free than drafts may need."""
+        """Whether fewer places are free than drafts may need."""
         return len(self._free) < self.n_spare
 
     def give(self, page: int) -> None:
-        """Let a page have a place; `require` before."""
+        """Assign a place to a page. Call `require` before."""
         self._places[page] = self._free.pop()
         self._untold[page] = None
 
     def drop(self, page: int) -> None:
-        """A page needs its place no longer, if it has one."""
+        """Free the place of a page, if it has one."""
         place, self._places[page] = self._places[page], NO_PLACE
         if place != NO_PLACE:
             self._free.append(place)
             self._untold.pop(page, None)
 
     def first_page(self, n_cached: int) -> int:
-        """The first page of a sequence that the token after so many cached ones sees in layers with a window."""
+        """Index of the first page of a sequence that the token after `n_cached` sees in sliding-window layers."""
         return max(0, n_cached + 1 - self._windows.tokens) // PAGE
 
     def reach(self, pages: Sequence[int], n_tokens: int) -> int:
-        """The last position up to `n_tokens` from which a sequence with these pages can go on."""
+        """The last position up to `n_tokens` from which a sequence with these pages can continue."""
         while n_tokens:
             seen = range(self.first_page(n_tokens), -(-n_tokens // PAGE))
             missing = [index for index in seen if self._places[pages[index]] == NO_PLACE]
@@ -66,15 +66,15 @@ class WindowPages:
         return n_tokens
 
     def require(self, n_places: int, sequences: Iterable[SequencePages], references: Sequence[int]) -> None:
-        """See that so many places are free. `references`: how many sequences have each page. Raises DoesNotFit."""
+        """Make sure that `n_places` places are free. `references`: sequences per page. Raises DoesNotFit."""
         if n_places > self.n_free:
             self.free_up(n_places, sequences, references)
         if n_places > self.n_free:
             raise DoesNotFit(FULL.format(n_places, PAGE, self.n_free, self._windows.n_pages))
 
     def free_up(self, n_places: int, sequences: Iterable[SequencePages], references: Sequence[int]) -> None:
-        """Take places of pages that have left the windows of all their sequences, the farthest first, if that helps."""
-        passed: dict[int, list[int]] = {}  # how far a page lies behind the window of each of its sequences
+        """Free places of pages outside the windows of all their sequences, farthest first, until there are enough."""
+        passed: dict[int, list[int]] = {}  # distance of a page behind the window of each of its sequences
         for found in sequences:
             first = self.first_page(found.n_cached)
             for index, page in enumerate(found.pages[:first]):
@@ -85,7 +85,7 @@ class WindowPages:
             self.drop(page)
 
     def tell(self, memory: WindowMemory) -> None:
-        """Let the device know of places given since the last time."""
+        """Send the device the places assigned since the last call."""
         if self._untold:
             pages = list(self._untold)
             places = [self._places[page] for page in pages]

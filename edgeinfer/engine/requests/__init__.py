@@ -1,1 +1,1 @@
-"""What is asked of a model: prompts, conversations, sampling, stops, tools."""
+"""Requests to a model: prompts, conversations, sampling, stop strings, tools."""

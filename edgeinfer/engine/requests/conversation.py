@@ -1,10 +1,10 @@
 """Fitting a conversation into the context, and continuing its last message.
 
-In: messages, a way to turn messages into prompt tokens, the context and the room an answer needs. Out: the prompt, and
-a notice of what was left out: the oldest turns; system messages and the last turn always stay. Text that is tokenized
-anew is often cut in other places than the model cut it, so an answer is continued from the tokens that are known to
-stand for its text: the cache holds them, and the model goes on as if it had not been stopped. Knows no cache, template
-or model.
+In: messages, a function that turns messages into prompt tokens, the context, and the room that an answer needs. Out:
+the prompt, and a notice of what was left out: the oldest turns. System messages and the last turn always stay.
+Tokenizing text again often splits it differently than the model did, so a partial answer is continued from the tokens
+that are known to stand for its text: they are in the cache, and the model continues as if it had not been stopped.
+Knows no cache, template or model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Render = Callable[[Sequence[Message]], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class FittedPrompt:
-    """A prompt that fits, how many messages were left out of it, and what to tell about that."""
+    """A prompt that fits, the number of messages left out of it, and notices about that."""
 
     prompt: tuple[int, ...]
     n_dropped: int
@@ -33,10 +33,10 @@ class FittedPrompt:
 
 
 def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | None = None) -> FittedPrompt:
-    """The prompt of a conversation, without its oldest turns where the context demands it.
+    """The prompt of a conversation, without its oldest turns if the context requires that.
 
-    Room for an answer is `max_tokens`, but a quarter of the context at most. Raises ContextOverflow when system
-    messages and the last turn alone are longer than the context, BadSetting for messages that are none.
+    Reserves `max_tokens` for the answer, at most a quarter of the context. Raises ContextOverflow if the system
+    messages and the last turn alone exceed the context, BadSetting for invalid messages.
     """
     chat = _checked(messages)
     quarter = max(1, n_context // 4)
@@ -45,7 +45,7 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     if len(prompt) <= n_most:
         return FittedPrompt(prompt, 0, ())
     starts = _turn_starts(chat)
-    low = min(1, len(starts) - 1)  # the fewest turns to leave out that make it fit, or all but the last
+    low = min(1, len(starts) - 1)  # fewest turns to leave out so that it fits, or all but the last
     high = len(starts) - 1
     while low < high:
         middle = (low + high) // 2
@@ -61,9 +61,9 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
 
 
 def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
-    """The prompt of a conversation of which nothing may be left out; one as long as the context has room for a token.
+    """The prompt of a conversation with nothing left out. A prompt that fills the context has room for one token.
 
-    Raises ContextOverflow where it is longer than the context, BadSetting for messages that are none.
+    Raises ContextOverflow if it is longer than the context, BadSetting for invalid messages.
     """
     prompt = tuple(render(_checked(messages)))
     if len(prompt) > n_context:
@@ -75,7 +75,7 @@ def whole(messages: Messages, render: Render, n_context: int) -> FittedPrompt:
 
 
 def _checked(messages: Messages) -> list[Message]:
-    """Raises BadSetting unless there is a message and each has a role and a content."""
+    """Raises BadSetting unless there is at least one message and each has a role and content."""
     if isinstance(messages, str | bytes | Mapping) or not messages:
         raise BadSetting("a chat needs a list of at least one message: [{'role': 'user', 'content': '…'}]")
     for message in messages:
@@ -85,7 +85,7 @@ def _checked(messages: Messages) -> list[Message]:
 
 
 def _turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Indices at which turns begin: the first message that is no system message, and every user message."""
+    """Indices at which turns begin: the first message that is not a system message, and every user message."""
     first = next((index for index, message in enumerate(messages) if message.role not in SYSTEM_ROLES), 0)
     users = [index for index, message in enumerate(messages) if message.role == "user" and index > first]
     return [first, *users]
@@ -107,9 +107,9 @@ ASSISTANT = "assistant"
 
 
 def split_partial(messages: Sequence[Message]) -> tuple[Sequence[Message], str | None]:
-    """The messages before an answer that is to be continued, and its text so far; None where the last is none.
+    """The messages before a partial answer, and the answer's text; None if there is nothing to continue.
 
-    A last message of the assistant is such an answer, unless it calls tools.
+    A last message of the assistant is a partial answer, unless it calls tools.
     """
     last = messages[-1] if messages else None
     if last is None or last.role != ASSISTANT or last.extra.get("tool_calls"):
@@ -118,10 +118,10 @@ def split_partial(messages: Sequence[Message]) -> tuple[Sequence[Message], str |
 
 
 def partial_tokens(tokenizer: Tokenizer, head: Sequence[int], text: str, known: Sequence[int] = ()) -> list[int]:
-    """The tokens of a partial answer's `text` after those of `head`.
+    """The tokens of a partial answer's `text`, to follow those of `head`.
 
-    `known`: tokens that were read or generated; those of them that follow `head` and begin the text are taken as they
-    are, in whole characters.
+    `known`: tokens that were read or generated. Those that follow `head` and agree with the beginning of the text are
+    reused as they are, in whole characters.
     """
     n_head = len(head)
     kept, n_said = _agreeing(tokenizer, known[n_head:], text) if list(known[:n_head]) == list(head) else ([], 0)
@@ -130,11 +130,11 @@ def partial_tokens(tokenizer: Tokenizer, head: Sequence[int], text: str, known: 
 
 
 def _agreeing(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> tuple[list[int], int]:
-    """The most of these tokens whose text begins `text`, and how many characters that is."""
+    """The longest run of these tokens whose text begins `text`, and its length in characters."""
     decoder = StreamDecoder(tokenizer)
     n_kept = n_said = at = 0
     for number, token in enumerate(tokens, 1):
-        if token < 0:  # a row of numbers, which no text stands for
+        if token < 0:  # a row of numbers, which stands for no text
             break
         piece = decoder.push(token)
         if not text.startswith(piece, at):

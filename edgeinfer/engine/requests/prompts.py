@@ -1,4 +1,4 @@
-"""From what is asked to the tokens of a prompt: conversations through the model's template, texts as they are.
+"""From a request to the tokens of a prompt: conversations through the model's template, texts as they are.
 
 In: messages or text. Out: a `Request`. A last message of the assistant is continued. Knows no cache and no devices.
 """
@@ -24,21 +24,24 @@ from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tools import with_objects
 
 Known = Callable[[Sequence[int]], Sequence[int]]
-"""Tokens that were read or generated of a text that begins with these, itself included; none where none are known."""
+"""Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
 
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
-"""What `ChatTemplate.render` takes beside further variables of the template."""
+"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
 def nothing_known(head: Sequence[int]) -> Sequence[int]:
-    """No text was read."""
+    """Return (): no text was read."""
     return ()
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """A model's tokenizer and template, for a context of so many tokens. `inputs`: what it takes besides their ids."""
+    """A model's tokenizer and template, for a context of `n_context` tokens.
+
+    `inputs`: what it takes besides token ids.
+    """
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -47,14 +50,14 @@ class Prompts:
 
     @cached_property
     def guidance(self) -> Guidance:
-        """Who makes constraints for this model."""
+        """Builds constraints for this model."""
         return Guidance(self.tokenizer)
 
     def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
-        """A conversation, given whole, without its oldest turns where it outgrows the context and that is allowed.
+        """The request for a conversation, given whole; drops its oldest turns if it is too long and that is allowed.
 
-        Where its last message is the assistant's, the answer goes on within that text, which is made of `known` tokens
-        as far as those agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
+        If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
+        as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
         """
         several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
         tools = ToolUse.of(options.get("tools"), choice, several, self.template)
@@ -78,19 +81,19 @@ class Prompts:
         )
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
-        """The prompt of a conversation and what was left out of it. Raises as `chat`."""
+        """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
         return fit(messages, lambda shortened: self._tokens(shortened, nothing_known), self.n_context, max_tokens)
 
     def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
-        """A text to continue as it is, or its tokens, rows of numbers among them.
+        """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers among them.
 
-        `parse_special`: texts of special tokens mean them. Raises BadSetting; UnsupportedModel and ContextOverflow for
-        rows that the model cannot be given.
+        `parse_special`: names of special tokens in the text become those tokens. Raises BadSetting; UnsupportedModel
+        and ContextOverflow for rows that the model cannot take.
         """
         mixed = None
         if isinstance(text, str):
             prompt = self.tokenizer.encode(text, parse_special=parse_special)
-            if self.tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
+            if self.tokenizer.vocabulary.add_eos:  # a text to continue has no end yet
                 prompt.pop()
         else:
             prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
@@ -101,7 +104,7 @@ class Prompts:
         return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that are all in the vocabulary, as plain integers. Raises BadSetting."""
+        """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
         try:
             tokens = list(map(index, tokens))
         except TypeError:
@@ -112,7 +115,7 @@ class Prompts:
         return tokens
 
     def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
-        """What the options want an answer to follow. Raises BadSetting where it cannot be followed."""
+        """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
         grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
         if tools is not None:
             if grammar is not None:
@@ -126,17 +129,17 @@ class Prompts:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
-        """The text the model is given for a conversation, with functions that it may call. Raises as `chat`."""
+        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
         before, partial = split_partial([Message.of(message) for message in messages])
         used = ToolUse.of(tools, "auto", True, self.template)
         return self._text(before, used, _checked_variables(variables)) + (partial or "")
 
     def n_tokens(self, messages: Messages) -> int:
-        """How many tokens a conversation is, whether it fits or not. Raises BadTemplate, BadSetting."""
+        """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
         return len(self._tokens([Message.of(message) for message in messages], nothing_known))
 
     def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
-        """A conversation as the model is given it, up to where the answer begins."""
+        """The text of a conversation as the model gets it, up to where the answer begins."""
         if tools is None:
             return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
         schemas = None if tools.in_words else tools.tools
@@ -155,7 +158,7 @@ class Prompts:
 
 
 def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raises BadSetting for what a template is given in any case."""
+    """Raises BadSetting for variables that the template gets in any case."""
     taken = next((name for name in variables if name in OWN_VARIABLES), None)
     if taken is not None:
         raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")

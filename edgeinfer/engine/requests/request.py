@@ -1,6 +1,6 @@
-"""What is asked of a generation: the prompt as tokens, how tokens are chosen, and when to stop.
+"""A generation request: the prompt as tokens, how to choose tokens, and when to stop.
 
-In: plain values. Out: one frozen `Request`, which knows whether it can be met. Knows no text and no engine.
+In: plain values. Out: one frozen `Request`, which can check whether it is possible. Knows no text and no engine.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ REQUEST_KEYS = (
 )
 
 MOST_LOGPROBS = 20
-"""Most likely tokens whose log probabilities come with a chosen one."""
+"""Limit for the likely tokens whose log probabilities are returned with each chosen token."""
 
 
 class Options(TypedDict, total=False):
-    """How to answer: the fields of `SamplingSettings`, when to stop, and what the answer must be.
+    """Options of an answer: the fields of `SamplingSettings`, when to stop, and what the answer must match.
 
-    logprobs: the log probability of each token, and of so many likely tokens beside it. schema: a JSON schema
-    (as a mapping or text; True: any JSON object); grammar: in Lark's or llama.cpp's form; regex: the whole answer.
-    keeps_all: a conversation that outgrows the context is refused, not shortened. tools: functions that may be called,
-    as OpenAI's API has them; tool_choice: "auto", "none", "required", or the name of one that must be called;
-    parallel_tools: whether several may be called at a time. template_variables: further variables of the chat template
-    (enable_thinking, …).
+    logprobs: return the log probability of each token, and of this many likely alternatives. schema: a JSON schema (as
+    a mapping or text; True: any JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the
+    whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
+    functions that may be called, in the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of
+    a function that must be called; parallel_tools: whether several may be called at a time. template_variables: further
+    variables of the chat template (enable_thinking, …).
     """
 
     temperature: float
@@ -62,13 +62,13 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to continue and how.
+    """What to continue, and how.
 
-    `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
-    was already left out of the prompt to make it fit, if anything. `logprobs`: the log probability of each chosen
-    token, and of so many likely ones beside it; None: none. `constraint`: what the answer must follow, made for it
-    alone. `tools`: what may be called. `mixed`: the prompt, where it has rows of numbers; those are in `prompt` by
-    their names.
+    `continues_text`: the answer continues the prompt's text, so a space at its start belongs to it. `notices`: what was
+    left out of the prompt to make it fit, if anything. `logprobs`: return the log probability of each chosen token, and
+    of this many likely ones; None: none. `constraint`: what the answer must match, built for this request alone.
+    `tools`: the functions that may be called. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of
+    these rows.
     """
 
     prompt: tuple[int, ...]
@@ -108,7 +108,7 @@ def request_of(
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
 ) -> Request:
-    """A prompt with options. Raises BadSetting for options there are not, or that cannot be."""
+    """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options."""
     stop: object = options.get("stop", ())
     if not isinstance(stop, str | Sequence):
         raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")

@@ -2,8 +2,8 @@
 
 In: float32[V] logits, the tokens so far, the number of the draw. Out: one token id, or the exact distribution it is
 drawn from. The chain is llama.cpp's default order: bias, penalties, top-k, top-p, min-p, temperature, draw. The n-th
-draw of a seed uses the n-th number of one PCG64 stream whatever happened before, so it can be repeated or skipped.
-Knows nothing of text: stop strings and end-of-generation tokens are the generator's.
+draw of a seed uses the n-th number of one PCG64 stream whatever happened before, so draws can be repeated or skipped.
+Knows nothing of text: the generator handles stop strings and end-of-generation tokens.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ Doubles = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 
 NUCLEUS_FIRST = 1024
-"""Candidates that top-p sorts at first; eightfold until they hold enough probability."""
+"""Candidates that top-p sorts at first; eight times as many until they hold enough probability."""
 
 ROW = 1024
-"""Logits are searched for the highest in rows of so many."""
+"""Width of the rows in which logits are searched for the highest."""
 
 ROWS_SKIPPED = 4
-"""Of the rows, one in so many tells where the highest logits begin."""
+"""One row in this many is used to estimate where the highest logits begin."""
 
 LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
-"""That logits are multiplied by: any less or more would be 0 or infinite in float32."""
+"""Range of factors that logits are multiplied by: outside it, they would be 0 or infinite in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """How a token is chosen. `temperature` 0 takes the most likely token after bias and penalties.
+    """How to choose a token. With `temperature` 0, the most likely token after bias and penalties.
 
-    `top_k` 0, `top_p` 1, `min_p` 0, `repeat_penalty` 1 and the two others 0 are off. Penalties look at the last
-    `penalty_window` tokens, -1 meaning all of them. `seed` None: the sampler chooses one and reports it.
+    `top_k` 0, `top_p` 1, `min_p` 0, `repeat_penalty` 1 and the other two penalties at 0 are off. Penalties look at the
+    last `penalty_window` tokens; -1 means all. With `seed` None the sampler chooses a seed and reports it.
     """
 
     temperature: float = 0.7
@@ -105,7 +105,7 @@ class Distribution:
     probabilities: Doubles
 
     def at(self, uniform: float) -> int:
-        """The token whose share of [0, 1), laid out by increasing token, holds `uniform`."""
+        """The token at `uniform` when the tokens, in increasing order, share [0, 1) by probability."""
         ends = self.probabilities.cumsum()
         return int(self.tokens[min(int(ends.searchsorted(uniform * ends[-1], side="right")), len(ends) - 1)])
 
@@ -117,7 +117,7 @@ class Distribution:
 
 
 class Sampler:
-    """Chooses tokens by `settings`; `seed` is the one in use, chosen by the operating system if none was given."""
+    """Chooses tokens by `settings`. `seed` is the one in use; the operating system provides it if none was given."""
 
     def __init__(self, settings: SamplingSettings) -> None:
         self.settings = settings
@@ -126,7 +126,7 @@ class Sampler:
         self._drawn = 0  # numbers taken from the stream
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
         self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
-        """Whether the token is always the one with the highest logit, as the model gave it."""
+        """Whether the token is always the one with the highest of the model's own logits."""
 
     def choose(
         self,
@@ -135,9 +135,9 @@ class Sampler:
         n: int,
         peaks: NDArray[np.float32] | None = None,
     ) -> int:
-        """The token for draw `n`, given the tokens before it. Raises EdgeInferError when logits are NaN.
+        """The token of draw `n`, given the tokens before it. Raises EdgeInferError if logits are NaN.
 
-        `peaks`: those of the logits, as `base.Peaked` says; they only save time.
+        `peaks`: peaks of the logits, as described in `base.Peaked`; they only save time.
         """
         if self.settings.temperature == 0:
             shifted = self._shifted(logits, history)
@@ -156,7 +156,10 @@ class Sampler:
         return float(self._stream.random())
 
     def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
-        """What `choose` draws from. Raises EdgeInferError when logits are NaN or none is left to choose."""
+        """The distribution that `choose` draws from.
+
+        Raises EdgeInferError if logits are NaN or no token is possible.
+        """
         settings = self.settings
         shifted = self._shifted(logits, history)
         tokens = _shortlist(shifted, settings.top_k) if settings.top_k else np.arange(len(shifted))
@@ -182,7 +185,7 @@ class Sampler:
         return Distribution(tokens[possible], weights[possible] / weights.sum())
 
     def _shifted(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
-        """Logits after bias and penalties; a copy only where something changes."""
+        """Logits after bias and penalties; copied only if something changes."""
         settings = self.settings
         window = history if settings.penalty_window < 0 else history[max(0, len(history) - settings.penalty_window) :]
         off = (settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty) == (1, 0, 0)
@@ -199,7 +202,7 @@ class Sampler:
 
 
 def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: SamplingSettings) -> None:
-    """Repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence penalties (OpenAI), in place."""
+    """Apply in place: repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence (OpenAI)."""
     seen = np.fromiter(set(window), np.int64)
     values = shifted[seen]
     penalty = np.float32(settings.repeat_penalty)
@@ -212,7 +215,7 @@ def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: Sam
 
 
 def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> int:
-    """Index of the highest logit, the lowest index of equals; `tokens` are what the values belong to."""
+    """Index of the highest logit; of equals, the lowest index. `tokens`: the token of each value."""
     best = int(values.argmax())
     if np.isnan(values[best]):
         raise EdgeInferError(
@@ -225,7 +228,7 @@ def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> i
 
 
 def _most_likely_by_peaks(logits: NDArray[np.float32], peaks: NDArray[np.float32]) -> int | None:
-    """Index of the highest logit, where there is no other as high and all of them are finite; else None."""
+    """Index of the highest logit if it is unique and all logits are finite; else None."""
     place = int(peaks.argmax())  # the first NaN if there is one
     if np.count_nonzero(peaks == peaks[place]) != 1:
         return None
@@ -235,14 +238,14 @@ def _most_likely_by_peaks(logits: NDArray[np.float32], peaks: NDArray[np.float32
 
 
 def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
-    """Indices, increasing, of the n highest values, of a few more, of all that are NaN, and of none that cannot be.
+    """Increasing indices that include the n highest values and all NaN, a few more, and no impossible tokens.
 
-    Where little is possible, as under a grammar, that is all there is.
+    If fewer tokens are possible, as under a grammar, these are all of them.
     """
     part = values[: len(values) // ROW * ROW].reshape(-1, ROW)[::ROWS_SKIPPED]
     if n > ROW // 2 or len(part) < 2:
         return np.arange(len(values))
-    highest = part.max(axis=0)  # of strided groups: each is a value of its own, so n values reach the n-th of them
+    highest = part.max(axis=0)  # maxima of strided groups are separate values, so n values reach the n-th of them
     edge = np.partition(highest, ROW - n)[ROW - n]
     lower = values == -np.inf if edge == -np.inf else values < edge
     found: Int64s = np.logical_not(lower, out=lower).nonzero()[0]
@@ -250,7 +253,7 @@ def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
 
 
 def _best(values: NDArray[np.float32], n: int) -> Int64s:
-    """Indices of the n highest values, increasing; of equals at the edge the lowest indices."""
+    """Increasing indices of the n highest values; of equals at the edge, the lowest indices."""
     edge = np.partition(values, len(values) - n)[len(values) - n]
     candidates: Int64s = (values >= edge).nonzero()[0]
     if len(candidates) > n:
@@ -260,13 +263,13 @@ def _best(values: NDArray[np.float32], n: int) -> Int64s:
 
 
 def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
-    """Indices, increasing, of the fewest most likely candidates that reach `top_p` of their probability.
+    """Increasing indices of the fewest most likely candidates whose probability reaches `top_p`.
 
-    Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is among them.
+    Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is included.
     """
     weights = np.exp(candidates - candidates.max())
     total = weights.sum(dtype=np.float64)
-    heavy = (weights >= (1 - top_p) * total / (2 * len(weights))).nonzero()[0]  # the rest is too light to matter
+    heavy = (weights >= (1 - top_p) * total / (2 * len(weights))).nonzero()[0]  # the rest is too small to matter
     weights, wanted = weights[heavy], top_p * total
     n_sorted = min(NUCLEUS_FIRST, len(weights))
     while True:

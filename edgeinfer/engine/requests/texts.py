@@ -22,14 +22,14 @@ LINE_END = "\n"
 
 
 def own_texts(metadata: Metadata, vocabulary: Vocabulary) -> Texts:
-    """Ours, ready for use. Raises UnsupportedModel for a tokenizer that edgeinfer lacks, BadGGUF."""
+    """Our own tokenizer and template. Raises UnsupportedModel if edgeinfer lacks the tokenizer, BadGGUF."""
     template = ChatTemplate.from_metadata(metadata, vocabulary)
     template.prepare()
     return Tokenizer.with_vocabulary(vocabulary, metadata), template
 
 
 def check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
-    """Raise BadGGUF for a tokenizer that has more tokens than its model."""
+    """Raises BadGGUF if the tokenizer has more tokens than the model."""
     if n_tokens > n_vocab:
         raise BadGGUF(
             f"{path} has a tokenizer of {n_tokens} tokens and a model of {n_vocab}: "
@@ -38,7 +38,7 @@ def check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
 
 
 def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
-    """Ours where edgeinfer has the tokenizer, else the program's."""
+    """Our own tokenizer and template if edgeinfer has the tokenizer, else the program's."""
     try:
         return own_texts(metadata, vocabulary_of(metadata))
     except (UnsupportedModel, BadGGUF):
@@ -49,9 +49,9 @@ def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
 
 
 def tokenizer_of(path: Path) -> Tokenizer:
-    """The tokenizer of a model that need not be loaded: of a GGUF file, or of a folder with a decoder.
+    """The tokenizer of a model that is not loaded: from a GGUF file, or from a folder with a decoder.
 
-    Raises BadGGUF, ModelNotFound, UnsupportedModel for a tokenizer that edgeinfer lacks.
+    Raises BadGGUF, ModelNotFound, UnsupportedModel if edgeinfer lacks the tokenizer.
     """
     if is_decoder_folder(path):
         found = FolderText(path)
@@ -61,7 +61,7 @@ def tokenizer_of(path: Path) -> Tokenizer:
 
 
 class ProgramTokenizer(Tokenizer):
-    """The tokenizer of another program behind our own interface."""
+    """Another program's tokenizer with our own interface."""
 
     def __init__(self, vocabulary: Vocabulary, program: ProgramText) -> None:
         super().__init__(vocabulary, _Pieces(program))
@@ -69,15 +69,15 @@ class ProgramTokenizer(Tokenizer):
 
     @property
     def strips_first_space(self) -> bool:
-        """Whether encoding puts a space before a text, which decoding takes away again."""
+        """Whether encoding puts a space before a text, which decoding removes again."""
         return self.vocabulary.add_space_prefix
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True, goes_on: bool = False
     ) -> list[int]:
-        """Ids of `text`, as the program has it; lone surrogates, which have no UTF-8, become U+FFFD.
+        """Ids of `text` from the program; lone surrogates, which have no UTF-8 form, become U+FFFD.
 
-        A program that puts a space before every text is given a line end before one that `goes_on`.
+        If the program puts a space before every text, a text that `goes_on` is passed with a line end before it.
         """
         written = text.encode("utf-8", "replace").decode()
         if goes_on and written and self.strips_first_space:
@@ -89,7 +89,7 @@ class ProgramTokenizer(Tokenizer):
 
 
 class _Pieces:
-    """The encoder of a tokenizer that encodes by itself: it is only asked for pieces."""
+    """The encoder of a tokenizer that encodes by itself; used only for the pieces of tokens."""
 
     def __init__(self, program: ProgramText) -> None:
         self._program = program
@@ -99,11 +99,11 @@ class _Pieces:
         return self._program.encode(text, add_special=False, parse_special=False)
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token stands for."""
+        """The bytes of a token."""
         return self._program.piece(token)
 
     def unwritable(self, text: str) -> str:
-        """The characters of `text` that do not come back."""
+        """The characters of `text` that are lost in encoding and decoding."""
         back = b"".join(map(self.piece, self.encode(text, starts=True))).decode("utf-8", "replace")
         return "".join(character for character in _distinct(text) if character not in back)
 

@@ -1,4 +1,4 @@
-"""Functions that an answer may call: how the model is told, what it may write, and what of that are calls.
+"""Functions that an answer may call: how to describe them to the model, what it may write, and how to find the calls.
 
 In: options of an answer, a chat template. Out: messages, a grammar, a reader of calls. Knows no logits.
 """
@@ -22,7 +22,10 @@ CHOICES = ("auto", "none", "required")
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What an answer may call. `in_words`: the template knows nothing of functions, or no form of calls that we do."""
+    """The functions that an answer may call.
+
+    `in_words`: the template has no form for functions, or none that we know.
+    """
 
     tools: tuple[Mapping[str, Any], ...]
     functions: tuple[Function, ...]
@@ -35,7 +38,7 @@ class ToolUse:
     def of(
         cls, tools: Sequence[Mapping[str, Any]] | None, choice: str, several: bool, template: ChatTemplate
     ) -> ToolUse | None:
-        """What the options ask for; None where nothing may be called. Raises BadSetting."""
+        """The functions that the options ask for; None if none may be called. Raises BadSetting."""
         functions = functions_of(tools or ())
         names = [function.name for function in functions]
         if taken := [name for name in names if name in CHOICES]:
@@ -53,13 +56,13 @@ class ToolUse:
         return cls(tuple(tools or ()), tuple(functions), form, found is None, choice != "auto", several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """A conversation as the template takes it."""
+        """A conversation in the form that the template takes."""
         return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
     def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
-        """What the answer must follow. Raises BadSetting where it must call something and that cannot be seen to.
+        """The constraint of the answer. Raises BadSetting if a call is required but cannot be enforced.
 
-        Schemas that llguidance cannot follow are not enforced where the model need not call anything.
+        Schemas that llguidance cannot follow are not enforced if the model does not have to call a function.
         """
         try:
             functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
@@ -71,9 +74,9 @@ class ToolUse:
             return None
 
     def reader(self) -> ToolReader:
-        """Who tells calls from content in an answer."""
+        """A new reader that separates calls from content in an answer."""
         return ToolReader(self.form, frozenset(function.name for function in self.functions))
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
-        """Whether calls begin with a token that texts do not show."""
+        """Whether calls begin with a token that is not shown in text."""
         return trigger_token(self.form, tokenizer) is not None

@@ -1,7 +1,7 @@
 """A tree of drafted tokens, and which of them the model agrees with.
 
-In: tokens with parents, and for each node what the model chooses after it. Out: the chosen tokens and the nodes that
-lead there. Works for any tree whatever made it: a draft decides how many tokens a pass gives, never which. Knows no
+In: tokens with parents, and the token the model chooses after each node. Out: the chosen tokens and the nodes that lead
+there. Works for any tree, however it was drafted: a draft decides how many tokens a pass gives, never which. Knows no
 models, caches or probabilities.
 """
 
@@ -31,7 +31,7 @@ class Draft:
 
     @property
     def depths(self) -> Int32s:
-        """Tokens between the root and each node: int32[T]."""
+        """Depth of each node, 0 for the root: int32[T]."""
         depths = [0] * len(self.tokens)
         for node, parent in enumerate(self.parents.tolist()):
             if node:
@@ -41,10 +41,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a pass over a draft gave.
+    """The result of a pass over a draft.
 
-    tokens  the chosen ones, in order: one more than the drafted ones among them
-    path    int32[len(tokens)]  nodes that the tokens were chosen at, the root first
+    tokens  the chosen tokens in order: the accepted drafted ones and one more
+    path    int32[len(tokens)]  the nodes at which the tokens were chosen, root first
     """
 
     tokens: list[int]
@@ -52,15 +52,15 @@ class Walk:
 
 
 def root_only(token: int) -> Draft:
-    """The draft of nothing: the next token alone."""
+    """An empty draft: only the next token."""
     return Draft(np.array([token], np.int32), np.array([ROOT], np.int32))
 
 
 def walk(draft: Draft, choose: Callable[[int, list[int]], int], ends: Container[int]) -> Walk:
     """Follow the model's choices from the root for as long as they were drafted, or until one of `ends`.
 
-    `choose(node, tokens chosen before in this walk)` is asked once for each node of the path, in order: as
-    plain steps would have asked.
+    `choose(node, tokens chosen before in this walk)` is called once for each node of the path, in order, as plain steps
+    would call it.
     """
     tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
     chosen: list[int] = []
@@ -83,13 +83,13 @@ def _child(tokens: list[int], parents: list[int], node: int, token: int) -> int 
 
 
 def trimmed(draft: Draft, root: int, n_vocab: int, most: int, deepest: int) -> Draft:
-    """What of a draft can be checked: at most `most` tokens, `deepest` after the root, of a vocabulary.
+    """The part of a draft that can be verified: at most `most` tokens, at most `deepest` after the root.
 
-    Tokens with no place in the tree, unknown ones, repeated siblings and all that hang on those are left out, so a
-    drafter may propose anything.
+    Leaves out tokens without a place in the tree, tokens outside the vocabulary, and everything below them, and merges
+    repeated siblings; so a drafter may propose anything.
     """
     tokens, parents, depths = [root], [ROOT], [0]
-    places = {0: 0}  # of the draft's nodes in what is kept
+    places = {0: 0}  # index in the result of each node of the draft
     children: dict[tuple[int, int], int] = {}
     wanted_tokens, wanted_parents = draft.tokens.tolist(), draft.parents.tolist()
     for node in range(1, min(len(wanted_tokens), len(wanted_parents))):

@@ -1,1 +1,1 @@
-"""Many answers at a time: who takes part in a pass, and what becomes of it."""
+"""Many answers at a time: which of them take part in a pass, and what happens to its results."""

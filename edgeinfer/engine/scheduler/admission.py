@@ -1,9 +1,9 @@
-"""Admission: requests begin when there is room for them, and are preempted by those that matter more.
+"""Admission: requests start when there is room for them, and are preempted by more important ones.
 
-In: sequences, from any thread. Out: those that are active. Answers begin in order of priority; where memory runs short,
-those begun last of the lowest priority are preempted: their keys and values are swapped out, and they go on with the
-same tokens (vLLM's preemption, Kwon et al., arXiv 2309.06180). Answers that are over leave what they read for others.
-Makes no passes.
+In: sequences, from any thread. Out: the active ones. Answers start in order of priority. If memory runs short, the
+latest ones of the lowest priority are preempted: their keys and values are swapped out, and they later continue with
+the same tokens (vLLM's preemption, Kwon et al., arXiv 2309.06180). Finished answers leave their cached prefix to
+others. Runs no passes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
-"""Tokens of an answer to reserve room for: most are shorter than they may be, and longer ones can be preempted."""
+"""Tokens of an answer to reserve room for: most answers are shorter than allowed, and longer ones can be preempted."""
 MORE_TOKENS = PAGE
-"""What an answer that has outgrown that is to have room for besides what it has, lest it is preempted again at once."""
+"""Further tokens to reserve for an answer that has outgrown that, so that it is not preempted again at once."""
 
 
 class Admission:
-    """The answers on one executor. `enter` is for any thread, everything else wants the pool's lock.
+    """The answers on one executor. `enter` may be called from any thread; everything else needs the pool's lock.
 
-    `shares`: whether sequences can begin with what others have cached.
+    `shares`: whether sequences can start with a prefix that others have cached.
     """
 
     def __init__(self, pool: Pool, most_active: int | None, swap: SwapSpace, *, shares: bool) -> None:
         limits = pool.executor.limits
         self._pool, self._shares = pool, shares
         self._n_context = limits.n_context
-        self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all homes of sequences
+        self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all KV partitions
         self._windows, self._most_seen = limits.windows, 0
         if self._windows is not None:
             self._most_seen = 1 + pages_for(self._windows.tokens + limits.max_tokens)
@@ -52,31 +52,31 @@ class Admission:
 
     @property
     def sequences(self) -> tuple[ScheduledSequence, ...]:
-        """All answers that are not over, also while they begin or are preempted; from any thread."""
+        """All answers that are not over, including those starting or preempted; may be read from any thread."""
         return tuple(self._entered.copy())  # others may enter meanwhile
 
     @property
     def is_full(self) -> bool:
-        """Whether some of the requests have to wait."""
+        """Whether some requests have to wait."""
         entered = self.sequences
         n_pages = sum(self._pages_for(each) for each in entered)
         return len(entered) > self._most_active or (len(entered) > 1 and n_pages > self._n_pages)
 
     def pages_of(self, request: Request, most_expected: int | None = None) -> int:
-        """Pages of a prompt with its answer, of which no more than so many tokens are expected."""
+        """Pages of a prompt and its answer, assuming at most `most_expected` tokens of answer."""
         n_answer = EXPECTED_TOKENS if request.max_tokens is None else request.max_tokens
         n_answer = n_answer if most_expected is None else min(n_answer, most_expected)
         return pages_for(min(len(request.prompt) + n_answer, self._n_context))
 
     def _pages_for(self, sequence: ScheduledSequence) -> int:
-        """Pages to reserve: those expected, or those of the answer so far and some more."""
+        """Pages to reserve: the expected ones, or those of the answer so far plus a reserve, whichever is more."""
         request, n_generated = sequence.request, sequence.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
         n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
         return self._share_of(max(sequence.n_pages, pages_for(min(n_tokens, self._n_context))))
 
     def _share_of(self, n_pages: int) -> int:
-        """Pages that a request takes, or the same share of all as it takes in layers with a window, if that is more."""
+        """Pages to count for a request: its own, or more if its share of sliding-window places is larger."""
         if self._windows is None:
             return n_pages
         n_seen, n_places = min(n_pages, self._most_seen), self._windows.n_pages - self._windows.n_spare
@@ -91,7 +91,7 @@ class Admission:
             self._arrivals.append(sequence)
 
     def leave(self, sequence: ScheduledSequence) -> None:
-        """End a sequence, and drop its text that was not taken."""
+        """End a sequence and drop the text that was not taken."""
         self.take_arrivals()
         if not sequence.is_over:
             sequence.cancel()
@@ -105,7 +105,7 @@ class Admission:
                 self.leave(sequence)
 
     def end_all(self, reason: Exception | None = None) -> None:
-        """End all answers: with an error that is not of one of them, or as they are."""
+        """End all answers, with an error that none of them caused if `reason` is given."""
         self.take_arrivals()
         for sequence in self.sequences:
             if reason is not None:
@@ -115,13 +115,13 @@ class Admission:
                 self.finish(sequence)
 
     def close(self) -> None:
-        """End all answers, and drop finished sequences and the swap space."""
+        """End all answers, and drop the cached prefixes and the swap space."""
         self.end_all()
         self.prefixes.close()
         self.swap.close()
 
     def take_arrivals(self) -> None:
-        """Let those that have entered wait in order."""
+        """Queue new arrivals, in order."""
         while self._arrivals:
             sequence = self._arrivals.popleft()
             self._n_arrived += 1
@@ -129,7 +129,7 @@ class Admission:
             self.waiting.append(sequence)
 
     def admit(self, n_passes: int) -> None:
-        """Let answers begin, or go on, while there is room; those of higher priority take it from others."""
+        """Start or resume answers while there is room; those of higher priority preempt others."""
         self.take_arrivals()
         self.end_left()
         for sequence in tuple(self.waiting):
@@ -145,7 +145,7 @@ class Admission:
             if self._waits_for_prefix(sequence):
                 n_for_prefix += 1
                 if n_for_prefix == self._most_active:
-                    return  # no more could begin once that is read
+                    return  # nothing more can start until that prefix has been read
                 continue
             if not self._make_room_for(sequence, now_s):
                 return
@@ -153,7 +153,7 @@ class Admission:
             self._begin(sequence, n_passes)
 
     def _begin(self, sequence: ScheduledSequence, n_passes: int) -> None:
-        """Let an answer begin, or go on."""
+        """Start or resume an answer."""
         sequence.last_pass = n_passes
         try:
             if sequence.has_begun:
@@ -167,7 +167,7 @@ class Admission:
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
             return
-        except BaseException as reason:  # a signal handler raised in the thread that drives
+        except BaseException as reason:  # a signal handler raised in the driving thread
             self.fail(sequence, reason, alone=True)
             raise
         sequence.state = "active"
@@ -175,7 +175,7 @@ class Admission:
         self.waiting.remove(sequence)
 
     def _waits_for_prefix(self, sequence: ScheduledSequence) -> bool:
-        """Whether another answer, of no lower priority, is just reading what this one begins with too."""
+        """Whether another answer of at least the same priority is reading a prefix that this one could share."""
         if not sequence.shares_prefix or sequence.has_begun or not self.active or not self._shares:
             return False
         prompt = sequence.request.prompt
@@ -191,7 +191,7 @@ class Admission:
         return is_being_read(prompt, n_cached, others)
 
     def _make_room_for(self, sequence: ScheduledSequence, now_s: float) -> bool:
-        """Whether an answer can begin: there is room, or there is once others that matter less are preempted."""
+        """Whether an answer can start, if need be by preempting less important ones; does so."""
         own_rank = sequence.rank(now_s)
 
         def matters_less(other: ScheduledSequence) -> bool:
@@ -215,15 +215,16 @@ class Admission:
         return False
 
     def find_room_for_drafts(self, sequence: ScheduledSequence) -> None:
-        """Free finished sequences where another would draft nothing for lack of memory."""
+        """Free finished sequences if a sequence would otherwise draft nothing for lack of memory."""
         cached = sequence.cached
         while self._pool.executor.n_free_pages < cached.n_pages_for_drafts and self.prefixes.give_up():
             pass
 
     def find_room(self, works: Collection[ScheduledSequence]) -> bool:
-        """Take memory from what is over, from sessions that rest, then from an answer, whose work is dropped.
+        """Free memory: first of finished answers, then of idle sessions, then of one answer, which is preempted.
 
-        `works`: answers of the pass that wants it; others are under way and keep theirs. Whether there was any.
+        `works`: answers of the pass that needs the memory; answers under way in another pass keep theirs. Returns
+        whether any memory was freed.
         """
         if self.prefixes.give_up() or self._pool.make_room(()):
             return True
@@ -238,14 +239,14 @@ class Admission:
         return True
 
     def _preempt(self, sequence: ScheduledSequence) -> None:
-        """Take an answer's memory; it goes on when there is room again."""
+        """Preempt an answer; it continues when there is room again."""
         self.swap.swap_out(sequence.cached)
         sequence.preempt(time.monotonic())
         self.waiting.append(sequence)
         self.active.remove(sequence)
 
     def finish(self, sequence: ScheduledSequence) -> None:
-        """End an answer, and let others have its memory."""
+        """End an answer and let others have its memory."""
         self._forget(sequence)
         if sequence.has_begun and not sequence.is_dropped:
             sequence.show_rest()
@@ -253,7 +254,7 @@ class Admission:
         self._release(sequence)
 
     def fail(self, sequence: ScheduledSequence, reason: BaseException, *, alone: bool = False) -> None:
-        """End an answer with an error, its own where `alone`; the thread that waits for it gets it."""
+        """End an answer with an error, which the waiting thread gets. `alone`: the answer itself caused it."""
         self._forget(sequence)
         sequence.error, sequence.failed_alone = reason, alone
         sequence.end()
@@ -267,7 +268,7 @@ class Admission:
         self.swap.drop(sequence.cached)
 
     def _release(self, sequence: ScheduledSequence) -> None:
-        """Leave what is cached of an answer to others, or to its owner."""
+        """Leave the cached tokens of an answer to others, or to its owner."""
         if sequence.shares_prefix and self._shares and sequence.error is None:
             self.prefixes.keep(sequence.cached)
         elif sequence.shares_prefix:

@@ -1,7 +1,7 @@
-"""The batch loop: requests in, finished answers out, so many running at a time.
+"""The batch loop: takes requests, keeps a fixed number of them running, and yields finished answers.
 
-In: numbered requests, taken as there is room for them. Out: a `BatchAnswer` for each, as they end. Nothing is drafted.
-Works in the caller's thread, beside whatever else its scheduler has to do.
+In: numbered requests, taken as there is room for them. Out: a `BatchAnswer` for each, in the order in which they
+finish. Nothing is drafted. Runs in the caller's thread, along with whatever else the scheduler has to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgeinfer.models.text import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class NumberedRequest:
-    """A request, or why there is none, by the number its answer is to have."""
+    """A request, or the error in its place, with the number of its answer."""
 
     number: int
     request: Request | EdgeInferError
@@ -32,7 +32,7 @@ class NumberedRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """An answer that has ended; `error`: why there is none."""
+    """A finished answer; `error`: why there is none."""
 
     number: int
     text: str = ""
@@ -42,7 +42,7 @@ class BatchAnswer:
 
 
 class Batcher:
-    """Leads up to `n_parallel` answers at a time. Runs once."""
+    """Runs up to `n_parallel` answers at a time. Can be run once."""
 
     def __init__(self, driver: StepDriver, tokenizer: Tokenizer, n_parallel: int) -> None:
         self._driver, self._scheduler, self._tokenizer = driver, driver.scheduler, tokenizer
@@ -55,13 +55,13 @@ class Batcher:
         self.counts = PassCounts()
 
     def stop(self) -> None:
-        """End within a step, from any thread: running requests end as they are, no others begin."""
+        """End within one step: running requests end as they are, no others start. May be called from any thread."""
         self._stopped = True
         for sequence in tuple(self._members):
             sequence.stop()
 
     def answers(self, requests: Iterator[NumberedRequest]) -> Generator[BatchAnswer, None, None]:
-        """Answer all requests; each is taken when its turn comes. Raises as evaluators do, and EngineClosed."""
+        """Answer all requests; each is taken when its turn comes. Raises EngineClosed, and as evaluators do."""
         started, before = time.perf_counter(), self._scheduler.counts
         n_passes, n_evaluated = before.passes, before.n_evaluated
         try:
@@ -75,28 +75,28 @@ class Batcher:
                 self.counts.seconds = time.perf_counter() - started
                 while self._ended:
                     yield self._result(self._ended.popleft())
-        finally:  # perhaps in a finalizer, in the middle of anything, so nothing is waited for
+        finally:  # may run in a finalizer at any point, so do not wait for anything
             for sequence in tuple(self._members):
                 self._scheduler.abandon(sequence)
 
     def leave(self) -> None:
-        """End the running requests: they are over when this returns."""
+        """End the running requests; they are over when this returns."""
         for sequence in tuple(self._members):
             self._scheduler.leave(sequence)
 
     def _goes_on(self) -> bool:
-        """Whether an answer has ended, or another one may be taken."""
+        """Whether an answer has finished, or another one may be taken."""
         return bool(self._ended) or self._has_room
 
     @property
     def _has_room(self) -> bool:
-        """Whether another answer could begin at once."""
+        """Whether another answer could start at once."""
         if self._stopped or self._is_exhausted or len(self._members) >= self._n_parallel:
             return False
         return not self._scheduler.admission.is_full
 
     def _enter(self, requests: Iterator[NumberedRequest]) -> Iterator[BatchAnswer]:
-        """Take requests while there is room; those that cannot begin have ended."""
+        """Take requests while there is room; those that cannot start have ended with an error."""
         while self._has_room:
             numbered = next(requests, None)
             if numbered is None:
@@ -126,12 +126,12 @@ class Batcher:
         return sequence
 
     def _release(self, sequence: ScheduledSequence) -> None:
-        """An answer is over: its memory is for others."""
+        """Called when an answer is over: its memory is free for others."""
         sequence.cached.close()
         self._ended.append(sequence)
 
     def _result(self, sequence: ScheduledSequence) -> BatchAnswer:
-        """What became of an answer. Raises what ended all of them."""
+        """The result of an answer. Raises the error if it ended all answers."""
         number = self._members.pop(sequence)
         self.counts.n_generated += len(sequence.tokens)
         if sequence.error is None:

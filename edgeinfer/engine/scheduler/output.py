@@ -1,7 +1,8 @@
-"""The text of one answer: its pieces, what was taken of them, stop strings, and the thread that waits for more.
+"""The text of one answer: its pieces, how much of it was taken, stop strings, and the thread that waits for more.
 
-In: tokens, and which of them were drafted. Out: pieces of text, in order; nothing of a stop string is ever let through.
-The scheduler's thread adds, the caller's takes; both may be different threads. Knows no passes and no memory.
+In: tokens, and which of them were drafted. Out: pieces of text, in order; no part of a stop string is ever let through.
+The scheduler's thread adds text and the caller's thread takes it; they may be different threads. Knows no passes and no
+memory.
 """
 
 from __future__ import annotations
@@ -18,33 +19,33 @@ from edgeinfer.models.text.detokenizer import overlap
 
 
 class Waiter:
-    """A thread that sleeps until there is something new."""
+    """Lets a thread sleep until there is something new."""
 
     def __init__(self) -> None:
         self.is_awaited = False
         self._woken = threading.Event()
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until `wake`, or for so long."""
+        """Sleep until `wake` is called, at most `timeout_s` seconds."""
         self._woken.wait(timeout_s)
         self._woken.clear()
 
     def wake(self) -> None:
-        """There is something new."""
+        """Wake the thread: there is something new."""
         if self.is_awaited:
             self._woken.set()
 
 
 class Output:
-    """Text by tokens, and pieces of it not taken yet."""
+    """The text of an answer by tokens, and its pieces that were not taken yet."""
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
         shows_control = request.tools is not None and request.tools.is_written_by_token(tokenizer)
         self._decoder = StreamDecoder(tokenizer, show_control=shows_control, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
-        self._shown: list[str] = []  # by tokens, and the text held back at the end
-        self._sources: list[str | None] = []  # draft sources, of the tokens up to the last drafted one
-        self._pieces: deque[tuple[str, int]] = deque()  # not taken, with how many tokens are taken with each
+        self._shown: list[str] = []  # by token, and the text held back at the end
+        self._sources: list[str | None] = []  # draft sources of the tokens up to the last drafted one
+        self._pieces: deque[tuple[str, int]] = deque()  # not taken, with tokens taken with each
         self.n_taken = 0
         """Tokens of the answer whose text was taken."""
 
@@ -55,17 +56,17 @@ class Output:
 
     @property
     def n_pieces(self) -> int:
-        """Pieces not taken yet."""
+        """Number of pieces not taken yet."""
         return len(self._pieces)
 
     def add(self, token: int, n_tokens: int) -> None:
-        """A token follows, with which the answer has so many."""
+        """Add the text of a token, with which the answer has `n_tokens` tokens."""
         self._add(self._stops.push(self._decoder.push(token)), n_tokens)
 
     def add_rest(self, n_tokens: int, *, ended_itself: bool) -> None:
-        """The answer is over: add the text that was held back as it could have become a stop string.
+        """The answer is over: add text held back because it could have become part of a stop string.
 
-        A character whose rest will not come, as the answer was stopped or cut, is left out.
+        An incomplete character at the end of a stopped or cut answer is left out.
         """
         rest = self._stops.push(self._decoder.finish() if ended_itself else "")
         self._add(rest + self._stops.finish(), n_tokens)
@@ -76,12 +77,12 @@ class Output:
             self._pieces.append((piece, n_tokens))
 
     def note_sources(self, n_tokens: int, sources: list[str | None]) -> None:
-        """After so many tokens follow some from these draft sources."""
+        """Record that the tokens after the first `n_tokens` came from these draft sources."""
         self._sources += [None] * (n_tokens - len(self._sources))
         self._sources += sources
 
     def take(self) -> str | None:
-        """The next piece, if there is one."""
+        """Take the next piece, or None."""
         try:
             piece, self.n_taken = self._pieces.popleft()
         except IndexError:
@@ -89,14 +90,14 @@ class Output:
         return piece
 
     def take_all(self) -> list[str]:
-        """All pieces there are."""
+        """Take all pieces there are."""
         pieces = []
         while (piece := self.take()) is not None:
             pieces.append(piece)
         return pieces
 
     def text(self, n_tokens: int | None = None) -> str:
-        """The text of the first tokens; None: all there is."""
+        """The text of the first `n_tokens` tokens; None: all of it."""
         return "".join(self._shown[:n_tokens])
 
     def spans(self, n_generated: int, n_tokens: int | None = None) -> tuple[DraftSpan, ...]:
@@ -104,7 +105,7 @@ class Output:
         return spans_of(tuple(self._shown[:n_tokens]), self._sources[:n_generated])
 
     def drop_pieces(self) -> bool:
-        """Forget the text that was not taken; whether there was any. Nothing may be added afterwards."""
+        """Drop the text that was not taken. Returns whether there was any. Nothing may be added afterwards."""
         has_pieces = bool(self._pieces)
         if has_pieces:
             self._pieces.clear()
@@ -113,7 +114,7 @@ class Output:
 
 
 class StopStrings:
-    """Watches for `stops`; `matched` is the one that was found, after which nothing more is let through."""
+    """Watches text for `stops`. `matched` is the one that was found; nothing more is let through after it."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         for stop in stops:
@@ -126,7 +127,7 @@ class StopStrings:
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
-        """The text that is now certain not to belong to a stop string."""
+        """Add text, and return the text that is now certain not to belong to a stop string."""
         if self.matched is not None:
             return ""
         self._held += text
@@ -141,6 +142,6 @@ class StopStrings:
         return shown
 
     def finish(self) -> str:
-        """What was held back when the text ends without a stop string."""
+        """Return what was held back, when the text ends without a stop string."""
         shown, self._held = self._held, ""
         return shown

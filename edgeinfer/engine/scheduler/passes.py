@@ -1,6 +1,6 @@
-"""Passes over batches of several sequences: all of them in one, or as an evaluator runs them that lets some wait.
+"""Passes over batches of several sequences: all in one pass, or as an evaluator schedules them if it may delay some.
 
-In: batches, each of one sequence. Out: what became of those that are done. Chooses nothing and knows no answers.
+In: batches, each of one sequence. Out: the logits of those that are done. Makes no choices and knows no answers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from edgeinfer.graph.step import Batch, Floats, join
 
 @dataclass(frozen=True, slots=True)
 class SequenceLogits:
-    """What a sequence's batch gave: float32[O, V] of its outputs, valid until the next pass, and their peaks if known.
+    """Logits of a sequence's batch: float32[O, V] of its outputs, valid until the next pass, and peaks if known.
 
-    `batch`: what was evaluated, in which the sequence's own tokens begin at `first`.
+    `batch`: what was evaluated; the sequence's own tokens begin at `first` in it.
     """
 
     logits: Floats
@@ -31,18 +31,18 @@ class Passes(Protocol):
     """Runs passes."""
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
-        """Begin these and make one pass; what is done, by sequence. Raises as evaluators do."""
+        """Submit these batches and run one pass; returns what is done, by sequence. Raises as evaluators do."""
         ...
 
 
 class JoinedPasses:
-    """All batches in one pass of an evaluator."""
+    """Runs all batches in one pass of an evaluator."""
 
     def __init__(self, executor: SequenceEvaluator) -> None:
         self._executor = executor
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
-        """Evaluate them as one batch. Raises DoesNotFit and others before anything is committed."""
+        """Evaluate the batches as one. Raises DoesNotFit and others before anything is committed."""
         joined = join(batches)
         logits, peaks = self._executor.evaluate(joined), self._executor.peaks
         given, first, row = {}, 0, 0
@@ -55,14 +55,14 @@ class JoinedPasses:
 
 
 class AdvancingPasses:
-    """Passes of an evaluator that need not wait for all sequences."""
+    """Passes of an evaluator that does not need to wait for all sequences."""
 
     def __init__(self, executor: Overlapping) -> None:
         self._executor = executor
         self._batches: dict[int, Batch] = {}
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, SequenceLogits]:
-        """Begin these and make a pass over all that is under way."""
+        """Submit these batches and run a pass over all that are under way."""
         found = self._executor.advance(batches)
         self._batches |= {int(batch.sequences[0]): batch for batch in batches}
         return {
@@ -71,6 +71,6 @@ class AdvancingPasses:
 
 
 def passes_of(executor: SequenceEvaluator) -> Passes:
-    """How an evaluator runs passes over several sequences."""
+    """The way an evaluator runs passes over several sequences."""
     overlapping = executor.capabilities.overlapping
     return JoinedPasses(executor) if overlapping is None else AdvancingPasses(overlapping)

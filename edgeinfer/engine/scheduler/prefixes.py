@@ -1,7 +1,7 @@
-"""Prompts that begin alike share what is cached of their beginning.
+"""Shared prefixes: prompts that begin alike share the cached keys and values of their beginning.
 
-In: prompts, sequences of answers that go on or are over. Out: sequences that begin with what others have read. Answers
-that are over stay until their memory is needed, the one used longest ago goes first. Knows no text.
+In: prompts, sequences of running and finished answers. Out: sequences that start with a prefix that others have read.
+Sequences of finished answers stay until their memory is needed; the least recently used goes first. Knows no text.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from edgeinfer.engine.run.cached import CachedSequence, n_common
 from edgeinfer.engine.run.pool import Pool
 
 LEAST_SHARED = 16
-"""Tokens that are worth sharing."""
+"""Fewest tokens that are worth sharing."""
 MOST_KEPT = 32
-"""Sequences of answers that are over."""
+"""Most sequences of finished answers to keep."""
 
 
 class Prefixes:
-    """The cached sequences of finished requests; under the engine's lock."""
+    """The cached sequences of finished requests; needs the engine's lock."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -26,11 +26,11 @@ class Prefixes:
 
     @property
     def kept(self) -> tuple[CachedSequence, ...]:
-        """Sequences of answers that are over, the one used longest ago first."""
+        """Sequences of finished answers, least recently used first."""
         return tuple(self._kept)
 
     def begin(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
-        """Let an empty sequence begin with what any other has cached of a prompt."""
+        """Start an empty sequence with the longest prefix of a prompt that any other sequence has cached."""
         donor, n_same = self.best(cached, prompt)
         if donor is None:
             return
@@ -39,11 +39,11 @@ class Prefixes:
             if n_same == donor.n_cached:
                 cached.take_over(donor)
                 return
-            self._kept.append(donor)  # the one used last
+            self._kept.append(donor)  # the most recently used
         cached.share(donor, n_same)
 
     def best(self, cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
-        """The other sequence that has most of a prompt cached, and how much; none where it is too little to share."""
+        """The other sequence with the longest cached prefix of a prompt, and its length; None if too short to share."""
         tokens, donor, n_same = list(prompt), None, LEAST_SHARED - 1
         for other in self._pool.members:
             n_cached = 0 if other is cached else other.n_common(tokens)
@@ -52,10 +52,10 @@ class Prefixes:
         return donor, n_same if donor is not None else 0
 
     def keep(self, cached: CachedSequence) -> None:
-        """A request is finished; what it has cached stays while nothing needs the memory."""
+        """Keep what a finished request has cached, as long as nothing needs the memory."""
         tokens = list(cached.tokens)
         for other in self.kept:
-            if other.n_common(tokens) == other.n_cached:  # the new one has all of it
+            if other.n_common(tokens) == other.n_cached:  # the new one contains it
                 self._close(other)
         if cached.n_cached >= LEAST_SHARED:
             self._kept.append(cached)
@@ -65,7 +65,7 @@ class Prefixes:
             self._close(self._kept[0])
 
     def give_up(self) -> bool:
-        """Close the sequence used longest ago; whether there was one."""
+        """Close the least recently used sequence. Returns whether there was one."""
         if not self._kept:
             return False
         self._close(self._kept[0])
@@ -82,9 +82,9 @@ class Prefixes:
 
 
 def is_being_read(prompt: Sequence[int], n_cached: int, others: Iterable[tuple[Sequence[int], int]]) -> bool:
-    """Whether another answer is reading much that a prompt begins with too, and that is not cached yet.
+    """Whether another answer is reading a long prefix of this prompt that is not cached yet.
 
-    `others`: their prompts and how much of them is cached. `n_cached`: what is cached of this one anywhere.
+    `others`: their prompts and how much of each is cached. `n_cached`: how much of this prompt is cached anywhere.
     """
     for other, n_read in others:
         if n_read >= len(other) - 1:

@@ -1,7 +1,7 @@
-"""The scheduler: which answers take part in the next pass, and what becomes of it (continuous batching).
+"""The scheduler: which answers take part in the next pass, and what happens to its results (continuous batching).
 
-In: sequences, from any thread. Out: their text. `step` makes one pass for all running requests; `step_driver` decides
-which thread calls it, `admission` which requests those are. Source of the form: Orca (Yu et al., OSDI 2022).
+In: sequences, from any thread. Out: their text. `step` runs one pass for all running requests; `step_driver` decides
+which thread calls it, `admission` which requests run. Source of the design: Orca (Yu et al., OSDI 2022).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edgeinfer.scheduling.serving.allotment import PassRoom, Wish, allot
 from edgeinfer.scheduling.serving.pace import Pace
 
 DRAFTS_BESIDE = 32
-"""Nothing is drafted in a pass that has more tokens of prompts: it takes long enough."""
+"""Nothing is drafted in a pass with more prompt tokens than this: it takes long enough already."""
 
 
 @dataclass(slots=True)
 class PassCounts:
-    """What was done so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
+    """Totals so far: passes, tokens evaluated in them, tokens of answers, and seconds since the beginning."""
 
     passes: int = 0
     n_evaluated: int = 0
@@ -37,10 +37,13 @@ class PassCounts:
 
 
 class Scheduler:
-    """All running requests on one executor. One thread at a time calls `step`; the rest is for any thread."""
+    """All running requests on one executor.
+
+    One thread at a time calls `step`; the rest may be called from any thread.
+    """
 
     def __init__(self, pool: Pool, most_active: int | None = None, swap: SwapSpace | None = None) -> None:
-        """`most_active`: running requests at a time; None: as many as a pass has outputs."""
+        """`most_active`: requests that run at the same time; None: as many as a pass has outputs."""
         self.pool = pool
         self._limits = pool.executor.limits
         self._passes = passes_of(pool.executor)
@@ -53,7 +56,7 @@ class Scheduler:
 
     @property
     def has_driven(self) -> bool:
-        """Whether there are answers that the engine's thread makes."""
+        """Whether there are answers that the engine's thread generates."""
         return any(sequence.is_driven for sequence in self.admission.sequences)
 
     def enter(self, sequence: ScheduledSequence) -> None:
@@ -61,15 +64,15 @@ class Scheduler:
         self.admission.enter(sequence)
 
     def leave(self, sequence: ScheduledSequence) -> None:
-        """End a sequence, and drop its text that was not taken: it is over when this returns."""
+        """End a sequence and drop the text that was not taken; it is over when this returns."""
         sequence.stop()
         with self.pool.lock:
             self.admission.leave(sequence)
 
     def abandon(self, sequence: ScheduledSequence) -> None:
-        """As `leave`, without waiting: while a pass runs the answer is over with it, or before the next.
+        """As `leave`, without waiting: if a pass is running, the answer ends with it or before the next one.
 
-        For finalizers, which may run in the middle of anything, in any thread.
+        For finalizers, which may run in any thread and at any point.
         """
         if sequence.is_over:
             return
@@ -83,7 +86,7 @@ class Scheduler:
                 lock.release()
 
     def stop(self) -> None:
-        """End all answers within a step, those that wait for their turn too; from any thread."""
+        """End all answers within one step, waiting ones too; may be called from any thread."""
         for sequence in self.admission.sequences:
             sequence.stop()
 
@@ -94,12 +97,15 @@ class Scheduler:
             self.admission.close()
 
     def fail_all(self, reason: Exception) -> None:
-        """End all answers with an error that is not of one of them."""
+        """End all answers with an error that none of them caused."""
         with self.pool.lock:
             self.admission.end_all(reason)
 
     def step(self) -> bool:
-        """One pass for all answers that take part in it, and let those begin that can; whether there was anything."""
+        """Run one pass for all answers that take part, after starting those that can.
+
+        Returns whether there was any work.
+        """
         pool, power_limiter = self.pool, self.pool.executor.power_limiter
         power_limiter.rest(self._stopped)
         started = time.perf_counter()
@@ -129,13 +135,13 @@ class Scheduler:
         return has_work
 
     def _end_left(self) -> None:
-        """End what was abandoned while the pass was made; later ones end under the lock, or before the next pass."""
+        """End the answers abandoned during the pass; later ones end under the lock, or before the next pass."""
         if any(sequence.is_left for sequence in self.admission.sequences):
             with self.pool.lock:
                 self.admission.end_left()
 
     def _gather(self) -> dict[ScheduledSequence, Batch]:
-        """What the answers get of the next pass."""
+        """The batches of the next pass, by answer."""
         active, limits = self.admission.active, self._limits
         if len(active) == 1 and active[0].work is None and active[0].is_wanted:
             work = self._ask(active[0], limits.max_tokens, ALONE)
@@ -143,7 +149,7 @@ class Scheduler:
         for sequence in active:
             if sequence.stop_asked.is_set():
                 sequence.cancel()
-                sequence.work = None  # that is under way, perhaps of a sequence that is closed
+                sequence.work = None  # it is under way, perhaps for a closed sequence
         able = [each for each in active if each.work is None and each.is_wanted and not each.is_done]
         if able:
             now_s, has_interactive = time.monotonic(), any(each.is_interactive for each in able)
@@ -155,14 +161,17 @@ class Scheduler:
             given = allot(wishes, self.pace, room)
             try:
                 self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
-            except BaseException:  # a signal handler raised in the thread that drives: all are asked again
+            except BaseException:  # a signal handler raised in the driving thread: all are asked again
                 for each in able:
                     each.work = None
                 raise
         return {sequence: sequence.work.batch for sequence in able if sequence.work is not None}
 
     def _ask_all(self, given: Sequence[tuple[ScheduledSequence, int]]) -> None:
-        """Ask several answers for their batches; those that draft share what raises tokens per second of all."""
+        """Ask several answers for their batches.
+
+        Drafts share the room so as to raise the tokens per second of all together.
+        """
         n_tokens = sum(n for _, n in given)
         expected = float(len(given))
         n_prompt = sum(n for sequence, n in given if sequence.n_missing > 1)
@@ -179,7 +188,7 @@ class Scheduler:
                 n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
 
     def _ask(self, sequence: ScheduledSequence, most_tokens: int, beside: OtherWork) -> BatchWork | None:
-        """What an answer wants evaluated; what goes wrong with that is its own failure."""
+        """What an answer wants evaluated; an error there fails this answer alone."""
         if sequence.drafts and most_tokens > 1 and sequence.n_missing == 1:
             self.admission.find_room_for_drafts(sequence)
         try:
@@ -191,7 +200,7 @@ class Scheduler:
         return sequence.work
 
     def _given(self, works: dict[ScheduledSequence, Batch]) -> dict[int, SequenceLogits]:
-        """Run a pass; where memory is short what rests gives it up, then sequences begun last are preempted."""
+        """Run a pass. If memory is short, finished and idle sequences are freed, then the latest are preempted."""
         if self._interruptible is not None:
             self._interruptible.heed(self.admission.active[0].stop_asked if len(self.admission.active) == 1 else None)
         while True:
@@ -211,7 +220,7 @@ class Scheduler:
             except Exception as reason:
                 self._lose(works, reason)
                 return {}
-            except BaseException:  # a signal handler raised in the thread that drives: the others go on
+            except BaseException:  # a signal handler raised in the driving thread: the others continue
                 for sequence in works:
                     sequence.work = None
                 raise
@@ -220,12 +229,12 @@ class Scheduler:
             return dict(given)
 
     def _lose(self, works: Iterable[ScheduledSequence], reason: Exception) -> None:
-        """A pass failed for all that were to take part; where there are none, for those under way."""
+        """Fail all answers of a failed pass; if there were none, those under way."""
         for sequence in tuple(works) or tuple(each for each in self.admission.active if each.work is not None):
             self.admission.fail(sequence, reason)
 
     def _take(self, given: dict[int, SequenceLogits]) -> None:
-        """Let answers go on with what their batches gave."""
+        """Continue answers with the results of their batches."""
         if not given:
             return
         for sequence in tuple(self.admission.active):
@@ -248,7 +257,7 @@ class Scheduler:
 
 
 class AnyStopped:
-    """Set as soon as any of these answers is to stop."""
+    """Set as soon as any of these answers is asked to stop."""
 
     def __init__(self, sequences: Sequence[ScheduledSequence]) -> None:
         self._sequences = sequences

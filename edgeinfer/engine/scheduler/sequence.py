@@ -1,8 +1,8 @@
-"""One sequence in the scheduler: a request, its tokens so far, the keys and values they have, and its turn.
+"""One sequence in the scheduler: a request, its tokens so far, their keys and values, and its turn.
 
-In: a request, a sequence that may hold part of the prompt already, logits. Out: batches to evaluate, text in `output`,
-stats. The scheduler drives it, with many others, so it never waits and evaluates nothing. Knows no messages, templates,
-files or devices.
+In: a request, a sequence that may already hold part of the prompt, logits. Out: batches to evaluate, text in `output`,
+stats. The scheduler drives it along with many others, so it never waits and evaluates nothing itself. Knows no
+messages, templates, files or devices.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ State = Literal["waiting", "active", "over"]
 
 READING = "reading the prompt"
 AHEAD = 16
-"""Pieces that are made before the caller asks for them, while other requests run."""
+"""Pieces that are generated before the caller asks for them, while other requests run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """A batch that a sequence has to be evaluated, begun when it `started`, made when it was `ready`.
+    """A batch to evaluate for a sequence. `started`: when work on it began; `ready`: when it was built.
 
-    `draft`: what it was made of; None for a chain, which is accepted whole. `expected`: tokens it should give.
+    `draft`: the draft it was made of; None for a chain, which is accepted whole. `expected`: tokens it should give.
     """
 
     batch: Batch
@@ -50,12 +50,12 @@ class BatchWork:
 
 
 class ScheduledSequence:
-    """`begin` it, then `next_work`, `accept` and `show` until it `is_done`, then `end`: what a scheduler does.
+    """`begin` it, then `next_work`, `accept` and `show` until it `is_done`, then `end`: this is what a scheduler does.
 
-    `next_work` and `accept` need the lock of the pool, held from one to the other. `speculator`: drafts tokens; the
-    text is the same with any, and with none. `opens` makes one for this sequence alone. `shares_prefix`: it may begin
-    with what is cached of others, and leaves its own to them. `counts_energy`: whether it runs alone. Raises
-    ContextOverflow or BadSetting for a request that cannot be met.
+    `next_work` and `accept` need the pool's lock, held from one to the other. `speculator`: drafts tokens; the text is
+    the same with any, and with none. `opens` creates one for this sequence alone. `shares_prefix`: it may start with
+    the cached prefix of others, and leaves its own to them. `counts_energy`: it runs alone, so its energy can be
+    measured. Raises ContextOverflow or BadSetting for an impossible request.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ScheduledSequence:
         self.stop_asked = StopFlag()
         self._history = list(request.prompt)
         self._ids = self._history if request.mixed is None else request.mixed.ids
-        """The tokens that drafts and penalties look at: all that are ids."""
+        """The tokens that drafts and penalties see: all that are ids."""
         self._n_room, self._n_vocab = cached.n_context - len(request.prompt), tokenizer.n_tokens
         self._chooser = TokenChooser(request, tokenizer, self._ids, self._n_room)
         self.output = Output(tokenizer, request)
@@ -88,31 +88,31 @@ class ScheduledSequence:
         self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self.stats: Stats | None = None
-        """The numbers of the answer, once it is done."""
+        """Statistics of the answer, once it is done."""
         self._enlist(checked(priority), shares_prefix=shares_prefix)
 
     def _enlist(self, priority: Priority, *, shares_prefix: bool) -> None:
-        """What the scheduler notes of it."""
+        """Set the fields that the scheduler uses."""
         self.priority, self.shares_prefix = priority, shares_prefix
         self.is_driven = False
-        """Whether it goes on as fast as it can, whether its text is asked for or not."""
+        """Whether it runs as fast as it can, even if its text is not taken."""
         self.released: Callable[[ScheduledSequence], None] | None = None
         """Called when it is over, by the scheduler's thread, under the engine's lock."""
         self.waiter = Waiter()
         self.notify: Callable[[], None] = self.waiter.wake
-        """Called by the scheduler's thread when there is text, or it is over; must not wait."""
+        """Called by the scheduler's thread when there is text or it is over; must not block."""
         self.number = 0  # in order of arrival
         self._waits_since_s = time.monotonic()
         self._stays_until_s = 0.0
         self.state: State = "waiting"
         self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
-        self.work: BatchWork | None = None  # that is under way
+        self.work: BatchWork | None = None  # under way
         self.n_pages = 0
-        """Pages to reserve; 0: as many as are usual."""
+        """Pages to reserve; 0: the default."""
         self.last_pass = 0
         self.error: BaseException | None = None
         self.failed_alone = False
-        """Whether the error is its own, and no failure of a pass or of the model."""
+        """Whether the error is its own, not a failure of a pass or of the model."""
         self.n_preempted = 0
 
     @property
@@ -132,16 +132,16 @@ class ScheduledSequence:
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
-        """Of each token of the answer so far, if the request asks for them."""
+        """Log probabilities of each token of the answer so far, if requested."""
         return tuple(self._chooser.logprobs[: self.n_generated])
 
     def spans(self, n_tokens: int | None) -> tuple[DraftSpan, ...]:
-        """Which part of the text of the first tokens came from which draft source."""
+        """Which part of the text of the first `n_tokens` tokens came from which draft source."""
         return self.output.spans(self.n_generated, n_tokens)
 
     @property
     def live(self) -> RequestProgress:
-        """How far it is, from any thread."""
+        """Progress so far; may be read from any thread."""
         meter, n_prompt = self._meter, len(self.request.prompt)
         return RequestProgress(
             n_prompt=n_prompt,
@@ -157,27 +157,27 @@ class ScheduledSequence:
 
     @property
     def n_generated(self) -> int:
-        """How many tokens the answer has so far."""
+        """Number of tokens of the answer so far."""
         return len(self._history) - len(self.request.prompt)
 
     @property
     def n_missing(self) -> int:
-        """Tokens of prompt and answer that are not cached."""
+        """Number of tokens of prompt and answer that are not cached."""
         return len(self._history) - self.cached.n_cached
 
     @property
     def n_seen(self) -> int | None:
-        """Tokens of the answer whose text was taken; None: all of them, and the rest of the text."""
+        """Number of tokens of the answer whose text was taken; None: all of them, and the rest of the text."""
         return None if self.is_over and not self.output.n_pieces else self.output.n_taken
 
     @property
     def drafts(self) -> bool:
-        """Whether it drafts where there is room for that."""
+        """Whether it drafts if there is room for drafts."""
         return self._speculator is not None or self._opens is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is to be evaluated."""
+        """Whether nothing more has to be evaluated."""
         return self._finish_reason is not None
 
     @property
@@ -191,39 +191,42 @@ class ScheduledSequence:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a pass should go on with it."""
+        """Whether a pass should continue it."""
         return self.is_driven or self.output.n_pieces < AHEAD
 
     def is_ready(self) -> bool:
-        """Whether there is text to take, or there will be none."""
+        """Whether there is text to take, or there will be no more."""
         return bool(self.output.n_pieces) or self.is_over
 
     def rank(self, now_s: float) -> int:
-        """The lowest begins first and is preempted last; one that has waited long is low for a while."""
+        """The lowest rank starts first and is preempted last; after a long wait the rank is low for a while."""
         if self.state == "active":
             return rank(self.priority, AGED_S if now_s < self._stays_until_s else 0.0)
         return rank(self.priority, now_s - self._waits_since_s)
 
     def is_interactive_now(self, now_s: float) -> bool:
-        """Whether it is interactive, or has waited so long that it counts as such."""
+        """Whether it is interactive, or has waited so long that it counts as interactive."""
         return self.rank(now_s) == rank("interactive", 0.0)
 
     def go_on(self, now_s: float) -> None:
-        """It begins, or has its memory back."""
+        """Called when it starts, or gets its memory back."""
         if now_s - self._waits_since_s >= AGED_S:
             self._stays_until_s = now_s + AGED_S
 
     def preempt(self, now_s: float) -> None:
-        """Its memory was taken."""
+        """Called when its memory was taken."""
         self.state, self._waits_since_s = "waiting", now_s
         self.n_preempted += 1
 
     def stop(self) -> None:
-        """End the answer before its next step, from any thread; its text so far stays."""
+        """End the answer before its next step; may be called from any thread. The text so far stays."""
         self.stop_asked.set()
 
     def begin(self, *, is_first: bool = False) -> None:
-        """Start with what is cached of the prompt; `is_first`: nothing was answered before. Raises EngineClosed."""
+        """Start with the cached part of the prompt. `is_first`: the model has not answered before.
+
+        Raises EngineClosed.
+        """
         self._is_first = is_first
         self._meter, self._read_before = GenerationMeter(joules=self._joules), self.cached.reading.n_bytes
         self.cached.begin(self.stop, self.stop_asked)
@@ -239,11 +242,11 @@ class ScheduledSequence:
             raise
 
     def cancel(self) -> None:
-        """Nothing more is to be evaluated: a pass was broken off, or a stop asked for."""
+        """Evaluate nothing more: a pass was interrupted, or a stop was requested."""
         self._finish_reason = self._finish_reason or "cancelled"
 
     def drop_rest(self) -> None:
-        """No more text will be taken: the answer ends where its text was taken."""
+        """No more text will be taken: cut the answer where its text was taken."""
         self.is_dropped = True
         if self.output.drop_pieces():
             n_taken = self.output.n_taken
@@ -251,7 +254,7 @@ class ScheduledSequence:
             del self._chooser.logprobs[n_taken:]
 
     def end(self) -> None:
-        """It is over: let other requests have the cached sequence, and count."""
+        """End it: release the cached sequence for other requests, and compute the stats."""
         self.cancel()
         assert self._finish_reason is not None
         self.cached.end(self.stop)
@@ -261,10 +264,10 @@ class ScheduledSequence:
             self._own = None
 
     def next_work(self, most_tokens: int, beside: OtherWork = ALONE) -> BatchWork | None:
-        """What to evaluate next, of so many tokens at most; None where a stop was asked for or the context has ended.
+        """What to evaluate next, at most `most_tokens` tokens; None if a stop was requested or the context is full.
 
-        Whatever is not cached is read in chains, of a prompt or of a text whose memory was taken; then comes a token of
-        the answer at a time, with what is drafted after it. `beside`: what else the pass will have.
+        Uncached tokens of the prompt, or of a text whose memory was taken, are read in chains. After that each pass has
+        one token of the answer and the draft that follows it. `beside`: what else the pass will contain.
         """
         started, n_missing = time.perf_counter(), self.n_missing
         if n_missing > 1 and not self.n_generated:
@@ -289,7 +292,7 @@ class ScheduledSequence:
         self.request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
 
     def _draft(self, speculator: Speculator, root: int, most_tokens: int, beside: OtherWork) -> Draft:
-        """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
+        """The draft to verify in the next pass, as large as memory, the context and the answer's length allow."""
         most, deepest = self.cached.most_drafted
         if self.request.max_tokens is not None:
             deepest = min(deepest, self.request.max_tokens - self.n_generated - 1)
@@ -301,10 +304,10 @@ class ScheduledSequence:
         return draft if nodes is None else speculator.narrow(draft, nodes)
 
     def accept(self, work: BatchWork, given: SequenceLogits) -> list[int]:
-        """The tokens that the logits of some work give, and keep in the cache what leads to them.
+        """Choose tokens from the logits of a batch, and commit the path that leads to them to the cache.
 
-        Where the pass had other sequences too, drafting learns nothing of what passes cost. `show` each of the tokens
-        afterwards.
+        If the pass contained other sequences too, drafting does not learn its cost. Call `show` with each of the
+        returned tokens afterwards.
         """
         draft, speculator, chooser, is_alone = work.draft, self._speculator, self._chooser, given.batch is work.batch
         logits, peaks = given.logits, given.peaks
@@ -384,5 +387,5 @@ class ScheduledSequence:
 
 
 def _unknown() -> float | None:
-    """The energy of one answer among several."""
+    """The energy of one answer among several, which is unknown."""
     return None

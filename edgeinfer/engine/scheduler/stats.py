@@ -1,7 +1,7 @@
-"""How far a running request is, and what it did and how fast: measured numbers, None where nothing was measured.
+"""Progress, results and speed of a request: measured numbers, None if nothing was measured.
 
-In: the moments of a sequence, marked as they happen. Out: frozen records; those of a running request are taken from any
-thread without a lock, so a number may be of the step before another one's. Knows no screens.
+In: moments of a sequence, marked as they happen. Out: frozen records. Those of a running request can be read from any
+thread without a lock, so numbers may be one step apart. Knows no screens.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """One answer in numbers.
+    """Statistics of one answer.
 
-    n_prompt tokens of the prompt, of which n_cached were not evaluated again; n_generated tokens of the answer (the
-    end-of-generation token is not one); steps: passes that gave tokens; accepted_per_step: tokens per such pass.
-    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time, rests included.
-    draft: what was drafted, None without speculation. joules: energy that the CPU's packages took from the beginning of
-    the prompt to the end of the answer, all of it: what other programs used meanwhile, and waiting, is in it, and
-    memory is not; None where the system does not tell. weights_read_bytes: of weights that do not stay in memory, read
-    for all running requests. policy: how much of the machine could be used, in words. is_first: nothing was
-    answered since the model was loaded, so that memory was touched for the first time. step_s: what a step took besides
-    its pass, on average: choosing tokens, drafting, text; None where others took part in passes.
+    n_prompt: tokens of the prompt, of which n_cached were not evaluated again. n_generated: tokens of the answer,
+    without the end-of-generation token. steps: passes that gave tokens; accepted_per_step: tokens per such pass.
+    truncated: the context cut the conversation or the answer, and `notices` say how. Seconds are wall time, including
+    rests. draft: what was drafted, None without speculation. joules: energy that the CPU packages took from the
+    beginning of the prompt to the end of the answer, including other programs and waiting but not memory; None if the
+    system does not report it. weights_read_bytes: reads of weights that do not stay in memory, for all running
+    requests. policy: how much of the machine could be used, in words. is_first: this is the first answer since loading,
+    so memory was touched for the first time. step_s: average seconds of a step outside its pass (choosing tokens,
+    drafting, text); None if others took part in passes.
     """
 
     n_prompt: int
@@ -53,23 +53,23 @@ class Stats:
 
     @property
     def plain_tok_s(self) -> float | None:
-        """Tokens per second one at a time: as measured where nothing is drafted, else from what passes took."""
+        """Tokens per second without drafts: measured if nothing was drafted, else derived from the cost of passes."""
         if self.draft is None:
             return self.decode_tok_s
         return None if self.draft.single_s is None else 1 / self.draft.single_s
 
     @property
     def joules_per_token(self) -> float | None:
-        """Joules by tokens of the answer; reading the prompt is part of what they cost."""
+        """Joules per token of the answer, including those spent on reading the prompt."""
         return None if self.joules is None or not self.n_generated else self.joules / self.n_generated
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProgress:
-    """A running request in numbers, as `Stats` has them at its end.
+    """Progress of a running request, with the fields of `Stats`.
 
-    n_read of n_prompt tokens of the prompt are read, n_cached of which were so before; n_generated tokens came in
-    `steps` passes. Rates are of all so far, None where nothing was measured.
+    n_read of n_prompt tokens of the prompt are read, of which n_cached were read before; n_generated tokens came in
+    `steps` passes. Rates cover everything so far; None if nothing was measured.
     """
 
     n_prompt: int
@@ -85,14 +85,14 @@ class RequestProgress:
 
 @dataclass(frozen=True, slots=True)
 class DraftSpan:
-    """A run of an answer's text: its characters, and their draft source; None where nothing was drafted."""
+    """A run of characters of an answer's text, and their draft source; None if they were not drafted."""
 
     n_characters: int
     source: str | None
 
 
 class GenerationMeter:
-    """Marks the moments of one generation. `clock` gives seconds, `joules` what was taken so far, if that is known."""
+    """Records the moments of one generation. `clock` returns seconds, `joules` the energy used so far, if known."""
 
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, joules: Callable[[], float | None] = lambda: None
@@ -111,12 +111,12 @@ class GenerationMeter:
         self._passes_s: float | None = 0.0
 
     def prompt(self, n_tokens: int) -> None:
-        """A piece of the prompt was evaluated."""
+        """Record that a part of the prompt was evaluated."""
         self.n_evaluated += n_tokens
         self._read_at = self._clock()
 
     def step(self, n_tokens: int, pass_s: float | None = None) -> None:
-        """A pass gave this many tokens; it took `pass_s`, None for one that others took part in."""
+        """Record a pass that gave `n_tokens` tokens and took `pass_s`; None for a pass shared with others."""
         self._last = self._clock()
         if self._first is None:
             self._first, self._n_first = self._last, n_tokens
@@ -137,7 +137,7 @@ class GenerationMeter:
 
     @property
     def prefill_so_far_tok_s(self) -> float | None:
-        """Prompt tokens evaluated per second, of those that were."""
+        """Prompt tokens evaluated per second so far."""
         return _rate(self.n_evaluated, None if self._read_at is None else self._read_at - self._started)
 
     @property
@@ -149,14 +149,14 @@ class GenerationMeter:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds that a step took besides its pass, on average."""
+        """Average seconds of a step outside its pass."""
         if self._first is None or self._last is None or self._passes_s is None or self.steps < 2:
             return None
         return max(0.0, self._last - self._first - self._passes_s) / (self.steps - 1)
 
     @property
     def joules(self) -> float | None:
-        """Joules taken until now."""
+        """Joules used until now."""
         now = self._count_joules()
         return None if now is None or self._joules_before is None else now - self._joules_before
 
@@ -171,7 +171,7 @@ def _rate(count: int, by: float | None) -> float | None:
 
 
 def spans_of(pieces: Sequence[str], sources: Sequence[str | None]) -> tuple[DraftSpan, ...]:
-    """Runs of pieces of one source; `sources` are those of the first pieces, the others have none."""
+    """Join pieces of the same source into runs. `sources` covers the first pieces; the others have none."""
     sourced = zip_longest(pieces, sources[: len(pieces)])
     runs = groupby(((piece, source) for piece, source in sourced if piece), key=lambda pair: pair[1])
     return tuple(DraftSpan(sum(len(piece) for piece, _ in run), source) for source, run in runs)

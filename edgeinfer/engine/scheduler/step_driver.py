@@ -1,8 +1,9 @@
-"""Which thread makes a scheduler's steps: one that waits for text, or one of the engine's own.
+"""Which thread runs a scheduler's steps: one that waits for text, or the engine's own thread.
 
-In: sequences whose text is asked for. Out: steps, one after another, by one thread at a time. A single stream works in
-its caller's thread, with no hand-over. Where several wait one of them steps for all, and the next one does when that
-one has its text. The engine's thread steps for sequences that no thread can wait for: those of event loops.
+In: sequences whose text is requested. Out: steps, one after another, by one thread at a time. A single stream runs in
+its caller's thread, without a hand-over. If several threads wait, one of them steps for all, and the next one takes
+over once that one has its text. The engine's thread steps for sequences that no thread can wait for: those of event
+loops.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.errors import EngineClosed
 
 LOOK_S = 0.5
-"""A waiting thread looks by itself after so long, whatever happened to the one that drove."""
+"""Seconds after which a waiting thread checks for itself, whatever happened to the driving thread."""
 PAUSE_S = 0.002
-"""Between steps in which no request could take part."""
+"""Seconds to sleep after a step in which no request could take part."""
 
 
 class StepDriver:
-    """Has steps made. For any thread; `close()` ends its own."""
+    """Runs steps. Usable from any thread; `close()` ends its own thread."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -35,7 +36,7 @@ class StepDriver:
         self._thread: threading.Thread | None = None
 
     def pieces(self, sequence: ScheduledSequence) -> Generator[str, None, None]:
-        """The text of an answer, made as it is asked for; closing the generator ends the answer as `stop` does."""
+        """Yield the text of an answer, generated on demand; closing the generator ends the answer as `stop` does."""
         self.scheduler.enter(sequence)
         try:
             while (piece := self.next_piece(sequence)) is not None:
@@ -44,7 +45,7 @@ class StepDriver:
             self.scheduler.abandon(sequence)
 
     def next_piece(self, sequence: ScheduledSequence) -> str | None:
-        """The next piece of an answer, made if need be; None when it is over. Raises what ended it."""
+        """The next piece of an answer, generated if needed; None when it is over. Raises the error that ended it."""
         if not sequence.is_ready():
             self.wait_for(sequence.waiter, sequence.is_ready)
         piece = sequence.output.take()
@@ -53,7 +54,7 @@ class StepDriver:
         return piece
 
     def wait_for(self, waiter: Waiter, is_ready: Callable[[], bool]) -> None:
-        """Return when it is ready: drive until then, or sleep while another thread drives."""
+        """Return once `is_ready`: drive until then, or sleep while another thread drives."""
         if self._driving.acquire(blocking=False):
             try:
                 self._step_until(is_ready)
@@ -79,7 +80,7 @@ class StepDriver:
             self._hand_on()
 
     def drive(self, sequence: ScheduledSequence, notify: Callable[[], None]) -> None:
-        """Have an answer made by the engine's thread, which calls `notify` when there is text. Raises EngineClosed."""
+        """Let the engine's thread generate an answer; it calls `notify` when there is text. Raises EngineClosed."""
         sequence.notify = notify
         with self._starting:
             if self._closing:
@@ -92,7 +93,7 @@ class StepDriver:
         self._demand.set()
 
     def close(self) -> None:
-        """End the thread and all answers, and wake those that wait for them."""
+        """End the thread and all answers, and wake all waiting threads."""
         with self._starting:
             self._closing = True
         self.scheduler.close()
@@ -108,7 +109,7 @@ class StepDriver:
                 time.sleep(PAUSE_S)
 
     def _hand_on(self) -> None:
-        """Let another thread drive that waits."""
+        """Let another waiting thread drive."""
         for waiter in tuple(self._waiters):
             waiter.wake()
             return
@@ -121,6 +122,6 @@ class StepDriver:
                 with self._driving:
                     try:
                         self._step_until(lambda: self._closing or not self.scheduler.has_driven)
-                    except Exception as reason:  # whatever it was, no thread may wait for ever
+                    except Exception as reason:  # whatever it is, no thread may wait forever
                         self.scheduler.fail_all(reason)
             self._hand_on()

@@ -1,7 +1,7 @@
 """Swap space: keys and values of preempted requests, in RAM up to a limit, then in files.
 
-In: sequences with cached tokens. Out: the same sequences, later, with the same bits. What fits nowhere is dropped, and
-its text is read again. Files have no name, so that nothing stays behind whatever happens.
+In: sequences with cached tokens. Out: the same sequences, later, bit for bit. What fits nowhere is dropped, and its
+text is read again. Files have no name, so nothing is left behind whatever happens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RAM_BYTES = 1 << 30
 
 @dataclass(slots=True)
 class SwappedSequence:
-    """The cached tokens of a sequence, and the executor's state for them: in RAM, or in a file."""
+    """The number of cached tokens of a sequence, and the executor's state for them, in RAM or in a file."""
 
     tokens: tuple[int, ...]
     state: bytes | None
@@ -31,7 +31,7 @@ class SwappedSequence:
 
 @dataclass(slots=True)
 class SwapCounts:
-    """How often keys and values were swapped out to RAM, to files, or dropped, and how often they were swapped in."""
+    """How often keys and values were swapped out to RAM or to files, dropped, and swapped in."""
 
     in_ram: int = 0
     on_disk: int = 0
@@ -40,17 +40,17 @@ class SwapCounts:
 
 
 def disk_folder() -> Path:
-    """A folder on a disk: where temporary files go may be memory. Raises OSError where it cannot be made."""
+    """A folder that is on a disk, since the folder for temporary files may be in memory. Raises OSError."""
     folder = bundles_folder().with_name("swap")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 class SwapSpace:
-    """Keys and values of sequences that wait; under the engine's lock."""
+    """Keys and values of preempted sequences; needs the engine's lock."""
 
     def __init__(self, most_ram_bytes: int = RAM_BYTES, folder: Callable[[], Path] = disk_folder) -> None:
-        """`folder`: gives the one that files are to be in."""
+        """`folder`: returns the folder for swap files."""
         self._most_ram_bytes, self._folder = most_ram_bytes, folder
         self._swapped: dict[CachedSequence, SwappedSequence] = {}
         self.counts = SwapCounts()
@@ -61,7 +61,7 @@ class SwapSpace:
         return sum(swapped.n_bytes for swapped in self._swapped.values() if swapped.state is not None)
 
     def swap_out(self, cached: CachedSequence) -> None:
-        """Free a sequence's memory, and save what was in it if there is room."""
+        """Free a sequence's memory, and save its contents if there is room."""
         self.drop(cached)
         swapped = self._saved(cached)
         if swapped is None:
@@ -71,7 +71,7 @@ class SwapSpace:
         cached.forget()
 
     def swap_in(self, cached: CachedSequence) -> None:
-        """Put back what was saved of a sequence, if it was and there is room; else its text is read again."""
+        """Restore a sequence's saved contents if there are any and they fit; otherwise its text is read again."""
         swapped = self._swapped.pop(cached, None)
         if swapped is None:
             return
@@ -81,7 +81,7 @@ class SwapSpace:
             self.counts.swapped_in += 1
         except EngineClosed:
             raise
-        except (OSError, MemoryError, EdgeInferError):  # no room, a damaged file, another device than it was saved on
+        except (OSError, MemoryError, EdgeInferError):  # no room, a damaged file, saved on another device
             cached.forget()
             self.counts.dropped += 1
         finally:
@@ -89,7 +89,7 @@ class SwapSpace:
                 swapped.file.close()
 
     def drop(self, cached: CachedSequence) -> None:
-        """Drop what was saved of a sequence."""
+        """Drop the saved contents of a sequence."""
         swapped = self._swapped.pop(cached, None)
         if swapped is not None and swapped.file is not None:
             swapped.file.close()
@@ -100,12 +100,12 @@ class SwapSpace:
             self.drop(cached)
 
     def _saved(self, cached: CachedSequence) -> SwappedSequence | None:
-        """What a sequence holds, where there is room for it."""
+        """Save the contents of a sequence if there is room for them."""
         if not cached.n_cached:
             return None
         try:
             tokens, state = cached.save()
-        except (EdgeInferError, MemoryError):  # an executor that cannot save, or no room for what it saves
+        except (EdgeInferError, MemoryError):  # an executor that cannot save, or no room for the saved contents
             return None
         if self.ram_bytes + len(state) <= self._most_ram_bytes:
             self.counts.in_ram += 1

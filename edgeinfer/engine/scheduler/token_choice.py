@@ -1,8 +1,7 @@
-"""Choosing the next token: by sampling, within what a constraint allows, with log probabilities on request.
+"""Choosing the next token: sampling within what a constraint allows, with log probabilities on request.
 
-In: logits, and the tokens before. Out: a token, or those that a constraint forces after it. Log probabilities are
-natural logarithms, of logits as the model gave them, before bias, penalties and temperature. Knows no text and no
-cache.
+In: logits, and the tokens before. Out: a token, plus those that a constraint forces after it. Log probabilities are
+natural logarithms, of the model's own logits before bias, penalties and temperature. Knows no text and no cache.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer
 
 MOST_FORCED = 256
-"""Tokens in a row that a constraint forces before the model is asked again."""
+"""Most tokens in a row that a constraint forces before the model runs again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A chosen token, the logarithm of its probability, and likely tokens with theirs, the likeliest first.
+    """A chosen token with its log probability, and likely tokens with theirs, most likely first.
 
-    A token that a grammar forced has 0, and none beside it: nothing else could follow.
+    A token that a grammar forced has log probability 0 and no alternatives: nothing else could follow.
     """
 
     token: int
@@ -37,9 +36,9 @@ class TokenLogprobs:
 
 
 class TokenChooser:
-    """Chooses the tokens of one answer. `history`: the ids before it, which the caller appends its tokens to.
+    """Chooses the tokens of one answer. `history`: the ids before it; the caller appends the chosen tokens.
 
-    `n_room`: tokens that fit into the context after the prompt.
+    `n_room`: tokens that fit in the context after the prompt.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer, history: Sequence[int], n_room: int) -> None:
@@ -52,22 +51,25 @@ class TokenChooser:
             most = request.max_tokens
             self._constraint.end_within(n_room if most is None else min(most, n_room))
         self.logprobs: list[TokenLogprobs] = []
-        """Of each chosen token, if the request asks for them."""
+        """Log probabilities of each chosen token, if requested."""
 
     @property
     def seed(self) -> int:
-        """The seed of the sampler, which is drawn where the request has none."""
+        """The sampler's seed, which is drawn if the request has none."""
         return self._sampler.seed
 
     @property
     def is_cut(self) -> bool:
-        """Whether a constraint ended the answer because there was no room for more."""
+        """Whether a constraint ended the answer for lack of room."""
         return self._constraint is not None and self._constraint.is_cut
 
     def choose(
         self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], row: int, before: list[int]
     ) -> int:
-        """The token that follows the history and these, by a row of logits; `likeliest` as `Speculator.look`."""
+        """Choose the token after the history and `before`, from a row of logits.
+
+        `likeliest`: as returned by `Speculator.look`.
+        """
         if self._constraint is not None or self._request.logprobs is not None:
             return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before])
         if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
@@ -77,7 +79,7 @@ class TokenChooser:
         return self._sampler.choose(logits[row, : self._n_vocab], history, len(history) - self._n_prompt, of_row)
 
     def _choose_allowed(self, logits: Floats, history: list[int]) -> int:
-        """The token after the history, which a constraint allows, with its log probability. `logits`: float32[V]."""
+        """The token after the history that a constraint allows, with its log probability. `logits`: float32[V]."""
         constraint, sampler, n = self._constraint, self._sampler, len(history) - self._n_prompt
         forced = () if constraint is None else constraint.forced()
         if forced:
@@ -97,7 +99,7 @@ class TokenChooser:
         return token
 
     def add_forced(self, tokens: list[int], most: int) -> None:
-        """Add to chosen tokens those that must follow, up to so many in all: the model need not be asked for these."""
+        """Append the tokens that must follow, up to `most` in all; the model need not run for them."""
         constraint, most = self._constraint, min(MOST_FORCED, most)
         while constraint is not None and tokens[-1] not in self.eog and len(tokens) < most:
             forced = constraint.forced()[: most - len(tokens)]
@@ -110,7 +112,7 @@ class TokenChooser:
                     self.logprobs.append(TokenLogprobs(token, 0.0, ()))
 
     def allowed_nodes(self, draft: Draft) -> Sequence[int] | None:
-        """The nodes of a draft that the constraint allows; None where it allows all."""
+        """The nodes of a draft that the constraint allows; None if it allows all."""
         if self._constraint is None or len(draft.tokens) == 1:
             return None
         nodes = allowed_nodes(draft, self._constraint)
@@ -118,7 +120,7 @@ class TokenChooser:
 
 
 def logprobs_of(logits: Floats, token: int, n_top: int) -> TokenLogprobs:
-    """Those of a token and of the `n_top` likeliest, by float32[V] logits; of equals the lowest ids come first."""
+    """Log probabilities of a token and of the `n_top` likeliest, from float32[V] logits; of equals, lower ids first."""
     highest = float(logits.max())
     total = highest + float(np.log(np.exp(logits - np.float32(highest), dtype=np.float64).sum()))
     top: list[int] = []

@@ -1,1 +1,1 @@
-"""Drafting tokens and checking several of them in one pass, without changing any of them."""
+"""Speculative decoding: drafting tokens and verifying several in one pass, without changing any of them."""

@@ -1,7 +1,7 @@
-"""The acceptance estimator: counts of what was accepted, by draft source and confidence bucket.
+"""The acceptance estimator: counts of accepted candidates, by draft source and confidence bucket.
 
-In: how many buckets each draft source has. Out: memory that the loops read and update. Greedy and sampled text have
-counts of their own: a draft source is right less often where tokens are drawn.
+In: the number of buckets of each draft source. Out: memory that the loops read and update. Greedy and sampled text are
+counted separately: a draft source is right less often when tokens are sampled.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from edgeinfer.engine.speculation.records import (
 from edgeinfer.graph.step import Floats
 
 STARTING_COUNTS = "starting_counts.npz"
-"""Made by `scripts/make_starting_counts.py`."""
+"""Written by `scripts/make_starting_counts.py`."""
 MOST_SURE, MOST_SURE_JOINTLY, FEWEST_SEEN = 200.0, 40.0, 4.0
-"""Most sightings of a bucket and of a combination in starting counts, and the fewest that are worth storing."""
+"""Limits on how often a bucket and a combination count as seen in starting counts, and the fewest worth storing."""
 JOINT_BITS = 15
 UNSEEN_CHANCE = 0.15
-"""Of a bucket that is still empty."""
+"""Probability of acceptance in a bucket that is still empty."""
 UNSEEN_WEIGHT = 0.05
 FIRST_WEIGHT = 0.45
 ASSUMED_WEIGHT = 0.9
-"""Of a draft source whose chances were assumed."""
+"""Weight of a draft source whose probabilities were assumed."""
 
 
 class AcceptanceEstimator:
-    """Counts, starting from nothing. `starts`: where the buckets of each draft source begin."""
+    """Counts, initially empty. `starts`: index of the first bucket of each draft source."""
 
     def __init__(self, buckets: Sequence[int]) -> None:
         sizes = [FIRST_BUCKET + n_buckets for n_buckets in buckets]
@@ -64,27 +64,27 @@ class AcceptanceEstimator:
         return int(self._record.ctypes.data)
 
     def assume(self, draft_source: int, first_bucket: int, probabilities: Sequence[float], n_seen: float) -> None:
-        """Fill buckets of a draft source from its `first_bucket` on, as if each had been seen `n_seen` times."""
+        """Fill buckets of a draft source, from its `first_bucket` on, as if each had been seen `n_seen` times."""
         buckets = self.counts[self.starts[draft_source] + FIRST_BUCKET + first_bucket :][: len(probabilities)]
         buckets["seen"], buckets["accepted"] = n_seen, n_seen * np.array(probabilities)
         buckets["logit"] = np.log(np.array(probabilities) / (1 - np.array(probabilities)))
         self.weights[draft_source] = ASSUMED_WEIGHT
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The counts, to be kept, or to be written over by kept ones."""
+        """The counts, to be saved, or to be overwritten by saved ones."""
         return {"counts": self.counts, "joint": self.joint, "weights": self.weights, "calibration": self.calibration}
 
 
 def _tables() -> tuple[Floats, Floats]:
-    """Probabilities of logits from -LOGIT_RANGE to LOGIT_RANGE, and logits of probabilities from 0 to 1."""
+    """Tables: probabilities of logits from -LOGIT_RANGE to LOGIT_RANGE, and logits of probabilities from 0 to 1."""
     logits = np.linspace(-LOGIT_RANGE, LOGIT_RANGE, TABLE_STEPS + 1)
-    least = 1 / (1 + np.exp(LOGIT_RANGE))  # so that no logit lies beyond the tables
+    least = 1 / (1 + np.exp(LOGIT_RANGE))  # keeps every logit within the tables
     shares = np.linspace(0, 1, TABLE_STEPS + 1).clip(least, 1 - least)
     return (1 / (1 + np.exp(-logits))).astype(np.float32), np.log(shares / (1 - shares)).astype(np.float32)
 
 
 def fill(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], prefix: str) -> None:
-    """Write found arrays over these, where there is one of the same kind; a damaged number counts as none."""
+    """Overwrite arrays by found ones of the same name, shape and type, unless these have non-finite numbers."""
     for name, array in arrays.items():
         other = found.get(prefix + name)
         if other is not None and other.shape == array.shape and other.dtype == array.dtype and _is_finite(other):
@@ -97,9 +97,9 @@ def _is_finite(array: NDArray[Any]) -> bool:
 
 
 def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], version: int, mode: str) -> None:
-    """Take over the counts that every model starts with. `draft_sources`: how many buckets each has.
+    """Load the counts that every model starts with. `draft_sources`: number of buckets of each.
 
-    Draft sources that those counts do not know start from nothing; so do then combinations of buckets.
+    Draft sources that are not in those counts start from nothing, and then combinations of buckets do so too.
     """
     with (importlib.resources.files(__package__) / STARTING_COUNTS).open("rb") as file, np.load(file) as arrays:
         if "version" not in arrays.files or int(arrays["version"]) != version:
@@ -122,7 +122,7 @@ def start(acceptance: AcceptanceEstimator, draft_sources: Mapping[str, int], ver
 
 
 def compact(acceptance: AcceptanceEstimator, mode: str) -> dict[str, NDArray[Any]]:
-    """Counts as `start` reads them: only combinations that were seen a few times, and none too sure."""
+    """Counts in the form that `start` reads: only combinations seen a few times, and none with too high a count."""
     counts, joint = acceptance.counts.copy(), acceptance.joint.copy()
     for array, most in ((counts, MOST_SURE), (joint, MOST_SURE_JOINTLY)):
         share = np.minimum(1, most / np.maximum(array["seen"], 1))

@@ -1,9 +1,9 @@
-"""What a pass over k tokens costs: T(k), measured once for a plan and corrected while text is generated.
+"""The cost of a pass over k tokens: T(k), measured once per plan and corrected while text is generated.
 
-In: seconds of passes, or a curve that is assumed. Out: float32[MOST + 1] that the growth of trees reads; only ratios
-matter. A pass has a part for its tokens and one for what is cached before them, which grows with it: attention. What is
-corrected are classes of sizes, and only by passes that follow one another: other programs, clocks and caches change
-both alike. An assumed curve is never corrected.
+In: seconds of passes, or an assumed curve. Out: float32[MOST + 1], which tree growth reads; only ratios matter. The
+cost has one part for the tokens of a pass, and one for attention, which grows with the number of cached tokens.
+Corrections apply to classes of sizes, and compare only consecutive passes, since other programs and clock changes
+affect both alike. An assumed curve is never corrected.
 """
 
 from __future__ import annotations
@@ -20,41 +20,43 @@ from numpy.typing import NDArray
 from edgeinfer.engine.speculation.records import MOST
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Sizes that are measured, and that classes of sizes begin at;"""
+"""Pass sizes that are measured, and at which classes of sizes begin;"""
 SLOW_SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""those that are measured of slow models,"""
+"""sizes that are measured for slow models,"""
 STREAMED_SIZES = (1, 8, 16, 32, 64)
-"""those of models whose weights come from disk;"""
+"""for models whose weights come from disk;"""
 DEEP_SIZES = (1, 2, 4, 8, 16)
-"""those that are measured with DEEP cached tokens as well."""
+"""and sizes that are also measured with DEEP cached tokens."""
 DEEP = 768
 QUICK_S = 0.02
-"""A pass over one token that takes longer is of a model that no cache holds: little warming up changes its passes."""
+"""Seconds; if a pass over one token takes longer, the model fits in no cache, and warming up changes little."""
 ROUNDS, FIRST_WARMING, WARMING, TIMED = 3, 16, 2, 3
-"""Of a quick model: rounds over all sizes, and passes of a size in each: caches take some to hold what it reads, and
-more after the largest of the round before. Passes of more than LARGE tokens are timed less often: they tell enough."""
+"""For a quick model: rounds over all sizes; warm-up passes for the first size and for others; timed passes per size.
+The caches need some passes to hold what the model reads, and more after the largest size of the round before. Passes of
+more than LARGE tokens are timed less often: that is accurate enough.
+"""
 LARGE = 8
 HOPELESS = 9.0
-"""Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
+"""If a pass costs this many times as much as one token, larger ones are not measured: they cannot pay."""
 FIRST_WEIGHT, WEIGHT = 1 / 6, 1 / 100
-"""Of what two passes say about their classes: at first, and in the long run."""
+"""Weight of two consecutive passes in the correction of their classes: at first, and in the long run."""
 MOST_STRANGE = 0.5
-"""How far, as a logarithm, two passes may be off and still count whole."""
+"""Largest deviation of two passes, as a logarithm, that counts in full."""
 EVERY = 16
-"""Corrections after which the curve is drawn anew."""
+"""Corrections after which the curve is recomputed."""
 DEPTH_STEP = 32
-"""Cached tokens that change the curve."""
+"""Change in cached tokens after which the curve is recomputed."""
 RECENT = 1 / 16
-"""Of a new time in the moving average of seconds."""
+"""Weight of a new time in the moving average of seconds."""
 FIRST_UNSEEN, UNSEEN = 8, 96
-"""Passes without one of a single token after which one is due: everything is measured by it. More often at first."""
+"""Passes after which one of a single token is due, since everything is measured against it. More often at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """Seconds of passes by their tokens: at the start of a sequence, and behind `depth` cached tokens if that is not 0.
+    """Seconds of passes by their tokens: at the start of a sequence, and after `depth` cached tokens if that is not 0.
 
-    Passes of one token are in both.
+    Both include passes of one token.
     """
 
     first: Mapping[int, float]
@@ -63,10 +65,10 @@ class MeasuredCosts:
 
 
 def measure(run: Callable[[int, int], float], most: int, deepest: int, *, streamed: bool = False) -> MeasuredCosts:
-    """Seconds of passes of `most` tokens at most, `deepest` cached tokens before them at most.
+    """Measure passes of up to `most` tokens, after up to `deepest` cached tokens.
 
-    `run(k, depth)` runs one of k tokens after so many and tells its seconds. `streamed`: passes wait for weights, which
-    makes them slow and nearly equal: few are measured.
+    `run(k, depth)` runs a pass of k tokens after `depth` cached ones and returns its seconds. `streamed`: passes wait
+    for weights from disk, so they are slow and take nearly the same time: few sizes are measured.
     """
     run(1, 0)
     if streamed:
@@ -79,7 +81,10 @@ def measure(run: Callable[[int, int], float], most: int, deepest: int, *, stream
 
 
 def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
-    """The best round's median by size: what disturbs only ever adds. No size takes longer than a larger one."""
+    """Seconds by size, the median of the best round, as disturbances only add time.
+
+    No size takes longer than a larger one.
+    """
     times: dict[int, float] = {}
     for last in range(ROUNDS if is_quick else 1)[::-1]:
         for size in sizes:
@@ -94,16 +99,16 @@ def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int,
 
 
 class Costs:
-    """A curve of costs through points (tokens: cost); a pass over one token costs 1 unless a point says otherwise."""
+    """A cost curve through points (tokens: cost); a pass over one token costs 1 unless a point says otherwise."""
 
     def __init__(
         self, points: Mapping[int, float], per_cached: Mapping[int, float] | None = None, *, corrected: bool = True
     ) -> None:
-        """`per_cached`: what a cached token adds to the cost, through points as well; None: nothing."""
+        """`per_cached`: cost added per cached token, also as points; None: nothing."""
         self._known = bool(points)
         self._first = _curve({1: 1.0, **points})
         self._per_cached = _curve(per_cached) if per_cached else np.zeros_like(self._first)
-        self._expected: list[float] = self._first.tolist()  # by what was measured, at this depth
+        self._expected: list[float] = self._first.tolist()  # as measured, at this depth
         self.curve: NDArray[np.float32] = self._first.astype(np.float32)
         self._corrected = corrected
         self._class_of = [max(0, bisect_right(SIZES, n_tokens) - 1) for n_tokens in range(MOST + 1)]
@@ -111,14 +116,14 @@ class Costs:
         self._seen = [0] * len(SIZES)
         self._depth = 0
         self.unit_s = 0.0
-        """What a cost of 1 takes, in seconds; 0 before any pass."""
+        """Seconds that a cost of 1 takes; 0 before the first pass."""
         self._n_corrections = 0
         self._n_since_single = 0
         self._last: tuple[int, float] | None = None
 
     @classmethod
     def of(cls, measured: MeasuredCosts) -> Costs:
-        """Costs as they were measured."""
+        """Costs from measured seconds."""
         single = measured.first[1]
         first = {size: seconds / single for size, seconds in measured.first.items()}
         per_cached = {
@@ -131,37 +136,37 @@ class Costs:
         return int(self.curve.ctypes.data)
 
     def of_one(self, n_tokens: int) -> float:
-        """The cost of a pass of so many tokens, of one token: 1; 0 where nothing is known of it."""
+        """The cost of a pass of `n_tokens` tokens relative to one token; 0 if nothing is known."""
         return self.curve.item(n_tokens) / self.curve.item(1) if self._known else 0.0
 
     @property
     def single_s(self) -> float | None:
-        """Seconds of a pass of one token where the last one was, as passes of all sizes say; None before any."""
+        """Seconds of a one-token pass at the last depth, from passes of all sizes; None before the first pass."""
         return self.unit_s * self._expected[1] or None
 
     @property
     def relative(self) -> list[float]:
-        """Costs of 0 to MOST tokens, of one token: 1."""
+        """Costs of 0 to MOST tokens relative to one token."""
         found: list[float] = (self.curve / self.curve[1]).tolist()
         return found
 
     @property
     def wants_single(self) -> bool:
-        """Whether the next pass should be of one token, to know what that costs now."""
+        """Whether the next pass should be of one token, to measure its current cost."""
         return self._corrected and self._n_since_single >= min(FIRST_UNSEEN * (1 + self._seen[0]), UNSEEN)
 
     def begin(self) -> None:
-        """The next pass does not follow the last one."""
+        """The next pass is not comparable with the last one."""
         self._last = None
 
     def move(self, n_cached: int) -> None:
-        """The next pass comes after so many cached tokens."""
+        """Set the number of cached tokens before the next pass."""
         if abs(n_cached - self._depth) >= DEPTH_STEP:
             self._depth = n_cached
             self._draw()
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        """A pass took so long, where `move` said."""
+        """Record that a pass took `seconds`, at the depth given to `move`."""
         self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
         if n_tokens > MOST or seconds <= 0:
             return
@@ -189,7 +194,7 @@ class Costs:
 
 
 def _curve(points: Mapping[int, float]) -> NDArray[np.float64]:
-    """Costs of 0 to MOST tokens: straight between points, beyond them as between the last two."""
+    """Costs of 0 to MOST tokens, interpolated linearly between points and extrapolated from the last two."""
     sizes, places = np.arange(MOST + 1), sorted(points)
     values = np.interp(sizes, places, [points[place] for place in places])
     if len(places) > 1:

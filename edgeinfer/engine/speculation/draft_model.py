@@ -1,8 +1,8 @@
-"""Running a draft model: which tokens it thinks come next, and for how many of them it is worth asking.
+"""Running a draft model: which tokens it predicts, and for how many of them it is worth running.
 
-In: a second model on the same device, the tokens so far. Out: a chain of its choices with their highest logits, filled
-into the drafter's tables. How far to go on is decided token by token: by how often its tokens were right, what each
-costs, and what the other drafters offer without it. Source of the rule: as `loops.growth`.
+In: a second model on the same device, the tokens so far. Out: a chain of its choices with their highest logits, written
+to the drafter's tables. How far to go is decided token by token, from how often its tokens were right, what each costs,
+and what the other drafters offer without it. Source of the rule: as `loops.growth`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from edgeinfer.jit.library import KernelLibrary
 
 Failure: TypeAlias = DeviceFailed | MemoryError
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
-"""Of a draft model's likeliest token to be right, and how many sightings that counts as."""
+"""Assumed probability that a draft model's likeliest token is right, and how many sightings that counts as."""
 FEW = 4
-"""Tokens of a pass that takes about as long as one of a single token."""
+"""A pass of up to this many tokens takes about as long as one of a single token."""
 UNASKED = 128
-"""Passes without the draft model after which it is asked for a token: what is known of it grows old."""
+"""Passes without the draft model after which it runs for one token, so that what is known of it stays current."""
 RECENT = 1 / 16
-"""Of a new time in the moving average."""
+"""Weight of a new time in the moving average."""
 
 
 class DraftModel:
-    """The model, for all sessions. Close it."""
+    """The draft model, for all sessions. Close it."""
 
     def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int, close: Callable[[], None]) -> None:
-        """`n_vocab`: tokens that both models know. `close` is called at the end."""
+        """`n_vocab`: tokens that both models have. `close` is called at the end."""
         self.fingerprint = fingerprint
         self._pool = Pool(executor)
         self._n_vocab = n_vocab
@@ -51,11 +51,11 @@ class DraftModel:
         self._told = False
 
     def session(self, library: KernelLibrary) -> Follower:
-        """The model's view of one more session; `library` has the loops."""
+        """The draft model's state for one more session; `library` has the loops."""
         return Follower(self._pool.open(), Highest(library, self._n_vocab), self._failures)
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked: a failure is reported once."""
+        """Notices since the last call; a failure is reported once."""
         if self._told or not self._failures:
             return ()
         self._told = True
@@ -63,7 +63,7 @@ class DraftModel:
         return (f"the draft model failed and drafts no more ({why}); answers go on without it",)
 
     def close(self) -> None:
-        """Give back memory; may be called twice."""
+        """Free the memory; may be called twice."""
         self._pool.close()
         self._close()
 
@@ -84,20 +84,20 @@ class Highest:
 
 
 class Follower:
-    """The draft model's cached tokens of one session: those of the text, and of what it thought would follow."""
+    """The draft model's cached tokens for one session: those of the text, and those it predicted."""
 
     def __init__(self, cached: CachedSequence, highest: Highest, failures: list[Failure]) -> None:
-        """`failures` of the model, for all sessions: after one it says nothing more."""
+        """`failures`: the draft model's failures in all sessions; after one it is not run again."""
         self._cached = cached
         self._failures = failures
         self._highest = highest
         self.n_run = 0
-        """Tokens of the last pass."""
+        """Number of tokens of the last pass."""
 
     def read(self, history: Sequence[int]) -> Int32s | None:
-        """The highest logits after a text, int32[BEST]; None where it does not fit, or is not read yet.
+        """The highest logits after a text, int32[BEST]; None if it does not fit, or has not been read completely yet.
 
-        Reads a part of a long text that it has not seen at each call, so that an answer never waits for more.
+        Each call reads at most one part of an unread text, so an answer never waits for more than that.
         """
         cached = self._cached
         if self._failures or len(history) >= cached.n_context:
@@ -109,17 +109,17 @@ class Follower:
         return row if is_last else None
 
     def go_on(self, token: int) -> Int32s | None:
-        """The highest logits after one more token; None where it does not fit."""
+        """The highest logits after one more token; None if it does not fit."""
         if self._failures or self._cached.is_full:
             return None
         return self._run(self._cached.chain((token,), wants_logits=True))
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Free the memory."""
         self._cached.close()
 
     def _run(self, batch: Batch) -> Int32s | None:
-        """Evaluate and keep a chain; the highest logits of its last token on request."""
+        """Evaluate and commit a chain. Returns the highest logits of its last token, if the batch asks for logits."""
         cached, self.n_run = self._cached, len(batch.tokens)
         with cached.lock:
             try:
@@ -139,9 +139,9 @@ class Follower:
 
 @dataclass(slots=True)
 class Offer:
-    """What a tree without the draft model's tokens gives: expected tokens, at which cost; and what passes cost.
+    """What a tree without the draft model's tokens gives: expected tokens and their cost; and the costs of passes.
 
-    `most`: tokens that the draft model may add. `is_fixed`: as many as may be.
+    `most`: tokens that the draft model may add. `is_fixed`: add as many as allowed.
     """
 
     expected: float
@@ -151,31 +151,31 @@ class Offer:
     is_fixed: bool
 
     def rate(self, expected: float, n_asked: int, token_s: float) -> float:
-        """Expected tokens per cost after asking for so many, each of which takes `token_s`."""
+        """Expected tokens per cost after `n_asked` draft tokens, each of which takes `token_s` seconds."""
         asked = n_asked * token_s / self.costs.unit_s if self.costs.unit_s else 0.0
         return expected / (float(self.costs.curve[n_asked + 1]) + asked)
 
 
 class DraftModelPolicy:
-    """When to ask a draft model, and for how much, in one session."""
+    """When to run a draft model, and for how many tokens, in one session."""
 
     def __init__(self, follower: Follower, chain: Chain, first_bucket: int) -> None:
-        """`first_bucket`: where the buckets of its draft source begin in the counts."""
+        """`first_bucket`: index of the first bucket of its draft source in the counts."""
         self._follower = follower
         self._chain = chain
         self._rank_0 = slice(first_bucket + FIRST_BUCKET, first_bucket + FIRST_BUCKET + GAPS)
         self._token_s = 0.0
         self._n_unasked = UNASKED
         self.seconds = 0.0
-        """Spent on the pass at hand."""
+        """Seconds spent for the current pass."""
 
     def begin(self) -> None:
-        """Before each pass: nothing has been asked."""
+        """Called before each pass: nothing has been drafted."""
         self._chain.clear()
         self.seconds = 0.0
 
     def ask(self, history: Sequence[int], acceptance: AcceptanceEstimator, offer: Offer) -> bool:
-        """Let the model draft if that should pay; whether there is something new."""
+        """Run the draft model if that should pay. Returns whether it drafted anything."""
         usual, by_gap = self._acceptance(acceptance)
         is_due = self._n_unasked >= UNASKED
         most = min(offer.most, MOST_CHAINED)
@@ -204,11 +204,11 @@ class DraftModelPolicy:
         return self._chain.n_rows > 0
 
     def close(self) -> None:
-        """The session is over."""
+        """Called when the session is over."""
         self._follower.close()
 
     def _acceptance(self, acceptance: AcceptanceEstimator) -> tuple[float, list[float]]:
-        """That the model's likeliest token is right: of all, and by how far it was ahead of the second."""
+        """Probability that the draft model's likeliest token is right: overall, and by its lead over the second."""
         counts = acceptance.counts[self._rank_0]
         seen, accepted = counts["seen"].astype(float), counts["accepted"].astype(float)
         usual = (accepted.sum() + FIRST_WEIGHT * FIRST_CHANCE) / (seen.sum() + FIRST_WEIGHT)
@@ -216,7 +216,7 @@ class DraftModelPolicy:
         return float(usual), by_gap.tolist()
 
     def _pays(self, offer: Offer, chance: float, most: int) -> bool:
-        """Whether some number of tokens, each as likely as usual, would be better than doing without."""
+        """Whether some number of draft tokens, at the usual acceptance, would be better than none."""
         reach, expected, best = 1.0, 1.0, 0.0
         for count in range(1, most + 1):
             reach *= chance
@@ -225,11 +225,11 @@ class DraftModelPolicy:
         return best > offer.expected / offer.cost
 
     def _pays_more(self, offer: Offer, chance: float, reach: float, expected: float, count: int) -> bool:
-        """Whether one more token, as likely as usual, would be better than to check those there are."""
+        """Whether one more draft token, at the usual acceptance, would be better than verifying those there are."""
         now = offer.rate(expected, count, self._token_s)
         return offer.rate(expected + reach * chance, count + 1, self._token_s) > now
 
 
 def _gap_class(gap: int) -> int:
-    """As `loops.best.standing` tells gaps apart."""
+    """The class of a gap, as in `loops.best.standing`."""
     return sum(gap >= edge for edge in GAP_EDGES)

@@ -1,7 +1,7 @@
-"""Drafting with all drafters at once: one best-first tree, grown as far as it pays, learnt from after every pass.
+"""Drafting with all drafters at once: one best-first tree, grown as far as it pays, learned from after every pass.
 
-In: a session's tokens. Out: drafts. `ModelDrafts` holds what sessions of a model share: compiled loops, tables of
-successors, acceptance counts, costs. `SessionDrafts` is a `Speculator`. Nothing here can change a text.
+In: a session's tokens. Out: drafts. `ModelDrafts` holds what sessions of a model share: compiled loops, successor
+tables, acceptance counts, costs. `SessionDrafts` is a `Speculator`. Nothing here can change a text.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from edgeinfer.steps import Progress, no_progress
 
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 2
-"""Raised when buckets or stored arrays change their meaning."""
+"""Increment when buckets or stored arrays change their meaning."""
 GROW = CompiledFunction("grow", CodeSource(LOOPS, "growth", "grow"), 1)
 LOOK = CompiledFunction("look", CodeSource(LOOPS, "learning", "look"), 1)
 LEARN = CompiledFunction("learn", CodeSource(LOOPS, "learning", "learn"), 1)
 
 
 def loops_folder() -> Path:
-    """Where code of the loops of speculation is kept: apart from the kernels, for neither changes with the other."""
+    """Folder for the code of speculation loops, apart from the kernels, because each changes without the other."""
     here = Path(__file__).parent
     return cache_folder(here, here / "loops", Path(base.__file__))
 
 
 def loops_library() -> KernelLibrary:
-    """The compiled loops of speculation."""
+    """The library of compiled speculation loops."""
     return KernelLibrary(loops_folder())
 
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:
-    """All that must be compiled for drafting."""
+    """All functions that must be compiled for drafting."""
     return [GROW, LOOK, LEARN, PACK, *(each for drafter in drafters.values() for each in drafter.functions)]
 
 
 class ModelDrafts:
-    """What all sessions of a model share. `close()` keeps what was learnt, if there is a folder for it."""
+    """What all sessions of a model share. `close()` saves what was learned, if there is a folder for it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ModelDrafts:
         *,
         branches: bool = True,
     ) -> None:
-        """`branches`: whether a token may have several drafted after it; else drafts are chains."""
+        """`branches`: whether several drafted tokens may follow one token; if not, drafts are chains."""
         self.library = library
         self.n_vocab = n_vocab
         self.costs = costs
@@ -101,22 +101,25 @@ class ModelDrafts:
 
     @property
     def buckets(self) -> dict[str, int]:
-        """How many buckets each draft source has."""
+        """Number of buckets of each draft source."""
         return {draft_source.name: draft_source.n_buckets for draft_source in self.draft_sources}
 
     @property
     def layout(self) -> str:
-        """What the meaning of counts depends on."""
+        """A key for everything that the meaning of the counts depends on."""
         return f"{LAYOUT_VERSION} " + " ".join(f"{name}:{count}" for name, count in self.buckets.items())
 
     def session(self) -> SessionDrafts:
-        """Drafts for one more session."""
+        """Open drafts for one more session."""
         session = SessionDrafts(self)
         self._sessions.append(session)
         return session
 
     def remember(self, folder: DraftFolder, *, texts: bool) -> None:
-        """Go on with what was made and, if `texts`, learnt before, and keep what will be; before any session."""
+        """Load the primed table and, if `texts`, what was learned before, and save both later.
+
+        Call before any session.
+        """
         self._folder, self._keeps_texts = folder, texts
         rows = folder.read(PRIMED).get("rows")
         learnt = folder.read(LEARNT) if texts else {}
@@ -127,21 +130,21 @@ class ModelDrafts:
         self._recall(split_texts(learnt["texts"]) if "texts" in learnt else [])
 
     def _recall(self, texts: list[Int32s]) -> None:
-        """Take in earlier texts."""
+        """Add earlier texts."""
         suffix = self.tables["suffix"]
         assert isinstance(suffix, Automaton)
         self._texts = texts
         suffix.read(texts, files=False)
 
     def read_files(self, files: Sequence[Int32s]) -> None:
-        """Take in the user's files; before any session, and before `remember`."""
+        """Add the user's files. Call before any session, and before `remember`."""
         suffix = self.tables["suffix"]
         assert isinstance(suffix, Automaton)
         self._files = list(files)
         suffix.read(files, files=True)
 
     def make_room(self, session: SessionDrafts) -> None:
-        """Before a session goes on: where the automaton cannot take in what it has, forget old texts of all."""
+        """Called before a session continues: if the automaton is too full for it, drop old texts of all sessions."""
         suffix = self.tables["suffix"]
         assert isinstance(suffix, Automaton)
         if not suffix.has_room(session.n_unread):
@@ -151,23 +154,23 @@ class ModelDrafts:
 
     @property
     def n_primed(self) -> int:
-        """Tokens whose successors were made beforehand."""
+        """Number of tokens whose successors are primed."""
         return len(self._primed)
 
     def prime(self, first: int, rows: Int32s) -> None:
-        """Take over successors of the tokens from `first` on: all before it are known."""
+        """Store successors of the tokens from `first` on; all tokens before must be primed."""
         recycling = self.tables["recycling"]
         assert isinstance(recycling, SuccessorTable)
         recycling.prime(first, rows)
         self._primed = np.concatenate([self._primed[:first], rows])
 
     def keep_primed(self) -> None:
-        """Keep the successors that were made beforehand, where there is a folder."""
+        """Save the primed successors, if there is a folder."""
         if self._folder is not None and len(self._primed):
             self._folder.write(PRIMED, {"rows": self._primed})
 
     def twin(self, *, learnt: bool = False) -> ModelDrafts:
-        """Drafts of the same model that know nothing of any text, or all that these know; they keep nothing."""
+        """Drafts for the same model that know no texts, or with `learnt` all that these know; they save nothing."""
         twin = ModelDrafts(
             self.library, self.n_vocab, self.costs, self.fixed, draft_model=self.draft_model, branches=self.branches
         )
@@ -179,13 +182,13 @@ class ModelDrafts:
         return twin
 
     def leave(self, session: SessionDrafts) -> None:
-        """A session is over; its texts stay."""
+        """Called when a session is over; its texts stay."""
         if session in self._sessions:
             self._sessions.remove(session)
             self._texts = latest_texts([*self._texts, *session.texts()])
 
     def close(self) -> None:
-        """Keep what was learnt, and close the draft model; may be called twice."""
+        """Save what was learned, and close the draft model; may be called twice."""
         if self.draft_model is not None:
             self.draft_model.close()
         for session in tuple(self._sessions):
@@ -196,7 +199,7 @@ class ModelDrafts:
             self._folder = None
 
     def _arrays_by_owner(self) -> list[tuple[str, Mapping[str, NDArray[Any]]]]:
-        """All arrays to write, by what they belong to."""
+        """All arrays to save, with the names of their owners."""
         return [
             *((key, tables.arrays()) for key, tables in self.tables.items()),
             *((MODES[sampled], acceptance.arrays()) for sampled, acceptance in self.acceptance.items()),

@@ -1,9 +1,10 @@
-"""Files of speculation: tables learnt of a model, kept for the next time, and the user's texts to draft from.
+"""Files of speculation: tables learned for a model and kept for next time, and the user's texts to draft from.
 
-Tables: a folder for each model in the user's data folder, with two files: `primed.npz`, which says nothing of any user,
-and `learnt.npz`, which holds tokens of texts and is readable by the user alone. A file that is damaged, or of another
-layout, counts as none; one that cannot be written is left alone. Texts: tokens of each file, up to a limit in all.
-Hidden files, and files that are not UTF-8, are left out of folders; a file that is named itself must be text.
+Tables: a folder for each model in the user's data folder, with two files: `primed.npz`, which contains nothing about
+any user, and `learnt.npz`, which contains tokens of texts and is readable only by the user. Files that are damaged or
+have another layout are ignored; a file that cannot be written is skipped. Texts: tokens of each file, up to a limit in
+all. Within folders, hidden files and files that are not UTF-8 are skipped; a file that is named explicitly must be
+text.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from edgeinfer.temporary import temporary_file
 
 MOST_TOKENS = 1 << 17
 MOST_FILE_BYTES = 1 << 20
-"""Larger files are read up to here."""
+"""Larger files are read only up to this size."""
 
 
 def file_texts(paths: Iterable[Path], tokenizer: Tokenizer) -> tuple[list[Int32s], str | None]:
-    """Tokens of the files, int32 each, MOST_TOKENS in all; and a notice if that left some out.
+    """Tokens of the files, int32 each, MOST_TOKENS in all; and a notice if something was left out.
 
-    Raises BadSetting for a path that cannot be read or is no text.
+    Raises BadSetting for a path that cannot be read or is not text.
     """
     texts: list[Int32s] = []
     room = MOST_TOKENS
@@ -62,7 +63,7 @@ def _texts(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _text_of(path: Path) -> str | None:
-    """A file's text, None where it is none."""
+    """The text of a file, or None if it is not text."""
     with path.open("rb") as file:
         data = file.read(MOST_FILE_BYTES)
     if b"\0" in data:
@@ -81,21 +82,21 @@ LAYOUT = "layout"
 
 
 def default_root() -> Path:
-    """The folder of what was learnt: beside the models."""
+    """The folder for what was learned, beside the models."""
     from edgeinfer.models.store import default_root as models_root
 
     return models_root().parent / "drafts"
 
 
 class DraftFolder:
-    """What is kept of one model. `layout` names everything that the arrays' meaning depends on."""
+    """The saved tables of one model. `layout` is a key for everything that the arrays' meaning depends on."""
 
     def __init__(self, fingerprint: str, layout: str, root: Path | None = None) -> None:
         self.path = (root or default_root()) / fingerprint
         self._layout = layout
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays of a file; none where there is none that is whole and of this layout."""
+        """The arrays of a file; empty if there is no intact file of this layout."""
         try:
             with (self.path / name).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
@@ -104,10 +105,10 @@ class DraftFolder:
         return arrays if str(arrays.pop(LAYOUT, "")) == self._layout else {}
 
     def write(self, name: str, arrays: Arrays) -> None:
-        """Write a file, whole or not at all, if it can be written."""
+        """Write a whole file, or nothing if that is not possible."""
         with contextlib.suppress(OSError):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, beside = temporary_file(self.path / name)  # for the user alone
+            handle, beside = temporary_file(self.path / name)  # readable only by the user
             try:
                 with os.fdopen(handle, "wb") as file:
                     np.savez(file, **{LAYOUT: np.array(self._layout)}, **arrays)  # type: ignore[arg-type]
@@ -118,7 +119,7 @@ class DraftFolder:
 
 
 def clear_history(root: Path | None = None) -> int:
-    """Forget what was learnt of texts, of all models; how many files are gone."""
+    """Delete what was learned from texts, for all models. Returns the number of deleted files."""
     found = sorted((root or default_root()).glob(f"*/{LEARNT}"))
     for path in found:
         path.unlink()

@@ -1,6 +1,6 @@
-"""The tokens a session has seen, text after text, where compiled code can read them.
+"""The tokens that a session has seen, text after text, in memory that compiled code can read.
 
-In: tokens. Out: int32 in memory that moves only when it must grow. Knows nothing of what they mean.
+In: tokens. Out: int32 in memory that moves only when it must grow. Does not interpret the tokens.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from edgeinfer.graph.step import Int32s
 
 FIRST_CAPACITY = 4096
 MOST_TOKENS = 1 << 18
-"""A longer log starts anew."""
+"""A log that would grow longer than this with a new text starts anew."""
 
 
 class TokenLog:
-    """Texts in the order in which they were seen; the last one grows. `moved` is called with the log when it moves."""
+    """Texts in the order in which they were seen; the last one grows.
+
+    `moved` is called with the log when its memory moves.
+    """
 
     def __init__(self, moved: Callable[[TokenLog], None]) -> None:
         self._moved = moved
@@ -36,7 +39,7 @@ class TokenLog:
         return len(self.tokens)
 
     def begin(self, text: Sequence[int]) -> None:
-        """Go on with the last text, if this one continues it, or with a new one."""
+        """Continue the last text if `text` continues it, else begin a new one."""
         known = len(self._text)
         if self._text != list(text[:known]):
             if self.n_tokens + len(text) + 1 > MOST_TOKENS:
@@ -48,7 +51,7 @@ class TokenLog:
         self.follow(text)
 
     def follow(self, text: Sequence[int]) -> None:
-        """Take over what the last text has gained."""
+        """Append what the last text has gained."""
         new = text[len(self._text) :]
         if new:
             self._append(new)

@@ -1,7 +1,7 @@
-"""The primed table: the likeliest successors of every token of a vocabulary, each token run after a beginning.
+"""The primed table: the likeliest successors of every token of a vocabulary, each token run after a fixed beginning.
 
-In: an executor. Out: int32[V, BEST] rows as the tables of successors keep them, part by part, so that it can be done
-in pieces while no request waits. Source of the table's form: Token Recycling (arXiv 2408.08696).
+In: an executor. Out: int32[V, BEST] rows as the successor tables hold them, computed in parts, so that the work fits in
+gaps between requests. Source of the table's form: Token Recycling (arXiv 2408.08696).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PACK = CompiledFunction("pack_rows", CodeSource(LOOPS, "learning", "pack_rows"),
 MOST_AT_ONCE = 64
 FEW = 8
 LONGEST_S = 0.03
-"""A pass in idle time should take no longer: someone may begin to generate."""
+"""Seconds that a pass in idle time should take at most, since a request may arrive meanwhile."""
 IDLE_S = 1.0
-"""Without a running request."""
+"""Seconds without a running request after which idle time begins."""
 LOOK_S = 0.1
 
 
 class Priming:
-    """Runs tokens of a vocabulary after a beginning, some at a time, the first ids first: they are the commonest."""
+    """Runs tokens of a vocabulary after a beginning, some at a time, lowest ids first: they are the most common."""
 
     def __init__(
         self, executor: SequenceEvaluator, library: KernelLibrary, n_vocab: int, beginning: Sequence[int]
@@ -45,9 +45,9 @@ class Priming:
         self._pack: Callable[..., int] = library.function(PACK)
 
     def rows(self, first: int, most: int = MOST_AT_ONCE) -> Int32s:
-        """Rows of the next tokens from `first` on, `most` at most: int32[n, BEST]; none at the end, or without memory.
+        """Rows of the next tokens from `first` on, at most `most`: int32[n, BEST]; empty at the end, or without memory.
 
-        Runs a pass: as with any pass, one at a time. The beginning is read again each time: it is short.
+        Runs a pass; only one pass may run at a time. The beginning is read again each time, as it is short.
         """
         executor, limits, n_begun = self._executor, self._executor.limits, len(self._beginning)
         count = min(most, MOST_AT_ONCE, self._n_vocab - first, limits.max_tokens, limits.max_outputs)
@@ -66,7 +66,7 @@ class Priming:
             logits = executor.evaluate(batch)
             peaks = (0, 0) if executor.peaks is None else (executor.peaks.ctypes.data, executor.peaks.strides[0])
             self._pack(logits.ctypes.data, logits.strides[0], *peaks, count, self._n_vocab, found.ctypes.data)
-        except DoesNotFit:  # sequences that rest hold all states, or all pages of windows
+        except DoesNotFit:  # idle sequences hold all states, or all pages of windows
             return found[:0]
         finally:
             executor.free(sequence)
@@ -74,10 +74,10 @@ class Priming:
 
 
 class IdlePriming:
-    """Primes in a thread of its own while nothing is generated. Close it.
+    """Primes in a separate thread while nothing is generated. Close it.
 
-    `idle_s` tells how long nothing has been generated; `lock` is held during a pass; `take` is given where
-    rows begin, and rows.
+    `idle_s` returns how long nothing has been generated; `lock` is held during a pass; `take` is called with the first
+    token id and its rows.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class IdlePriming:
         self._thread.start()
 
     def close(self) -> None:
-        """End within a pass; may be called twice."""
+        """End within one pass; may be called twice."""
         self._closing.set()
         self._thread.join()
 

@@ -1,7 +1,7 @@
-"""Records that the loops of speculation read, and numbers that both sides agree on.
+"""Records that the loops of speculation read, and constants that Python and the loops share.
 
-Python fills them, compiled code reads and writes them by address. In: nothing. Out: dtypes; what a loop does with its
-record stands in the module named below it. Loads no compiler.
+Python fills the records; compiled code reads and writes them by address. In: nothing. Out: dtypes. The module named
+below each record documents how it is used. Loads no compiler.
 """
 
 from __future__ import annotations
@@ -9,41 +9,41 @@ from __future__ import annotations
 import numpy as np
 
 MOST = 64
-"""Most tokens of a tree, its root included."""
+"""Most tokens of a tree, including its root."""
 SUFFIX = 16
-"""Last tokens of a node's path that drafters are given."""
+"""Tokens at the end of a node's path that drafters get."""
 PROPOSED = 16
 """Most tokens that one draft source proposes at a node."""
 EACH = 32
-"""Most candidates at a node, of all draft sources."""
+"""Most candidates at a node, over all draft sources."""
 DRAFT_SOURCES = 12
 """Most draft sources."""
 BEST = 8
-"""Highest logits that are kept of a token (arXiv 2408.08696)."""
+"""How many of the highest logits are kept per token (arXiv 2408.08696)."""
 MOST_CHAINED = 16
 """Most tokens that a draft model drafts for a pass."""
 TOKEN_BITS = 20
-"""Bits of a kept token; above them lies its gap in logits, in sixteenths."""
+"""Bits of the token in a packed logit; the bits above hold its gap in logits, in sixteenths."""
 MOST_GAP = 1023
 GAP_EDGES = (6, 14, 28, 50, 80)
 GAPS = len(GAP_EDGES) + 1
-"""Classes of gaps that buckets tell apart, and where all but the first begin."""
+"""Number of classes of gaps that buckets distinguish; the edges above are where all but the first class begin."""
 STANDINGS = BEST * GAPS
 """Buckets by rank and gap."""
 NO_TOKEN = -1
-"""Stands between texts in a log of tokens, and in empty places of tables."""
+"""Separates texts in a log of tokens, and marks empty places of tables."""
 SILENT, OTHERS, FIRST_BUCKET = range(3)
-"""Buckets that every draft source has: it proposed nothing at the node; it proposed others; and its own from here."""
+"""Buckets of every draft source: it proposed nothing at the node, or only other tokens; its own from here."""
 TABLE_STEPS = 4096
-"""Entries of the tables of logits (of a probability) and of probabilities (of a logit)."""
+"""Steps of the tables of logits (by probability) and of probabilities (by logit)."""
 LOGIT_RANGE = 8.0
-"""The tables hold logits from minus this to this."""
+"""The tables cover logits from -LOGIT_RANGE to LOGIT_RANGE."""
 POINTS = 32
 """Steps of the calibration."""
 
 
 def offset_of(record: np.dtype[np.void], field: str) -> int:
-    """Bytes of a record before a field."""
+    """Byte offset of a field in a record."""
     fields = record.fields
     assert fields is not None
     return int(fields[field][1])
@@ -51,32 +51,32 @@ def offset_of(record: np.dtype[np.void], field: str) -> int:
 
 TREE = np.dtype(
     [
-        ("log", "i8"),  # int32[n_log]: the tokens so far, texts apart by NO_TOKEN
+        ("log", "i8"),  # int32[n_log]: the tokens so far; NO_TOKEN separates texts
         ("n_log", "i8"),
         ("n_vocab", "i8"),
-        ("most", "i8"),  # tokens of the tree, MOST at most
-        ("deepest", "i8"),  # tokens after the root
-        ("fixed", "i8"),  # 1: as many tokens as possible, whatever they cost
+        ("most", "i8"),  # most tokens of the tree, at most MOST
+        ("deepest", "i8"),  # most tokens after the root
+        ("fixed", "i8"),  # 1: draft as many tokens as possible, whatever they cost
         ("chain", "i8"),  # 1: no node has more than one child
-        ("costs", "i8"),  # float32[MOST + 1]: seconds of a pass over so many tokens
-        ("beside", "i8"),  # tokens of other texts in the pass, with `most` MOST at most
-        ("beside_expected", "f8"),  # tokens of those texts that it should give
+        ("costs", "i8"),  # float32[MOST + 1]: cost of a pass by its number of tokens
+        ("beside", "i8"),  # tokens of other texts in the pass; with `most`, at most MOST
+        ("beside_expected", "f8"),  # tokens that the pass should give for those texts
         ("n_nodes", "i8"),
         ("tokens", "i8"),  # int32[MOST]
         ("parents", "i8"),  # int32[MOST]
         ("depths", "i8"),  # int32[MOST]
-        ("reaches", "i8"),  # float32[MOST]: probability that the path comes to a node
-        ("sources", "i8"),  # int32[MOST]: the draft source that a node owes its place to, -1 for the root
+        ("reaches", "i8"),  # float32[MOST]: probability that the accepted path reaches a node
+        ("sources", "i8"),  # int32[MOST]: the draft source credited with a node, -1 for the root
         ("offers", "i8"),  # int32[MOST, 2]: first candidate and number of candidates at a node
-        ("suffix", "i8"),  # int32[SUFFIX]: the last tokens up to the node at hand, the node's own first
+        ("suffix", "i8"),  # int32[SUFFIX]: the last tokens up to the current node, the node's own first
         ("n_suffix", "i8"),
         ("proposals", "i8"),  # int32[PROPOSED, 2]: token and confidence bucket
         ("n_proposals", "i8"),
-        ("spoken", "i8"),  # bits of the draft sources that proposed something at the node at hand
-        ("best", "i8"),  # int32[BEST]: the highest logits after the node at hand, packed
-        ("rows", "i8"),  # int32[MOST, BEST]: those after every node
-        ("likeliest", "i8"),  # int32[MOST]: the token with the highest logit after each node, NO_TOKEN where in doubt
-        ("draft_sources", "i8"),  # int64[n, 3]: address of propose, of its tables, first place of its buckets
+        ("spoken", "i8"),  # bits of the draft sources that proposed something at the current node
+        ("best", "i8"),  # int32[BEST]: the highest logits after the current node, packed
+        ("rows", "i8"),  # int32[MOST, BEST]: the same for every node
+        ("likeliest", "i8"),  # int32[MOST]: the token with the highest logit after each node, NO_TOKEN if uncertain
+        ("draft_sources", "i8"),  # int64[n, 3]: address of propose, of its tables, index of its first bucket
         ("n_draft_sources", "i8"),
         ("readers", "i8"),  # int64[n_readers, 2]: address of read, of its tables
         ("n_readers", "i8"),
@@ -87,43 +87,43 @@ TREE = np.dtype(
         ("heap", "i8"),  # (float32 probability, int32 candidate)[MOST * EACH]
         ("n_heap", "i8"),
         ("acceptance", "i8"),  # ACCEPTANCE
-        ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], of the pass
+        ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], logits of the pass
         ("logits_stride", "i8"),
-        ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as `base.Peaked` says, or 0
+        ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as described in `base.Peaked`, or 0
         ("peaks_stride", "i8"),
-        ("path", "i8"),  # int32[n_path]: nodes that the pass accepted
-        ("chosen", "i8"),  # int32[n_path]: the token chosen after each
+        ("path", "i8"),  # int32[n_path]: accepted nodes
+        ("chosen", "i8"),  # int32[n_path]: the token chosen after each of them
         ("n_path", "i8"),
-        ("tally", "i8"),  # int64[DRAFT_SOURCES, 2]: nodes that were checked of each source, and accepted
+        ("tally", "i8"),  # int64[DRAFT_SOURCES, 2]: verified and accepted nodes of each source
         ("expected", "f8"),  # tokens that the pass should give
     ]
 )
-"""`loops.growth`, `loops.learning`."""
+"""Used by `loops.growth` and `loops.learning`."""
 
 CANDIDATE = np.dtype(
     [
         ("token", "i4"),
-        ("node", "i4"),  # it would follow
-        ("chance", "f4"),  # that it follows, if the path comes to the node
+        ("node", "i4"),  # the node that it would follow
+        ("chance", "f4"),  # probability that it follows, if the path reaches the node
         ("source", "i4"),
-        ("buckets", "i4", (DRAFT_SOURCES,)),  # place in the counts of the bucket of each draft source
+        ("buckets", "i4", (DRAFT_SOURCES,)),  # for each draft source, index of its bucket in the counts
     ]
 )
 BUCKETS_OFFSET = 16
-"""Bytes of a candidate before its buckets."""
+"""Byte offset of a candidate's buckets."""
 
 ACCEPTANCE = np.dtype(
     [
-        ("counts", "i8"),  # COUNT[n_claims]
-        ("weights", "i8"),  # float32[DRAFT_SOURCES + 1]: of each draft source, and of nothing
+        ("counts", "i8"),  # COUNT[n_buckets]
+        ("weights", "i8"),  # float32[DRAFT_SOURCES + 1]: of each draft source, and the constant term
         ("joint", "i8"),  # JOINT[1 << joint_bits]
         ("joint_bits", "i8"),
         ("logit_of", "i8"),  # float32[TABLE_STEPS + 1]
         ("chance_of", "i8"),  # float32[TABLE_STEPS + 1]
-        ("calibration", "i8"),  # float32[POINTS + 1]: what came of estimates
+        ("calibration", "i8"),  # float32[POINTS + 1]: observed acceptance by estimate
     ]
 )
-"""`loops.acceptance`."""
+"""Used by `loops.acceptance`."""
 
 COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
 JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])
@@ -132,16 +132,16 @@ NGRAM = np.dtype(
     [
         ("log", "i8"),
         ("n_read", "i8"),  # tokens of the log that are indexed
-        ("heads", "i8"),  # int32[LEVELS, 1 << bits]: where an n-gram of that hash ended last, -1: nowhere
+        ("heads", "i8"),  # int32[LEVELS, 1 << bits]: the last end of an n-gram with that hash, -1: none
         ("bits", "i8"),
-        ("previous", "i8"),  # int32[LEVELS, capacity]: where it ended before
+        ("previous", "i8"),  # int32[LEVELS, capacity]: its previous end
         ("capacity", "i8"),
     ]
 )
-"""`loops.ngram`."""
+"""Used by `loops.ngram`."""
 
 SUCCESSORS = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8")])
-"""`loops.recycling`: int32[V, BEST]; `loops.stochastic`: int32[1 << bits, WAYS, ROW]."""
+"""Rows for `loops.recycling`: int32[V, BEST]; for `loops.stochastic`: int32[1 << bits, WAYS, ROW]."""
 
 AUTOMATON = np.dtype(
     [
@@ -153,14 +153,15 @@ AUTOMATON = np.dtype(
         ("most_edges", "i8"),
         ("places", "i8"),  # int32[1 << bits]: edges by hash of source and token, -1: none
         ("bits", "i8"),
-        ("n_texts", "i8"),  # texts begun
+        ("n_texts", "i8"),  # number of texts begun
     ]
 )
-"""`loops.automaton`: what all sessions of a model share."""
+"""Used by `loops.automaton`: what all sessions of a model share."""
 
 STATE = np.dtype([("length", "i4"), ("link", "i4"), ("first_edge", "i4"), ("times", "i4"), ("text", "i4")])
-"""Longest string of a state; the state of its longest suffix elsewhere, -1 of the first; its edges; how often it
-occurred, and in which text last."""
+"""Length of the longest string of a state; the state of its longest suffix that also occurs elsewhere, -1 for the first
+state; its first edge; how often its strings occurred, and in which text last.
+"""
 
 EDGE = np.dtype([("source", "i4"), ("token", "i4"), ("target", "i4"), ("next", "i4")])
 
@@ -168,20 +169,20 @@ READER = np.dtype(
     [
         ("automaton", "i8"),
         ("log", "i8"),
-        ("n_read", "i8"),  # tokens of the log that the automaton has
-        ("last", "i8"),  # state of the text read last
-        ("text", "i8"),  # its number; 0: none has begun
-        ("first_text", "i8"),  # texts from here on were seen by this program, those before by earlier ones
+        ("n_read", "i8"),  # tokens of the log that are in the automaton
+        ("last", "i8"),  # state at the end of the text read last
+        ("text", "i8"),  # number of that text; 0: none has begun
+        ("first_text", "i8"),  # texts from here on were seen by this program, those before by earlier runs
         ("first_own", "i8"),  # texts before this one are the user's files
-        ("at", "i8"),  # state of the node looked at last
-        ("matched", "i8"),  # tokens up to that node that lead there
+        ("at", "i8"),  # state of the node looked up last
+        ("matched", "i8"),  # length of the suffix at that node that leads there
         ("node", "i8"),
     ]
 )
-"""`loops.automaton`: one session's."""
+"""Used by `loops.automaton`: the part of one session."""
 
 CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("n_rows", "i8")])
-"""`loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST]."""
+"""Used by `loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST]."""
 
 MATRIX = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8"), ("log", "i8"), ("n_read", "i8")])
-"""`loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""
+"""Used by `loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""

@@ -1,7 +1,7 @@
 """Opening a draft model: a second model with the same vocabulary, on the device of the model that it drafts for.
 
-In: what the user wants drafts from. Out: which of it is text, and a `DraftModel`. A GGUF file is a model; so is what
-is no path but the name of a model on this machine.
+In: the sources that the user wants to draft from. Out: the text sources among them, and a `DraftModel`. A source is a
+model if it is a GGUF file, or if it is not a path but the name of a model on this machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from edgeinfer.steps import Progress, no_progress
 CPU = "cpu"
 MAGIC = b"GGUF"
 MOST_SPARE = 128
-"""Tokens at the end that one vocabulary may have more than the other: models of a family are padded differently."""
+"""Tokens at the end that one vocabulary may have beyond the other: models of a family are padded differently."""
 
 
 def split_sources(sources: Sequence[str | Path]) -> tuple[tuple[Path, ...], Path | None]:
-    """Files and folders of text, and the draft model, if one is among them. Raises BadSetting for a second one."""
+    """The files and folders of text, and the draft model if one is among them. Raises BadSetting for a second one."""
     texts: list[Path] = []
     models: list[Path] = []
     for source in map(Path, sources):
@@ -44,9 +44,9 @@ def split_sources(sources: Sequence[str | Path]) -> tuple[tuple[Path, ...], Path
 
 
 def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
-    """What a draft model among these takes beside a model on the cpu with such limits, from its header; 0 for none.
+    """From its header, the memory of a draft model among `sources` beside one on the cpu with limits `room`; or 0.
 
-    Raises BadSetting, and what opening a model raises.
+    Raises BadSetting, and whatever opening a model raises.
     """
     path = split_sources(sources)[1]
     if path is None:
@@ -58,7 +58,7 @@ def draft_bytes(sources: Sequence[str | Path], room: Limits) -> int:
 
 
 def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
-    """A draft model with the context of the other one, if it knows so much, for as many sessions."""
+    """Open a draft model with the other model's context, if it supports that length, for as many sessions."""
     n_sessions = max(1, room.n_pages // pages_for(room.n_context))
     n_context = min(model.spec.n_context_trained, room.n_context)
     spec = spec_of(model.file.metadata, model.file.tensors, n_context)
@@ -68,9 +68,9 @@ def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
 def open_draft_model(
     path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress = no_progress
 ) -> DraftModel:
-    """A model beside that of `executor`, which has this vocabulary.
+    """Open a draft model beside the model of `executor`, which has this vocabulary.
 
-    Raises BadSetting for another vocabulary, DoesNotFit, and what opening a model raises.
+    Raises BadSetting for a different vocabulary, DoesNotFit, and whatever opening a model raises.
     """
     model = open_model(path)
     try:
@@ -90,7 +90,7 @@ def open_draft_model(
 
 
 def _named(source: Path) -> Path:
-    """The file of a model of that name, else the path as it is: reading it says what is wrong."""
+    """The file of the model with this name, else the path unchanged: reading it will report the error."""
     try:
         return ModelStore().find(str(source)).path
     except ModelNotFound:
@@ -106,7 +106,10 @@ def _is_model(path: Path) -> bool:
 
 
 def _known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
-    """Tokens that both vocabularies have, the same ids for the same tokens. Raises BadSetting where they differ."""
+    """The number of tokens that are the same in both vocabularies, with the same ids.
+
+    Raises BadSetting if they differ.
+    """
     n_known = min(own.n_tokens, other.n_tokens)
     differing = next((token for token in range(n_known) if own.tokens[token] != other.tokens[token]), None)
     if differing is not None:

@@ -1,6 +1,6 @@
-"""Drafts for one session: one best-first tree for each pass, grown as far as it pays, learnt from afterwards.
+"""Drafts for one session: a best-first tree for each pass, grown as far as it pays, learned from afterwards.
 
-In: a session's tokens, what sessions of a model share. Out: drafts; it is a `Speculator`. Nothing here can change a
+In: a session's tokens, and what sessions of a model share. Out: drafts; it is a `Speculator`. Nothing here can change a
 text.
 """
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from edgeinfer.engine.speculation.drafts import ModelDrafts
 
 DRAFT_MODEL = "draft_model"
-"""Key of the drafter that is asked only where there is such a model; its draft source is the last."""
+"""Key of the drafter that is used only if there is a draft model; its draft source is the last."""
 LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
-"""The fields logits, logits_stride, peaks and peaks_stride of a tree: one call is quicker than four assignments;"""
+"""Fields logits, logits_stride, peaks and peaks_stride of a tree: one call is faster than four assignments;"""
 WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
-"""n_log, n_vocab, most and deepest;"""
+"""fields n_log, n_vocab, most and deepest;"""
 N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
 BESIDE, BESIDE_AT = struct.Struct("=qd"), offset_of(TREE, "beside")
-"""beside and beside_expected;"""
+"""fields beside and beside_expected;"""
 EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
 TREE_ARRAYS = (
     ("tokens", (MOST,), "i4"),
@@ -66,7 +66,7 @@ TREE_ARRAYS = (
 
 
 class SessionDrafts:
-    """Drafts for one session after another text of it."""
+    """Drafts for a session, for one text after another."""
 
     def __init__(self, shared: ModelDrafts) -> None:
         self._shared = shared
@@ -97,30 +97,30 @@ class SessionDrafts:
 
     @property
     def reaches(self) -> Floats:
-        """Estimated chance that the path comes to each node of the tree drafted last."""
+        """Estimated probability that the accepted path reaches each node of the last tree."""
         return self._arrays["reaches"]
 
     def texts(self) -> list[Int32s]:
-        """What the session has seen."""
+        """The texts that the session has seen."""
         return split_texts(self._log.tokens[: self._log.n_tokens])
 
     @property
     def n_unread(self) -> int:
-        """Tokens that the automaton has not seen of the session, with the answer to come."""
+        """Tokens of the session that the automaton has not read, plus room for the answer."""
         return self._reading.n_unread(self._log.n_tokens)
 
     def restart(self) -> None:
-        """The automaton has begun anew."""
+        """Called when the automaton was rebuilt."""
         self._reading.restart(self._log.n_tokens)
 
     def close(self) -> None:
-        """The session is over."""
+        """Called when the session is over."""
         self._shared.leave(self)
         if self._asking is not None:
             self._asking.close()
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
-        """Tell the loops who speaks and who learns, and where their tables are."""
+        """Give the loops the addresses of draft sources, readers and learners, and of their tables."""
         starts, library = self._shared.acceptance[False].starts, self._shared.library
         draft_sources: list[tuple[int, int, int]] = []
         readers: list[tuple[int, int]] = []
@@ -145,7 +145,7 @@ class SessionDrafts:
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
-        """A text to continue, of which more or less may be known."""
+        """Start a text to continue, any part of which may be known already."""
         self._log.begin(history)
         self._shared.make_room(self)
         for tables in self._tables.values():
@@ -163,7 +163,7 @@ class SessionDrafts:
         return found
 
     def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
-        """The tree that should give most tokens per second: `most` tokens at most, `deepest` after the root."""
+        """The tree expected to give the most tokens per second: up to `most` tokens, up to `deepest` after the root."""
         started = time.perf_counter()
         log, fixed = self._log, self._shared.fixed
         log.follow(history)
@@ -186,13 +186,13 @@ class SessionDrafts:
         return draft
 
     def _offer(self, n_nodes: int, most: int, deepest: int) -> Offer:
-        """What the tree gives as it is."""
+        """What the current tree gives."""
         costs = self._shared.costs
         most_asked, is_fixed = min(most - 1, deepest), self._shared.fixed is not None
         return Offer(self.expected, float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
-        """The last tree without all but these nodes."""
+        """Reduce the last tree to these nodes."""
         kept, arrays = np.array(nodes), self._arrays
         places = np.zeros(len(draft.tokens), np.int32)
         places[kept] = np.arange(len(kept))
@@ -215,7 +215,7 @@ class SessionDrafts:
         return likeliest
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
-        """Count what was right, and keep the highest logits of all nodes."""
+        """Count which candidates were right, and store the highest logits of all nodes."""
         started = time.perf_counter()
         arrays = self._arrays
         n_path, n_nodes = len(walked.path), len(draft.tokens)
@@ -234,7 +234,7 @@ class SessionDrafts:
         self._seconds += time.perf_counter() - started
 
     def sources(self, path: Int32s) -> list[str | None]:
-        """The draft source that each node of a path after the root owes its place to."""
+        """The draft source credited with each node of a path, without the root."""
         draft_sources, sources = self._shared.draft_sources, self._arrays["sources"]
         return [
             draft_sources[draft_source].name if draft_source >= 0 else None
@@ -242,12 +242,12 @@ class SessionDrafts:
         ]
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened to the draft model since this was last asked."""
+        """Notices about the draft model since the last call."""
         model = self._shared.draft_model
         return () if model is None else model.take_notices()
 
     def report(self) -> DraftReport:
-        """The numbers of the text since `begin`."""
+        """The report on the text since `begin`."""
         counts = self._arrays["tally"].tolist()
         sources = {
             draft_source.name: SourceCount(proposed, accepted)

@@ -1,7 +1,7 @@
-"""From what the user wants of speculation to the drafts of a loaded model.
+"""From the user's speculation options to the drafts of a loaded model.
 
-In: an executor, and wishes. Out: `ModelDrafts`, or None where nothing is to be drafted. What passes of several tokens
-cost is measured once for a model, device, worker pool and kind of KV pages, and kept beside the compiled loops.
+In: an executor, and options. Out: `ModelDrafts`, or None if nothing is to be drafted. The cost of passes of several
+tokens is measured once per model, device, worker pool and type of KV pages, and stored with the compiled loops.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from edgeinfer.settings import Spec
 from edgeinfer.steps import COMPILING, Progress, no_progress
 
 BEGINNING = "\n"
-"""What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
-that what a model says after a token all alone is not what it says within a text."""
+"""Text before each token when its successors are primed: the first token of a text attracts special attention, so what
+a model predicts after a lone token is not what it predicts within a text.
+"""
 NOT_EXACT = (
     "drafting on {} is not bit-exact: it rounds passes of several tokens otherwise than single ones, so that answers "
     "can differ from those without drafting where two tokens are nearly as likely"
 )
 FOR_TWO = 4
-"""Cores from which on two processes compile loops."""
+"""Number of cores from which on two processes compile loops."""
 COSTS_VERSION = 4
+"""Increment when stored costs change their meaning."""
 LOOK_S = 0.2
-"""How often it is looked how far compiling is."""
-"""Raised when what is kept of measured costs changes its meaning."""
+"""Seconds between checks of how far compiling is."""
 
 
 class Loops:
-    """The compiled loops of speculation, read or compiled by a thread and processes of its own while a model loads."""
+    """The compiled loops of speculation, loaded or compiled by a thread and its processes while a model loads."""
 
     def __init__(self, *, alone: bool = False) -> None:
-        """`alone`: no kernels are being compiled as well."""
+        """`alone`: no kernels are being compiled at the same time."""
         self._library = loops_library()
         n_processes = 2 if alone or len(usable_cores()) >= FOR_TWO else 1
         self._report = COMPILING, 0, 0
@@ -58,7 +59,7 @@ class Loops:
         self._thread.start()
 
     def library(self, progress: Progress = no_progress) -> KernelLibrary:
-        """All that could be had; waits for it, and reports how far compiling is meanwhile."""
+        """The library with all loops that could be compiled; waits for it, and reports progress meanwhile."""
         reported: tuple[str, int, int] | None = None
         while self._thread.is_alive():
             self._thread.join(LOOK_S)
@@ -79,11 +80,11 @@ def drafts_for(
     loops: Loops | None,
     progress: Progress = no_progress,
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
-    """Drafts for all sessions of a model, or None where nothing is to be drafted; and what the user should know.
+    """Drafts for all sessions of a model, or None if nothing is to be drafted; and notices for the user.
 
-    A draft model that does not fit beside the other is left out.
-    `loops`: None where speculation is off.
-    Raises BadSetting for files to draft from that cannot be used, and as `open_draft_model`.
+    A draft model that does not fit beside the model is left out.
+    `loops`: None if speculation is off.
+    Raises BadSetting for unusable files to draft from, and as `open_draft_model`.
     """
     text_paths, model_path = split_sources(load.draft_from)
     texts, notice = file_texts(text_paths, tokenizer)
@@ -101,7 +102,7 @@ def drafts_for(
     if model_path is not None:
         try:
             draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
-            folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
+            folder += f"-{draft_model.fingerprint}"  # what is learned with it is useless without it
         except DoesNotFit as reason:
             notices += (f"nothing is drafted by {model_path.name}: {reason}",)
     fixed, branches = _fixed(load.spec), executor.limits.branches
@@ -115,7 +116,7 @@ def drafts_for(
 
 
 class LaterDrafts:
-    """Drafts of a model that has answered before what drafts was compiled for this machine."""
+    """Drafts of a model that starts to answer before the drafting code is compiled for this machine."""
 
     def __init__(self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, load: LoadOptions) -> None:
         self._given = executor, tokenizer, fingerprint, load
@@ -128,23 +129,23 @@ class LaterDrafts:
         self._loops.library(progress)
 
     def drafts(self) -> ModelDrafts | None:
-        """The drafts. Runs passes: as with any pass, one at a time."""
+        """The drafts. Runs passes; only one pass may run at a time."""
         return drafts_for(*self._given, self._loops)[0]
 
 
 def may_draft_later(load: LoadOptions) -> bool:
-    """Whether nothing is lost but speed if the first answer goes without drafts, while loops must be compiled first."""
+    """Whether loops must be compiled first, and starting without drafts costs nothing but speed."""
     is_plain = load.spec == "auto" and not load.draft_from and not load.verify_cost
     return is_plain and not loops_library().has(loops_of(DRAFTERS.entries()))
 
 
 def _fixed(spec: Spec) -> int | None:
-    """Tokens of every pass, None where their number is chosen."""
+    """Number of tokens of every pass; None if it is chosen per pass."""
     return spec if isinstance(spec, int) else None
 
 
 def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelDrafts) -> Priming:
-    """What makes the table of successors of a model."""
+    """An object that computes the successor table of a model."""
     beginning = tokenizer.encode(BEGINNING)
     if tokenizer.vocabulary.add_eos:
         beginning.pop()
@@ -152,7 +153,7 @@ def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelD
 
 
 def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> MeasuredCosts:
-    """Costs of passes, measured now or before."""
+    """Costs of passes, from an earlier measurement or measured now."""
     limits = executor.limits
     name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
     if limits.stored is not None:
@@ -168,7 +169,7 @@ def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: i
 
 
 def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:
-    """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence and deep."""
+    """Measure passes over 1 and more tokens, with logits for all, at the start of a sequence and deep in one."""
     limits = executor.limits
     sequence = executor.create()
 

@@ -1,7 +1,7 @@
-"""Proposes the tokens of a pass, and learns from what the model made of them: the seam of speculation.
+"""The interface of speculation: proposes the tokens of a pass, and learns from what the model made of them.
 
-In: the tokens so far. Out: a draft for the next pass. Afterwards it gets the logits and the walk. Nothing it does
-can change the text.
+In: the tokens so far. Out: a draft for the next pass. Afterwards it gets the logits and the walk. Nothing it does can
+change the text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.graph.step import Floats, Int32s
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """Drafted tokens that owe their place to a source, and how many of them the model chose too."""
+    """Drafted tokens credited to a source, and how many of them the model accepted."""
 
     proposed: int
     accepted: int
@@ -24,10 +24,10 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class DraftReport:
-    """Drafting for one text: tokens by source, seconds spent on it, and what was expected of its passes.
+    """Drafting for one text: tokens by source, seconds spent on drafting, and the expected results of its passes.
 
-    n_passes of at least one token, of which n_single checked no draft; n_expected: tokens they should have given.
-    single_s: what a pass of one token takes, as passes of all sizes say; None before any.
+    n_passes: passes of at least one token, of which n_single verified no draft; n_expected: tokens they should have
+    given. single_s: seconds of a one-token pass, estimated from passes of all sizes; None before the first pass.
     """
 
     sources: Mapping[str, SourceCount]
@@ -40,7 +40,7 @@ class DraftReport:
 
 @dataclass(frozen=True, slots=True)
 class OtherWork:
-    """What other texts have in a pass: tokens, and how many tokens of theirs it should give."""
+    """What other texts contribute to a pass: tokens, and how many tokens it should give for them."""
 
     n_tokens: int = 0
     expected: float = 0.0
@@ -58,47 +58,47 @@ class Speculator(Protocol):
         ...
 
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
-        """A text to continue. `sampled`: its tokens are drawn, not the likeliest ones."""
+        """Start a text to continue. `sampled`: its tokens are drawn, rather than the likeliest ones."""
         ...
 
     def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
-        """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root.
+        """Draft what may follow the last token of `history`, the root: up to `most` tokens, up to `deepest` after it.
 
-        `history` is that of `begin` and what was chosen since. Drafted tokens share the pass with those `beside`: as
-        many are drafted as raise the tokens per second of all texts together.
+        `history` is that of `begin` plus the tokens chosen since. Drafted tokens share the pass with those `beside`;
+        the draft is as large as raises the tokens per second of all texts together.
         """
         ...
 
     def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
-        """The last draft without all but these nodes, which are in order, the root first."""
+        """Reduce the last draft to these nodes, which are in order, root first."""
         ...
 
     def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
-        """What a pass gave: logits float32[T, V] of the draft's tokens, valid until `learn` returns, which follows.
+        """Take a pass's logits, float32[T, V] by draft token; they stay valid until the following `learn` returns.
 
-        `peaks`: theirs, as `base.Peaked` says, if the device tells. Returns the token with the highest logit after each
-        node, NO_TOKEN where that is not certain; it may be empty.
+        `peaks`: peaks of the logits, as described in `base.Peaked`, if the device provides them. Returns the token with
+        the highest logit after each node, NO_TOKEN if that is not certain; the list may be empty.
         """
         ...
 
     def sources(self, path: Int32s) -> list[str | None]:
-        """Who drafted the nodes of a path through the last draft, the root left out."""
+        """The draft sources of the nodes of a path through the last draft, without the root."""
         ...
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
-        """What was chosen of the pass that was looked at last, and what everything took, if it had the pass alone."""
+        """Learn what was chosen in the pass given to `look`, and how long it took if no other text took part in it."""
         ...
 
     def report(self) -> DraftReport | None:
-        """The numbers of the text since `begin`, if they were kept."""
+        """The report on the text since `begin`, if one is kept."""
         ...
 
     def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked that a user should know."""
+        """Notices for the user since the last call."""
         ...
 
 
 class ClosingSpeculator(Speculator, Protocol):
-    """One whose owner closes it."""
+    """A speculator that its owner closes."""
 
     def close(self) -> None: ...

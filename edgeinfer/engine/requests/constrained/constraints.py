@@ -1,7 +1,8 @@
-"""What an answer may be: tokens that a grammar or a schema leaves open, asked step by step.
+"""Constraints: which tokens a grammar or a schema allows next in an answer, step by step.
 
-In: tokens that were chosen. Out: which may follow, and which must. A constraint changes logits, never drafts: what is
-drafted and forbidden is not evaluated, what is forced is not asked for. Knows no grammars; `guidance` makes them.
+In: chosen tokens. Out: which tokens may follow, and which must. A constraint changes logits, never drafts: forbidden
+drafted tokens are not evaluated, and the model is not run for forced ones. Knows no grammars; `guidance` builds
+constraints.
 """
 
 from __future__ import annotations
@@ -18,26 +19,29 @@ from edgeinfer.engine.requests.tree import Draft
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language, as text: a JSON schema, a regular expression, or a grammar in Lark's or llama.cpp's form (GBNF)."""
+    """A language, as text: a JSON schema, a regular expression, or a grammar in Lark's or llama.cpp's syntax (GBNF)."""
 
     kind: Literal["json", "regex", "grammar"]
     text: str
 
 
 class Constraint(Protocol):
-    """One answer's. `accept` moves it on; `settled` may end that choice is left; nothing else changes it."""
+    """The constraint of one answer. `accept` advances it; `settled` may end all choice; no other method changes it."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer is being closed because of `end_within`, and the model would have gone on."""
+        """Whether the answer is being closed because of `end_within`, although the model would have gone on."""
         ...
 
     def end_within(self, n_tokens: int) -> None:
-        """Have the answer whole after so many tokens, where it can be told how. Before the first one."""
+        """Make the answer complete within `n_tokens` tokens, if it is possible to tell how.
+
+        Call before the first token.
+        """
         ...
 
     def settled(self, token: int) -> int:
-        """What follows where this token was chosen: another one where too few would be left after it to be whole."""
+        """The token to use where `token` was chosen: a different one if too few would remain to complete the answer."""
         ...
 
     def forced(self) -> Sequence[int]:
@@ -45,11 +49,11 @@ class Constraint(Protocol):
         ...
 
     def allows(self, token: int) -> bool:
-        """Whether a token may follow; of those that end an answer, whether it may end here."""
+        """Whether a token may follow; for an end-of-generation token, whether the answer may end here."""
         ...
 
     def n_allowed(self, tokens: Sequence[int]) -> int:
-        """How many of these may follow, one after the other; none of them ends the answer."""
+        """How many of these tokens may follow, one after the other; none of them ends the answer."""
         ...
 
     def mask(self) -> NDArray[np.bool_]:
@@ -57,12 +61,12 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token: int) -> None:
-        """A token follows. Raises EdgeInferError where it may not."""
+        """Append a token. Raises EdgeInferError if it may not follow."""
         ...
 
 
 def allowed_nodes(draft: Draft, constraint: Constraint) -> list[int]:
-    """The nodes of a draft that may follow, the root first: those whose whole path is allowed."""
+    """The nodes of a draft that may follow, root first: those whose whole path is allowed."""
     tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
     paths: dict[int, list[int]] = {0: []}
     for node in range(1, len(tokens)):

@@ -1,9 +1,9 @@
-"""llama.cpp's grammars (GBNF), spelled so that llguidance reads in them what they mean.
+"""Rewrites llama.cpp's grammars (GBNF) so that llguidance reads them with the same meaning.
 
-In: text of a grammar. Out: the same grammar, where characters that are given by number stand as themselves, and those
-in sets that llguidance's regular expressions would take for operators ([a-z&&b], [--9]) by their number; where any
-character may be a new line too; and no rule has the name that llguidance gives the root. What is in Lark's form stays
-as it is. Judges no grammar: what is wrong in one is left for llguidance to tell.
+In: the text of a grammar. Out: the same grammar, with these changes: characters given by number stand as themselves;
+characters in sets that llguidance's regular expressions would read as operators ([a-z&&b], [--9]) are given by number;
+"any character" includes the new line; and no rule has llguidance's name for the root. Grammars in Lark's syntax stay as
+they are. Does not validate: errors in a grammar are left to llguidance.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 
 _FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _PART = re.compile(r'#[^\r\n]*|"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\.|(?<![\w-])start(?![\w-])', re.DOTALL)
-"""A comment, a literal, a set of characters, any character, or a name that is taken."""
+"""A comment, a literal, a character set, any character, or a reserved name."""
 _INSTEAD = {".": r"[^\x00]", "start": "start-here"}
 _CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|.", re.DOTALL)
 _OPERATORS = "&~-"
 
 
 def spelled(grammar: str) -> str:
-    """A grammar as llguidance reads it."""
+    """Rewrite a grammar for llguidance."""
     return _PART.sub(_part, grammar) if _FIRST_RULE.search(grammar) else grammar
 
 
@@ -32,7 +32,7 @@ def _part(found: re.Match[str]) -> str:
 
 
 def _set(characters: list[str]) -> str:
-    """What stands between the brackets of a set: characters, and ranges of them."""
+    """Rewrite the contents of a character set: characters, and ranges of them."""
     found = "^" if characters[:1] == ["^"] else ""
     rest = characters[len(found) :]
     while rest:
@@ -43,7 +43,7 @@ def _set(characters: list[str]) -> str:
 
 
 def _character(written: str, by_number: str = "") -> str:
-    """One character; by its number if it is one of `by_number`, or of ASCII and given so, or a control character."""
+    """Rewrite one character: by number if it is in `by_number`, a control character, or ASCII and given by number."""
     if written in by_number or written < " ":
         code = ord(written)
     elif written[0] == "\\" and len(written) > 2:

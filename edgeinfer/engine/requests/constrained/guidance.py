@@ -1,7 +1,7 @@
 """Constraints from JSON schemas and grammars, by llguidance (https://github.com/guidance-ai/llguidance).
 
-In: a tokenizer, a `Grammar`. Out: a `Constraint`. llguidance is loaded when the first one is asked for; its tables of
-the vocabulary are made once for a tokenizer. Knows no logits and no drafts.
+In: a tokenizer, a `Grammar`. Out: a `Constraint`. llguidance is imported when the first constraint is requested; its
+vocabulary tables are built once per tokenizer. Knows no logits and no drafts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 JSON_FORM: JsonCompileOptions = {"whitespace_pattern": r"( |\n {0,32})?"}
-"""Between the parts of JSON: nothing, a space, or a new line with its indentation. Small models go on with white space
-for ever where they may."""
+"""Whitespace between the parts of JSON: none, a space, or a new line with its indentation. Small models otherwise tend
+to write whitespace forever.
+"""
 MOST_TEXT = 1 << 20
-"""Characters of a schema or grammar."""
+"""Most characters of a schema or grammar."""
 
 
 def grammar_of(
     schema: Mapping[str, object] | str | Literal[True] | None, grammar: str | None, regex: str | None
 ) -> Grammar | None:
-    """What the options of an answer ask for; None: nothing. Raises BadSetting for more than one, or for none at all."""
+    """The grammar that the options of an answer ask for, or None.
+
+    Raises BadSetting if there are several, or an empty one.
+    """
     given = [name for name, value in (("schema", schema), ("grammar", grammar), ("regex", regex)) if value is not None]
     if len(given) > 1:
         raise BadSetting(f"an answer follows one of {' and '.join(given)}, not all of them; leave the others out")
@@ -64,16 +68,16 @@ def _short(text: str, what: str) -> str:
 
 
 class Guidance:
-    """Makes constraints for one tokenizer; for any thread."""
+    """Builds constraints for one tokenizer; usable from any thread."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
 
     def constraint(self, grammar: Grammar, arguments: Sequence[object] | None = None) -> Constraint:
-        """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met.
+        """Build the constraint of one answer. Raises BadSetting for an invalid grammar, or one that nothing satisfies.
 
-        `arguments`: schemas of those of functions, where it is a grammar of their calls.
+        `arguments`: the schemas of the functions' arguments, if it is a grammar of function calls.
         """
         _require_llguidance()
         from llguidance import LLMatcher, grammar_from
@@ -88,7 +92,7 @@ class Guidance:
                 compiled = grammar_from(grammar.kind, text)
         except BadSetting:
             raise
-        except Exception as reason:  # whatever a converter makes of a text that is no grammar
+        except Exception as reason:  # whatever a converter raises for a text that is not a grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
         matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
         if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
@@ -100,9 +104,9 @@ class Guidance:
         return Guided(matcher, self._tokenizer, self._unwritten)
 
     def kept(self, schema: object) -> Any:
-        """A copy of a schema, of JSON's own types, with bounds that llguidance keeps, no wider than they were.
+        """A copy of a schema in JSON's own types, with bounds that llguidance can hold, no wider than before.
 
-        Raises BadSetting for numbers that it would write as others, and for bounds that leave nothing that it keeps.
+        Raises BadSetting for numbers that llguidance would write differently, and for bounds that leave no such number.
         """
         try:
             held = schemas.with_bounds_held(schema)
@@ -119,7 +123,10 @@ class Guidance:
         return held
 
     def _written(self, numbers: Sequence[float]) -> list[float]:
-        """Numbers as answers would have them. Raises ValueError for such as answers cannot have."""
+        """The numbers as llguidance would write them in answers.
+
+        Raises ValueError for ones that answers cannot have.
+        """
         _require_llguidance()
         from llguidance import LLMatcher
 
@@ -138,7 +145,7 @@ class Guidance:
 
     @functools.cached_property
     def _unwritten(self) -> frozenset[int]:
-        """Bytes that are in no token's text."""
+        """Bytes that occur in no token's text."""
         is_control = self._tokenizer.vocabulary.is_control
         tokens = (token for token in range(self._tokenizer.n_tokens) if not is_control(token))
         return frozenset(range(256)).difference(*map(self._tokenizer.piece, tokens))
@@ -153,14 +160,14 @@ class Guidance:
 
         vocabulary = self._tokenizer.vocabulary
         return LLTokenizer(
-            _Wrapped(self._tokenizer),  # type: ignore[arg-type]  # its class only asks for these fields
+            _Wrapped(self._tokenizer),  # type: ignore[arg-type]  # its class only needs these fields
             n_vocab=self._tokenizer.n_tokens,
             eos_token=sorted(vocabulary.end_of_generation) or None,
         )
 
 
 class _Wrapped:
-    """A tokenizer as llguidance wants it."""
+    """A tokenizer with the interface that llguidance expects."""
 
     is_tokenizer_wrapper = True
 
@@ -181,7 +188,7 @@ class _Wrapped:
 
 
 def _require_llguidance() -> None:
-    """Raises BadSetting where it is not installed."""
+    """Raises BadSetting if llguidance is not installed."""
     try:
         import llguidance  # noqa: F401
     except ImportError:

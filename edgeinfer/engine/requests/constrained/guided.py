@@ -1,6 +1,6 @@
-"""What an answer may be, asked of one of llguidance's matchers (https://github.com/guidance-ai/llguidance).
+"""A constraint backed by one of llguidance's matchers (https://github.com/guidance-ai/llguidance).
 
-In: a matcher, tokens that were chosen. Out: what may follow, what must, and why nothing can. Knows no logits.
+In: a matcher, chosen tokens. Out: what may follow, what must follow, and why nothing can. Knows no logits.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Guided:
-    """A constraint by one of llguidance's matchers."""
+    """A constraint backed by one of llguidance's matchers."""
 
     def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, unwritten: frozenset[int]) -> None:
         self._matcher, self._unwritten = matcher, unwritten
         self._n_vocab = tokenizer.n_tokens
         self._ends = tokenizer.vocabulary.end_of_generation
-        self._forced: deque[int] = deque()  # asked on the way, the matcher may cut the same text into other tokens
+        self._forced: deque[int] = deque()  # asked again midway, the matcher may tokenize the same text differently
 
     @property
     def is_cut(self) -> bool:
         return False
 
     def end_within(self, n_tokens: int) -> None:
-        """Nothing is known of how other languages than JSON could end."""
+        """Do nothing: only for JSON is it known how to end an answer."""
 
     def settled(self, token: int) -> int:
         return token
@@ -73,7 +73,7 @@ class Guided:
 
 
 def problem_of(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
-    """Why it cannot be followed from here on, as far as that shows."""
+    """Why the grammar cannot be followed from here on, or None if no problem shows."""
     if matcher.is_error():
         return first_line(matcher.get_error())
     wanted = unwritten.intersection(matcher.compute_ff_bytes()) if unwritten else None
@@ -81,7 +81,7 @@ def problem_of(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
 
 
 def problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
-    """Why it cannot be followed as far as to its first choice; some of what cannot be met shows there only."""
+    """Why the grammar cannot be followed up to its first choice; some unsatisfiable grammars show only there."""
     ahead = matcher.deep_copy()
     ahead.consume_tokens(ahead.compute_ff_tokens())
     ahead.compute_bitmask()
@@ -89,5 +89,5 @@ def problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """What an error of llguidance says, which goes on with the whole grammar."""
+    """The first line of an llguidance error; the rest is the whole grammar."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "for an unknown reason")[:300]

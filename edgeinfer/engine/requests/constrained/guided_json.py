@@ -1,8 +1,8 @@
-"""What an answer that is JSON may be: its numbers end, and it is closed before its tokens run out.
+"""Constraints for JSON answers: numbers end, and the JSON is closed before the answer runs out of tokens.
 
-In: a matcher of a schema, tokens that were chosen. Out: what may follow. Where what is left is only just enough to
-close strings, lists and objects and to write what the schema still requires, that is what follows. All of it is a
-function of the tokens before and of how many there may be, so that drafts change nothing. Knows no logits.
+In: a matcher of a schema, chosen tokens. Out: what may follow. When the remaining tokens are only just enough to close
+strings, lists and objects and to write what the schema still requires, exactly that is forced. The result depends only
+on the tokens before and on the number of tokens allowed, so drafts change nothing. Knows no logits.
 """
 
 from __future__ import annotations
@@ -27,33 +27,36 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 MOST_DIGITS = 20
-"""In a row, in a number of JSON: as many as 64 bits have. Small models go on with digits for ever where they may."""
+"""Most digits in a row in a JSON number, as many as 64 bits have.
+
+Small models otherwise tend to write digits forever.
+"""
 MOST_CLOSING = 1024
-"""Tokens; what takes more to close is cut."""
+"""Most tokens for closing an answer; what takes more is cut."""
 MOST_IN_STRING = 64
-"""Of them; where so many do not end a string its pattern is not met by chance."""
+"""Of these, most tokens within one string: if so many do not end it, chance will not satisfy its pattern."""
 MOST_PATTERNS = 64
-"""Of a schema, that strings are closed by:"""
+"""Most patterns of a schema that are used to close strings,"""
 MOST_ENDINGS = 512
-"""by so many of their ends, which are tried"""
+"""most endings of such patterns that are tried,"""
 TRIED = 5
-"""at so many tokens of a string, for at first a character may be only half there."""
+"""and at how many tokens of a string they are tried: at the first one, a character may be incomplete."""
 NEAR = 64
-"""Tokens that closing leaves free: with fewer it is looked at every one, for one may require many;"""
+"""Tokens to spare after closing: with fewer, closing is checked at every token, as one may require many more;"""
 LOOKS = 8
-"""with more it is looked again when an eighth of those beyond are used."""
+"""with more, it is checked again when an eighth of the tokens beyond that are used."""
 WITHIN = b'"abcdefghijklmnopqrstuvwxyz 0123456789'
-"""What brings a string to its end soonest, in this order;"""
+"""Characters that end a string soonest, in this order;"""
 OUTSIDE = b'}],:0123456789-"tfn{['
-"""and what brings lists and objects there: with a number of one digit where anything may stand."""
+"""and those that end lists and objects soonest: with a number of one digit where any value is allowed."""
 
 ENDS = b"}],"
-"""What may follow a number."""
+"""Characters that may follow a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonTokens:
-    """What is known of a tokenizer's tokens. leading_digits: digits that each begins with, int32[V]."""
+    """Facts about a tokenizer's tokens. leading_digits: number of digits that each token begins with, int32[V]."""
 
     tokenizer: Tokenizer
     leading_digits: NDArray[np.int32]
@@ -62,7 +65,7 @@ class JsonTokens:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:
-        """What is known of these."""
+        """Compute the facts for a tokenizer."""
         pieces = [tokenizer.piece(token) for token in range(tokenizer.n_tokens)]
         digits = np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in pieces], np.int32)
         is_control = tokenizer.vocabulary.is_control
@@ -71,16 +74,16 @@ class JsonTokens:
 
 
 class GuidedJson(Guided):
-    """One answer's. Numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
+    """The JSON constraint of one answer. Numbers end after MOST_DIGITS digits in a row if the schema allows that."""
 
     def __init__(self, matcher: LLMatcher, schema: object, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
-        """`schema`: what the matcher is of, or several that are within it, to find what strings may end with."""
+        """`schema`: the matcher's schema, or several schemas within it; used to find out how strings may end."""
         super().__init__(matcher, tokens.tokenizer, unwritten)
         self._schema, self._tokens = schema, tokens
         self._place = JsonPlace()
         self._n_left: int | None = None
         self._n_left_to_look = 0
-        """So many are left when it is to be seen again what closing takes."""
+        """Number of remaining tokens at which to compute again what closing takes."""
         self._is_closing = False
 
     @property
@@ -114,7 +117,7 @@ class GuidedJson(Guided):
         return super().allows(token)
 
     def n_allowed(self, tokens: Sequence[int]) -> int:
-        """As its like; of a number that would get too long no more than is certain."""
+        """As in `Guided`, but does not count tokens that would make a number too long."""
         n, ahead = super().n_allowed(tokens), copy.copy(self._place)
         for before, token in enumerate(tokens[:n]):
             if not self._is_short(token, ahead):
@@ -140,20 +143,20 @@ class GuidedJson(Guided):
             self._n_left -= 1
 
     def _is_short(self, token: int, place: JsonPlace) -> bool:
-        """Whether a token would leave the number that is being written short enough, or ends the answer."""
+        """Whether a token keeps the number being written short enough, or ends the answer."""
         if not place.n_digits or token in self._ends or token >= self._n_vocab:
             return True
         return bool(self._tokens.leading_digits[token] <= place.room)
 
     def _look(self, n_left: int, closing: Sequence[int] | None) -> None:
-        """Say when to look again, where so many are left and this would close the answer."""
+        """Set when to look again, given `n_left` remaining tokens and the tokens that would close the answer now."""
         if closing is None:
             self._n_left_to_look = n_left - max(1, n_left // LOOKS)
         else:
             self._n_left_to_look = n_left - max(0, n_left - len(closing) - NEAR) // LOOKS
 
     def _closing(self, matcher: LLMatcher, place: JsonPlace, most: int) -> list[int] | None:
-        """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
+        """A short list of tokens that would complete the answer; None if that takes too many."""
         ahead, place, found, n_in_one = matcher.deep_copy(), copy.copy(place), list[int](), 0
         while not ahead.is_accepting():
             tokens = ahead.compute_ff_tokens()
@@ -171,14 +174,14 @@ class GuidedJson(Guided):
         return found
 
     def _ending(self, matcher: LLMatcher) -> list[int]:
-        """What ends a string that a quote does not: none where it does, or where that is not known."""
+        """The tokens that end a string where a quote alone may not; empty if a quote may, or if none are known."""
         if self._own(b'"', self._allowed(matcher)):
             return []
         return next((ending for ending in self._endings if matcher.validate_tokens(ending) == len(ending)), [])
 
     @cached_property
     def _endings(self) -> list[list[int]]:
-        """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
+        """Endings, with quotes, of texts that the schema's strings may be, shortest first."""
         patterns, formats = forms(self._schema)
         texts = [
             *filter(None, map(shortest, patterns[:MOST_PATTERNS])),
@@ -190,16 +193,16 @@ class GuidedJson(Guided):
         return [encode(end, add_special=False, parse_special=False, goes_on=True) for end in quoted]
 
     def _nearest(self, matcher: LLMatcher, place: JsonPlace) -> list[int]:
-        """The token that brings what is open nearest to its end; none where nothing may follow."""
+        """The token that brings the open value nearest to its end; empty if nothing may follow."""
         allowed = self._allowed(matcher)
         wanted = self._own(WITHIN if place.in_string else OUTSIDE, allowed)
-        if place.n_digits and not self._own(ENDS, allowed):  # of a multiple, say, not every digit may be the last one
+        if place.n_digits and not self._own(ENDS, allowed):  # of a multiple, for example, not every digit may be last
             ending = (digit for n_more in (0, 1) for digit in wanted if self._may_end(matcher, digit, n_more))
             wanted = [digit] if (digit := next(ending, None)) is not None else wanted
         return wanted[:1] or [int(allowed.argmax())][: int(allowed.any())]
 
     def _may_end(self, matcher: LLMatcher, digit: int, n_more: int) -> bool:
-        """Whether a number may end with this token and so many more."""
+        """Whether a number may end with this token and `n_more` more."""
         ahead = matcher.deep_copy()
         if not ahead.consume_token(digit):
             return False
@@ -209,7 +212,7 @@ class GuidedJson(Guided):
         return ahead.is_accepting() or bool(self._own(ENDS, allowed))
 
     def _own(self, characters: bytes, allowed: NDArray[np.uint8]) -> list[int]:
-        """The allowed tokens of single characters, in their order."""
+        """The allowed single-character tokens among these characters, in their order."""
         tokens = (self._tokens.of_bytes.get(character) for character in characters)
         return [token for token in tokens if token is not None and allowed[token]]
 
@@ -218,16 +221,16 @@ class GuidedJson(Guided):
 
 
 class GuidedCalls(GuidedJson):
-    """One answer's that may call functions: calls are JSON, and closed; text before and after them is just text."""
+    """The constraint of an answer that may call functions: calls are JSON and get closed; other text is free."""
 
     def accept(self, token: int) -> None:
         super().accept(token)
-        if self._matcher.is_accepting():  # as it is nowhere within a call
+        if self._matcher.is_accepting():  # never true within a call
             self._place = JsonPlace()
 
 
 class JsonPlace:
-    """Where JSON that grows has come to: within a string, or in a number with so many digits in a row."""
+    """The position within growing JSON: in a string, or in a number with `n_digits` digits in a row."""
 
     def __init__(self) -> None:
         self.n_digits = 0
@@ -235,11 +238,11 @@ class JsonPlace:
 
     @property
     def room(self) -> int:
-        """How many more digits there may be, in a number that has begun."""
+        """How many more digits a number that has begun may have."""
         return max(0, MOST_DIGITS - self.n_digits)
 
     def push(self, piece: bytes) -> None:
-        """Some more text."""
+        """Advance by more text."""
         for byte in piece:
             if self.in_string:
                 self.in_string = self._is_escaped or byte != ord('"')

@@ -1,8 +1,8 @@
-"""JSON schemas, as far as llguidance reads them otherwise than they are meant: numbers of more digits than it keeps.
+"""JSON schemas where llguidance's reading differs from their meaning: numbers with more digits than it represents.
 
-In: text of a schema. Out: the same with bounds that it keeps, no wider than they were; the numbers it would write as
-others; the regular expressions and formats of its strings. Judges no schema: what is wrong in one is left for
-llguidance to tell.
+In: the text of a schema. Out: the same schema with bounds that llguidance represents exactly, no wider than before; the
+numbers it would write differently; the regular expressions and formats of its strings. Does not validate: errors in a
+schema are left to llguidance.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from collections.abc import Iterator
 from typing import Any
 
 EXACT = 1 << 53
-"""Whole numbers up to it are all held by 64-bit floats."""
+"""All whole numbers up to this are exact in 64-bit floats."""
 FARTHEST = 9_200_000_000_000_000_000
-"""Bounds beyond it are beyond 64-bit integers, of which llguidance makes digits; a round number that floats hold."""
+"""Bounds beyond this exceed 64-bit integers, which llguidance expands into digits; a round number, exact in floats."""
 EXACT_DIGITS = 15
-"""So many are read as they are by every reader of 64-bit floats."""
+"""Numbers with up to this many digits are read alike by every reader of 64-bit floats."""
 
 LOWER, UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keys whose values are schemas by names of the user's."""
+"""Keys whose values map user-chosen names to schemas."""
 _PLAIN = ("const", "enum", "default", "examples")
-"""Keys whose values are no schemas."""
+"""Keys whose values are not schemas."""
 
 
 class CannotBeHeld(ValueError):
-    """A bound that leaves only numbers that are not kept."""
+    """A bound that leaves only numbers that llguidance cannot represent."""
 
 
 Schema = dict[str, Any]
 
 
 def read(text: str) -> object:
-    """A schema. Raises ValueError for a text that is no JSON."""
+    """Parse a schema. Raises ValueError if the text is not JSON."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -42,7 +42,7 @@ def read(text: str) -> object:
 
 
 def parts(schema: object) -> Iterator[Schema]:
-    """A schema and all that are within it."""
+    """Yield a schema and all schemas within it."""
     rest = [schema]
     while rest:
         one = rest.pop()
@@ -58,7 +58,7 @@ def parts(schema: object) -> Iterator[Schema]:
 
 
 def with_bounds_held(schema: object) -> Any:
-    """A copy whose bounds are the nearest ones within that are kept. Raises CannotBeHeld."""
+    """A copy with each bound moved inwards to the nearest one that llguidance represents. Raises CannotBeHeld."""
     held = json.loads(json.dumps(schema))
     for one in parts(held):
         for key in (*LOWER, *UPPER):
@@ -69,7 +69,7 @@ def with_bounds_held(schema: object) -> Any:
 
 
 def _held(bound: float, key: str) -> int:
-    """The nearest whole number that is kept, no lower, or no higher, than a bound."""
+    """The nearest representable whole number that is not lower (or not higher) than a bound."""
     is_lower = key in LOWER
     if abs(bound) > FARTHEST:
         if (bound > 0) is is_lower:
@@ -82,7 +82,7 @@ def _held(bound: float, key: str) -> int:
 
 
 def long_numbers(schema: object) -> list[int | float]:
-    """The numbers that answers must or may be, of those that not every reader of 64-bit floats reads as they are."""
+    """Numbers that answers must or may contain and that not every reader of 64-bit floats reads alike."""
     rest, found = [one[key] for one in parts(schema) for key in ("const", "enum") if key in one], []
     while rest:
         one = rest.pop()
@@ -100,7 +100,7 @@ def _n_digits(number: float) -> int:
 
 
 def forms(schema: object) -> tuple[list[str], list[str]]:
-    """The regular expressions and the formats of its strings and keys, each once."""
+    """The regular expressions and the formats of a schema's strings and keys, each once."""
     patterns, formats = dict[str, None](), dict[str, None]()
     for one in parts(schema):
         if isinstance(pattern := one.get("pattern"), str):

@@ -1,8 +1,8 @@
-"""A short text that a regular expression matches, and one for each format of JSON Schema.
+"""A short text that matches a regular expression, and one for each format of JSON Schema.
 
-In: a regular expression. Out: a text, made of the shortest text of each of its parts, which the caller must try, since
-anchors and word boundaries are not checked. Groups, alternatives and repeats are read here, and `re` says which
-character a set or an escape matches; other constructs (lookarounds, back references) have no text. Knows no schemas.
+In: a regular expression. Out: a text, made of the shortest text of each part. The caller must try it, since anchors and
+word boundaries are not checked. Groups, alternatives and repeats are parsed here, and `re` says which character a set
+or an escape matches; other constructs (lookarounds, back references) give no text. Knows no schemas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 LONGEST_TEXT = 256
 LONGEST_PATTERN = 1000
-"""Characters; longer ones would take time."""
+"""Most characters of a pattern; longer ones would take too long."""
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -38,14 +38,14 @@ _PART = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SET_OPERATORS = re.compile(r"\[[^]]*(\[|--|&&|~~|\|\|)")
-"""What other languages read as operators within a set."""
+"""Characters that other regular expression dialects read as operators within a set."""
 _BY_NUMBER = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
 _USUAL = "a0 A-_.~"
-"""One character of every category, tried first where several match."""
+"""One character of every category, tried first if several match."""
 
 
 def shortest(pattern: str) -> str | None:
-    """A text that the pattern matches, where one is easily found."""
+    """A text that matches the pattern, or None if none is easily found."""
     if len(pattern) > LONGEST_PATTERN or _SET_OPERATORS.search(pattern):
         return None
     try:
@@ -55,8 +55,8 @@ def shortest(pattern: str) -> str | None:
 
 
 def _text(pattern: str) -> str:
-    """Raises ValueError, IndexError or re.error for a pattern without a text here."""
-    groups: list[list[list[str]]] = [[[]]]  # open groups: of each its alternatives, of each its parts
+    """Raises ValueError, IndexError or re.error if no text is found for the pattern."""
+    groups: list[list[list[str]]] = [[[]]]  # open groups: the alternatives of each, the parts of each alternative
     place = 0
     while place < len(pattern):
         if (part := _PART.match(pattern, place)) is None:
@@ -86,7 +86,7 @@ def _joined(alternatives: list[list[str]]) -> str:
 
 
 def _character(pattern: str) -> str:
-    """A character that a literal, an escape or a set matches. Raises ValueError where none was found."""
+    """A character that matches a literal, an escape or a set. Raises ValueError if none was found."""
     by_number = [chr(int(two or four, 16)) for two, four in _BY_NUMBER.findall(pattern)]
     matches = re.compile(pattern).fullmatch
     candidates: list[str] = [*_USUAL, *by_number, *pattern, *"\n\t\r\f\v"]

@@ -1,7 +1,7 @@
-"""What an answer may be where functions can be called: text, until a call begins; then the call as its schema wants it.
+"""The grammar of an answer that may call functions: text until a call begins, then the call as its schema demands.
 
-In: functions, a family's format, what the caller wants. Out: a grammar in Lark's form, as llguidance reads it. Knows no
-logits.
+In: functions, a model family's call format, and what the caller wants. Out: a grammar in Lark's syntax, for llguidance.
+Knows no logits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_OBJECT = r"TEXT: /([^{\s](.|\n)*)?/"
 def tool_grammar(
     form: ToolFormat, functions: Sequence[Function], tokenizer: Tokenizer, *, required: bool, several: bool
 ) -> Grammar:
-    """Calls of these functions, after text or, if `required`, at once; `several` of them, or one."""
+    """The grammar of calls of these functions: after text or, if `required`, at once; `several` calls, or one."""
     calls = "\n".join(f"call_{number}: {_call(form, function)}" for number, function in enumerate(functions))
     choice = " | ".join(f"call_{number}" for number in range(len(functions)))
     trigger = _quoted_trigger(form, tokenizer)
@@ -31,7 +31,7 @@ def tool_grammar(
 
 
 def _call(form: ToolFormat, function: Function) -> str:
-    """One call's object."""
+    """The JSON object of one call."""
     begin = f'{{"name": {json.dumps(function.name)}, "{form.arguments_key}": '
     schema = {**function.parameters, "x-guidance": JSON_FORM}
     return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
@@ -60,17 +60,17 @@ def _bare(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
 
 
 def _until(trigger: str) -> str:
-    """Text up to the trigger, the first time it occurs."""
+    """Text up to the first occurrence of the trigger."""
     return f"begun: TEXT {trigger}" if trigger.startswith("<[") else f"begun[lazy]: TEXT {trigger}"
 
 
 def _quoted_trigger(form: ToolFormat, tokenizer: Tokenizer) -> str:
-    """The trigger as the grammar names it."""
+    """The trigger in the grammar's notation."""
     token = trigger_token(form, tokenizer)
     return json.dumps(form.trigger) if token is None else f"<[{token}]>"
 
 
 def trigger_token(form: ToolFormat, tokenizer: Tokenizer) -> int | None:
-    """The token that begins calls, where it is one that no text is cut into, nor shows."""
+    """The token that begins calls, if it is one that plain text is never tokenized to and that is not shown in text."""
     token = tokenizer.token_id(form.trigger)
     return token if token is not None and tokenizer.vocabulary.is_control(token) else None

@@ -1,7 +1,7 @@
-"""Drafters: who proposes tokens that may come next. The folder is the registry, each file exports `DRAFTER`.
+"""Drafters, which propose tokens that may come next. This folder is the registry: each file exports `DRAFTER`.
 
-A drafter has draft sources, compiled functions that propose tokens at a node of a tree, and tables that they look them
-up in. Proposals are always verified, and how many are accepted is counted.
+A drafter has draft sources, which are compiled functions that propose tokens at a node of a tree, and the tables that
+they use. Proposals are always verified, and accepted ones are counted.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ LOOPS = "edgeinfer.engine.speculation.loops"
 
 
 class SessionTables(Protocol):
-    """What a drafter has for one session; of those that know no texts it may be the model's own."""
+    """A drafter's tables for one session; drafters that hold no texts may return the model's tables."""
 
     @property
     def address(self) -> int:
-        """Of the record that the drafter's functions are given."""
+        """Address of the record that is passed to the drafter's functions."""
         ...
 
     def follow(self, log: TokenLog) -> None:
-        """The log that trees continue; told again whenever its memory moved or it began anew."""
+        """Set the log that trees continue; called again whenever its memory moved or it began anew."""
         ...
 
     def reserve(self, n_tokens: int) -> None:
-        """The log will have so many tokens, and then an answer."""
+        """Make room for a log of `n_tokens` tokens, and then an answer."""
         ...
 
 
 class Tables(Protocol):
-    """What a drafter has for all sessions of a model."""
+    """A drafter's tables for all sessions of a model."""
 
     @property
     def nbytes(self) -> int: ...
 
     def session(self) -> SessionTables:
-        """Tables of one more session."""
+        """Tables for one more session."""
         ...
 
     def arrays(self) -> Mapping[str, Int32s]:
-        """Arrays that are worth keeping for the next time; they may be written to before a session uses them."""
+        """Arrays worth saving for next time; saved values may be written into them before any session uses them."""
         ...
 
 
 class SharedRows:
-    """Tables that are rows of int32 and belong to no text: every session has the model's own, all of it is kept."""
+    """Tables of int32 rows that are independent of texts: all sessions share them, and all rows are saved."""
 
     def __init__(self, rows: Int32s, record: NDArray[np.void]) -> None:
-        """`record`: what functions are given; it holds the rows' address."""
+        """`record`: passed to the drafter's functions; it holds the address of the rows."""
         self.rows = rows
         self._record = record
 
@@ -71,7 +71,7 @@ class SharedRows:
         return self.rows.nbytes
 
     def session(self) -> SessionTables:
-        """The same for all."""
+        """Return these tables, which all sessions share."""
         return self
 
     def arrays(self) -> Mapping[str, Int32s]:
@@ -79,15 +79,15 @@ class SharedRows:
         return {"rows": self.rows}
 
     def follow(self, log: TokenLog) -> None:
-        """Texts are not looked at."""
+        """Do nothing: texts are not used."""
 
     def reserve(self, n_tokens: int) -> None:
-        """The size is fixed."""
+        """Do nothing: the size is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftSource:
-    """A way of proposing: `speak(tables, tree, node)` proposes tokens, each in a bucket 0 .. n_buckets - 1."""
+    """A source of proposals: `speak(tables, tree, node)` proposes tokens, each in a bucket 0 .. n_buckets - 1."""
 
     name: str
     speak: CompiledFunction
@@ -98,9 +98,9 @@ class DraftSource:
 class Drafter:
     """What a file of this folder exports.
 
-    open     makes the tables of a model, for a vocabulary of so many tokens; compiled functions are the library's
+    open     creates the tables of a model, given the vocabulary size and the library with the compiled functions
     read     read(tables, n_log, 0): the log was extended
-    learn    learn(tables, tree, node): a node was evaluated, its highest logits are in the tree
+    learn    learn(tables, tree, node): a node was evaluated; its highest logits are in the tree
     helpers  further compiled functions
     """
 
@@ -112,7 +112,7 @@ class Drafter:
 
     @property
     def functions(self) -> list[CompiledFunction]:
-        """All that must be compiled."""
+        """All functions that must be compiled."""
         found = [*(draft_source.speak for draft_source in self.draft_sources), self.read, self.learn, *self.helpers]
         return [function for function in found if function is not None]
 
@@ -121,6 +121,6 @@ DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("dr
 
 
 def loop(module: str, name: str, n_arguments: int = 3) -> CompiledFunction:
-    """A compiled function of a module of `loops`; those of one argument return a number."""
+    """A compiled function of a module of `loops`; functions of one argument return a number."""
     source = CodeSource(LOOPS, module, name)
     return CompiledFunction(f"{module}.{name}", source, n_arguments, returns=n_arguments == 1)

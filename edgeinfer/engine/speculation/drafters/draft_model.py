@@ -1,7 +1,7 @@
 """A second, smaller model with the same vocabulary (speculative decoding, arXiv 2211.17192; 2302.01318).
 
-It is asked before a tree is grown: `engine.speculation.draft_model` runs it, this says what came of it. Belongs to the
-drafters only where there is such a model.
+It runs before a tree is grown: `engine.speculation.draft_model` runs it, and this drafter proposes what it predicted.
+Registered only if there is a draft model.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.library import KernelLibrary
 
 LIKELIEST_ACCEPTANCE = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
-"""That the likeliest token is right, by how far it is ahead, before anything is known of a draft model; it counts as"""
+"""Assumed probability that the likeliest token is right, by its lead, before anything is known of a draft model;"""
 ASSUMED_SEEN = 8.0
-"""sightings."""
+"""and the number of sightings that it counts as."""
 
 
 class Chains:
-    """Of all sessions: each has its own."""
+    """The chains of all sessions: each session has its own."""
 
     nbytes = MOST_CHAINED * (1 + BEST) * 4
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
-        """Nothing is shared."""
+        """Creates nothing: sessions share nothing."""
 
     def session(self) -> Chain:
-        """One more chain."""
+        """Create a chain for one more session."""
         return Chain()
 
     def arrays(self) -> Mapping[str, Int32s]:
-        """Nothing: the draft model says it again."""
+        """Nothing to save: the draft model can compute it again."""
         return {}
 
 
 class Chain:
-    """Tokens that the draft model thinks come next, and its highest logits before each of them."""
+    """Tokens that the draft model predicts next, and its highest logits before each of them."""
 
     def __init__(self) -> None:
         self._tokens = np.zeros(MOST_CHAINED, np.int32)
@@ -54,25 +54,25 @@ class Chain:
 
     @property
     def n_rows(self) -> int:
-        """Tokens of the chain."""
+        """Number of tokens of the chain."""
         return int(self._record["n_rows"][0])
 
     def clear(self) -> None:
-        """The text has moved on."""
+        """Drop the chain, since the text has moved on."""
         self._record["n_rows"] = 0
 
     def add(self, row: Int32s) -> int:
-        """Highest logits after the chain so far, int32[BEST] as `loops.best` packs them; the likeliest token joins."""
+        """Add the highest logits after the chain, int32[BEST] packed by `loops.best`; append the likeliest token."""
         place, token = self.n_rows, int(row[0]) & ((1 << TOKEN_BITS) - 1)
         self._rows[place], self._tokens[place] = row, token
         self._record["n_rows"] = place + 1
         return token
 
     def follow(self, log: TokenLog) -> None:
-        """Texts are not looked at."""
+        """Do nothing: texts are not used."""
 
     def reserve(self, n_tokens: int) -> None:
-        """Its size is fixed."""
+        """Do nothing: the size is fixed."""
 
 
 DRAFTER = Drafter(draft_sources=(DraftSource("draft_model", loop("chain", "speak"), STANDINGS),), open=Chains)

@@ -17,7 +17,7 @@ BUCKETS = 3 * 5 * 4
 
 
 class SuccessorMatrix:
-    """The matrix of a model."""
+    """The trigram matrix of a model."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
         self.rows: Int32s = np.full((1 << SET_BITS, WAYS, 2 + 2 * BEST), -1, np.int32)
@@ -27,16 +27,16 @@ class SuccessorMatrix:
         return self.rows.nbytes
 
     def session(self) -> Counting:
-        """A session's counting."""
+        """Create a session that counts into the matrix."""
         return Counting(self)
 
     def arrays(self) -> Mapping[str, Int32s]:
-        """All of it."""
+        """The whole matrix."""
         return {"rows": self.rows}
 
 
 class Counting:
-    """One session that counts into the matrix of its model."""
+    """One session, which counts into the matrix of its model."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:
         self._record = np.zeros(1, MATRIX)
@@ -48,12 +48,12 @@ class Counting:
         return int(self._record.ctypes.data)
 
     def follow(self, log: TokenLog) -> None:
-        """Go on in a log whose memory moved, or that began anew."""
+        """Continue in a log whose memory moved, or that began anew."""
         self._record["log"] = log.address
         self._record["n_read"] = min(int(self._record["n_read"][0]), log.n_tokens)
 
     def reserve(self, n_tokens: int) -> None:
-        """Its size is fixed."""
+        """Do nothing: the size is fixed."""
 
 
 DRAFTER = Drafter(

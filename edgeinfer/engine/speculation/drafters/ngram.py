@@ -1,4 +1,4 @@
-"""N-grams of the session's own text, five lengths of them (ANPD, arXiv 2404.08698)."""
+"""N-grams of the session's own text, of five lengths (ANPD, arXiv 2404.08698)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ HASH_BITS = 14
 
 
 class NGrams:
-    """Nothing is shared: each session has an index of its own text."""
+    """Holds nothing: each session has an index of its own text."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
         self.nbytes = 0
 
     def session(self) -> NGramIndex:
-        """An empty index."""
+        """Create an empty index."""
         return NGramIndex()
 
     def arrays(self) -> Mapping[str, Int32s]:
-        """Nothing."""
+        """Nothing to save."""
         return {}
 
 
 class NGramIndex:
-    """Where n-grams ended, in one log."""
+    """The positions at which n-grams ended in one log."""
 
     def __init__(self) -> None:
         self._record = np.zeros(1, NGRAM)
@@ -52,7 +52,7 @@ class NGramIndex:
         self._record["previous"], self._record["capacity"] = self._previous.ctypes.data, log.capacity
 
     def reserve(self, n_tokens: int) -> None:
-        """It is as large as the log."""
+        """Make the index as large as the log."""
 
 
 DRAFTER = Drafter(

@@ -1,4 +1,4 @@
-"""The likeliest successors of each token, as the model saw them last (Token Recycling, arXiv 2408.08696)."""
+"""The likeliest successors of each token, as last computed by the model (Token Recycling, arXiv 2408.08696)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SuccessorTable(SharedRows):
         super().__init__(rows, record)
 
     def prime(self, first: int, rows: Int32s) -> None:
-        """Take over rows of tokens from `first` on whose successors are not known."""
+        """Store the rows of tokens from `first` on, for those whose successors are not known."""
         own = self.rows[first : first + len(rows)]
         unknown = own[:, 0] < 0
         own[unknown] = rows[unknown]

@@ -12,7 +12,7 @@ WAYS, SET_BITS = 4, 14
 
 
 class NGramSuccessors(SharedRows):
-    """BEST successors of the n-grams that were evaluated last, of two and of three tokens."""
+    """BEST successors of the most recently evaluated bigrams and trigrams."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
         rows, record = np.full((2, 1 << SET_BITS, WAYS, 2 + BEST), -1, np.int32), np.zeros(2, SUCCESSORS)
@@ -20,7 +20,7 @@ class NGramSuccessors(SharedRows):
         super().__init__(rows, record)
 
     def session(self) -> SessionTables:
-        """The same for all; what is kept from now on is newer than what is there."""
+        """Return these tables, which all sessions share; rows stored from now on are newer than those present."""
         self._record["clock"] = self.rows[..., 1].max(axis=(1, 2))
         return super().session()
 

@@ -1,7 +1,7 @@
 """What followed the longest suffix of the text elsewhere: in this program's sessions, in earlier ones, in files.
 
-One suffix automaton for all sessions of a model (SuffixDecoding, arXiv 2411.04975), whose continuations are told apart
-by where they were seen last: a hierarchy by temporal locality (arXiv 2502.05609).
+One suffix automaton for all sessions of a model (SuffixDecoding, arXiv 2411.04975). Its continuations are separated by
+where they were seen last: a hierarchy by temporal locality (arXiv 2502.05609).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ BUCKETS = 6 * 3 * 3
 READ = loop("automaton", "read")
 REHASH = loop("automaton", "rehash", n_arguments=1)
 FIRST_ROOM, MOST_ROOM = 1 << 13, 1 << 18
-"""Tokens that an automaton has room for, at first and at most."""
+"""Room of an automaton in tokens, at first and at most."""
 KEPT_TOKENS = 1 << 16
-"""Of earlier texts, the latest."""
+"""Most tokens of earlier texts to keep; the latest are kept."""
 AHEAD = 2048
-"""Tokens of an answer that room is made for beforehand."""
+"""Tokens of room that are reserved for an answer in advance."""
 READ_AGAIN = 1 << 13
-"""Last tokens of each session, and of other texts, that an automaton keeps when it begins anew."""
+"""Last tokens of each session, and of other texts, that are read again when an automaton is rebuilt."""
 
 
 class AutomatonCursor:
-    """One session's place in the automaton of its model."""
+    """One session's position in the automaton of its model."""
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
@@ -45,21 +45,21 @@ class AutomatonCursor:
         return int(self._record.ctypes.data)
 
     def follow(self, log: TokenLog) -> None:
-        """Go on in a log whose memory moved, or that began anew."""
+        """Continue in a log whose memory moved, or that began anew."""
         self.fields["log"] = log.address
         if log.n_tokens < self.fields["n_read"]:
             self.fields["n_read"], self.fields["text"] = 0, 0
 
     def reserve(self, n_tokens: int) -> None:
-        """Make room for a log of so many tokens, and the answer to come."""
+        """Make room for a log of `n_tokens` tokens, and for the answer to come."""
         self._automaton.reserve(self.n_unread(n_tokens))
 
     def n_unread(self, n_tokens: int) -> int:
-        """Tokens that a log of so many has yet to give, with the answer to come."""
+        """Unread tokens of a log of `n_tokens` tokens, plus room for the answer to come."""
         return n_tokens - int(self.fields["n_read"]) + AHEAD
 
     def restart(self, n_tokens: int) -> None:
-        """The automaton has begun anew: read the last of a log of so many tokens again."""
+        """The automaton was rebuilt: read the last tokens of a log of `n_tokens` tokens again."""
         for name in ("text", "last", "at", "matched", "node"):
             self.fields[name] = 0
         self.fields["n_read"] = max(0, n_tokens - READ_AGAIN)
@@ -67,7 +67,7 @@ class AutomatonCursor:
 
 
 class Automaton:
-    """The automaton of a model: empty, then what sessions read, earlier texts and files."""
+    """The automaton of a model: initially empty, then filled with files, earlier texts and what sessions read."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
         self._read, self._rehash = library.function(READ), library.function(REHASH)
@@ -81,7 +81,7 @@ class Automaton:
         self._begin()
 
     def _begin(self) -> None:
-        """Hold nothing but the state of the empty string."""
+        """Reset to the state of the empty string."""
         self._fields["n_states"], self._fields["n_edges"], self._fields["n_texts"] = 1, 0, 0
         self._places.fill(-1)
         self._states[0] = np.zeros((), STATE)
@@ -89,13 +89,13 @@ class Automaton:
         self.first_text, self.first_own = 1, 1
 
     def renew(self, texts: Sequence[Int32s], files: Sequence[Int32s]) -> None:
-        """Begin anew, with the latest of these texts and all files; readers must restart."""
+        """Rebuild from the latest of these texts and all files; readers must restart."""
         self._begin()
         self.read(files, files=True)
         self.read(latest_texts(texts, READ_AGAIN), files=False)
 
     def has_room(self, n_tokens: int) -> bool:
-        """Whether so many tokens more can be taken in."""
+        """Whether `n_tokens` more tokens fit."""
         return self._n_used + n_tokens <= MOST_ROOM
 
     @property
@@ -107,15 +107,15 @@ class Automaton:
         return int(self._states.nbytes + self._edges.nbytes + self._places.nbytes)
 
     def session(self) -> AutomatonCursor:
-        """A session's reader."""
+        """Create a session's cursor."""
         return AutomatonCursor(self)
 
     def arrays(self) -> Mapping[str, Int32s]:
-        """Nothing of its own: texts are kept by who has them."""
+        """Nothing to save here: the owners of the texts save them."""
         return {}
 
     def read(self, texts: Sequence[Int32s], *, files: bool) -> None:
-        """Take in texts of earlier programs, or files: before any session reads, and files first."""
+        """Add texts of earlier programs, or files. Call before any session reads, with files first."""
         for text in texts:
             self.reserve(len(text))
             reader = np.zeros(1, READER)
@@ -127,14 +127,14 @@ class Automaton:
             self.first_own = self.first_text
 
     def reserve(self, n_tokens: int) -> None:
-        """Make room for so many tokens more, as far as there may be."""
+        """Make room for `n_tokens` more tokens, within the limit."""
         wanted = min(self._n_used + max(n_tokens, 0), MOST_ROOM)
         if wanted > self._room:
             self._grow(min(max(wanted, 2 * self._room), MOST_ROOM))
 
     @property
     def _n_used(self) -> int:
-        """Tokens that there is no more room for, about."""
+        """Approximate number of tokens whose room is used."""
         return max(int(self._fields["n_states"]) // 2, int(self._fields["n_edges"]) // 3)
 
     def _grow(self, room: int) -> None:
@@ -150,12 +150,12 @@ class Automaton:
 
 
 def split_texts(log: Int32s) -> list[Int32s]:
-    """The texts of a log."""
+    """Split a log into its texts."""
     return [text[text >= 0] for text in np.split(log, np.flatnonzero(log == NO_TOKEN)) if (text >= 0).any()]
 
 
 def latest_texts(texts: Sequence[Int32s], most: int = KEPT_TOKENS) -> list[Int32s]:
-    """The latest texts that have `most` tokens together at most, each with what parts it from the next."""
+    """The latest texts that together have at most `most` tokens, counting one separator per text."""
     sizes = accumulate(len(text) + 1 for text in reversed(texts))
     n_kept = sum(size <= most for size in sizes)
     return list(texts[len(texts) - n_kept :])

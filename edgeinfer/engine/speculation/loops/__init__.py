@@ -1,1 +1,1 @@
-"""Hot loops of speculation, compiled as kernels are: functions of int64s that neither raise nor allocate."""
+"""Hot loops of speculation, compiled like kernels: functions of int64s that neither raise nor allocate."""

@@ -1,9 +1,9 @@
-"""How likely a candidate is to be accepted, from how often candidates like it were.
+"""The probability that a candidate is accepted, from how often similar candidates were.
 
 Memory: an ACCEPTANCE record. Every draft source puts every candidate into one of its confidence buckets. Each bucket
 counts how many of its candidates were right; the counts of a candidate's buckets are blended in the logistic domain
-with weights that are learned as text is generated. Exact combinations of buckets have counts too, which take over as
-they are seen more often.
+with weights that are learned as text is generated. Exact combinations of buckets are counted too, and take over as they
+are seen more often.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CANDIDATE_BYTES = CANDIDATE.itemsize
 COUNT_BYTES = COUNT.itemsize
 JOINT_BYTES = JOINT.itemsize
 TRUST = np.float32(12.0)
-"""Sightings of a combination of buckets that count as much as the blend."""
+"""Sightings of a combination of buckets at which it counts as much as the blend."""
 MOST_SEEN = np.float32(2000.0)
 MOST_SEEN_JOINTLY = np.float32(400.0)
-"""Counts are halved beyond these: what is recent counts more."""
+"""Counts are halved when they exceed these, so that recent outcomes count more."""
 CALIBRATION_RATE = np.float32(0.02)
 RATE = np.float32(0.003)
-"""Of learning the weights."""
+"""Learning rate of the weights."""
 
 
 @inline
@@ -58,14 +58,14 @@ def chance_of(acceptance, logit):
 
 @inline
 def bucket_count(acceptance, candidate, draft_source):
-    """The counts of the bucket that a draft source puts the candidate at an address into."""
+    """The count of the bucket into which a draft source puts the candidate at an address."""
     place = simd.load_int32(candidate + BUCKETS_OFFSET + 4 * draft_source)
     return count_at(acceptance.counts + place * COUNT_BYTES)
 
 
 @inline
 def blend(acceptance, candidate, n_draft_sources):
-    """The chance by the buckets one by one."""
+    """The probability from the individual buckets."""
     logit = simd.load_float(acceptance.weights + 4 * n_draft_sources)
     for draft_source in range(n_draft_sources):
         weight = simd.load_float(acceptance.weights + 4 * draft_source)
@@ -84,25 +84,25 @@ def joint_hash(candidate, n_draft_sources):
 
 @inline
 def joint_key(mixed):
-    """Tells combinations of buckets in the same place apart; never 0."""
+    """Distinguishes combinations of buckets that share a place; never 0."""
     return ((mixed >> 30) & 0x3FFFFFFF) + 1
 
 
 @inline
 def joint_place(acceptance, mixed):
-    """The counts that a combination of buckets has, or would have."""
+    """The place of a combination of buckets in the table; it may hold another combination."""
     return joint_at(acceptance.joint + (mixed & ((1 << acceptance.joint_bits) - 1)) * JOINT_BYTES)
 
 
 @inline
 def estimate(acceptance, candidate, n_draft_sources):
-    """The chance of the candidate at an address."""
+    """The probability of the candidate at an address."""
     return calibrated(acceptance, uncalibrated(acceptance, candidate, n_draft_sources))
 
 
 @inline
 def uncalibrated(acceptance, candidate, n_draft_sources):
-    """The chance by the buckets one by one, and by their combination where that was seen."""
+    """The probability from the individual buckets, and from their combination if that was seen."""
     alone = blend(acceptance, candidate, n_draft_sources)
     mixed = joint_hash(candidate, n_draft_sources)
     joint = joint_place(acceptance, mixed)
@@ -113,14 +113,14 @@ def uncalibrated(acceptance, candidate, n_draft_sources):
 
 @inline
 def point_of(acceptance, chance):
-    """Where a chance lies among the points of the calibration: 0.0 .. POINTS."""
+    """The position of a probability among the points of the calibration: 0.0 .. POINTS."""
     place = (logit_of(acceptance, chance) + np.float32(LOGIT_RANGE)) * np.float32(POINTS / (2 * LOGIT_RANGE))
     return min(max(place, np.float32(0.0)), np.float32(POINTS))
 
 
 @inline
 def calibrated(acceptance, chance):
-    """What came of chances estimated like this: straight between points that are equally far apart as logits."""
+    """How often candidates with this estimate were accepted; linear between points equally spaced in logits."""
     place = point_of(acceptance, chance)
     low = min(np.int64(place), POINTS - 1)
     share, at = place - np.float32(low), acceptance.calibration + 4 * low
@@ -129,7 +129,10 @@ def calibrated(acceptance, chance):
 
 @inline
 def calibrate(acceptance, chance, estimated, outcome):
-    """Learn what came of a chance for which was `estimated`, with those of all candidates at its node in mind."""
+    """Correct the calibration by an outcome.
+
+    `estimated`: the probability given to the candidate, after scaling with the other candidates at its node.
+    """
     place = point_of(acceptance, chance)
     low = min(np.int64(place), POINTS - 1)
     share, at = place - np.float32(low), acceptance.calibration + 4 * low
@@ -140,7 +143,7 @@ def calibrate(acceptance, chance, estimated, outcome):
 
 @inline
 def bounded(chance):
-    """Never certain."""
+    """Keep a probability away from 0 and 1."""
     return min(max(chance, np.float32(0.001)), np.float32(0.999))
 
 
@@ -176,7 +179,7 @@ def count_outcome(acceptance, candidate, n_draft_sources, was_right):
     mixed = joint_hash(candidate, n_draft_sources)
     joint = joint_place(acceptance, mixed)
     if joint.key != joint_key(mixed):
-        if joint.seen > np.float32(2.0):  # the combination that is here was seen more than once: it fades first
+        if joint.seen > np.float32(2.0):  # the combination stored here was seen more than once: decay it first
             joint.seen *= np.float32(0.5)
             joint.accepted *= np.float32(0.5)
             return

@@ -1,10 +1,10 @@
-"""A suffix automaton over texts, extended token by token: where any suffix of a text stood before, and what followed.
+"""A suffix automaton over texts, built token by token: where a suffix of a text occurred before, and what followed.
 
 Memory: an AUTOMATON of the model and a READER of each session. Edges are found by a hash of state and token, and listed
-by state. A state knows how often its strings occurred and in which text last, so the continuations of the longest
-suffix are ranked by count, and told apart by where they come from: this program's sessions, earlier ones, the user's
-files. Sources: SuffixDecoding (arXiv 2411.04975); automata of several texts: Mohri, Moreno and Weinstein (2009);
-databases by temporal locality: Hierarchy Drafting (arXiv 2502.05609).
+by state. A state records how often its strings occurred and in which text last, so the continuations of the longest
+suffix can be ranked by count and separated by origin: this program's sessions, earlier ones, the user's files. Sources:
+SuffixDecoding (arXiv 2411.04975); automata of several texts: Mohri, Moreno and Weinstein (2009); databases by temporal
+locality: Hierarchy Drafting (arXiv 2502.05609).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ automaton_at, reader_at = simd.record_at(AUTOMATON), simd.record_at(READER)
 state_record, edge_record = simd.record_at(STATE), simd.record_at(EDGE)
 STATE_BYTES, EDGE_BYTES = STATE.itemsize, EDGE.itemsize
 MOST_HOPS = 48
-"""Shorter and shorter suffixes whose count is kept up for a token; the shortest may be left out."""
+"""Most suffixes, longest first, whose counts are updated for a token; the shortest ones may be left out."""
 LOOKED_AT = 24
-"""Edges of a state that are looked at, the newest ones."""
+"""Most edges of a state that are examined, newest first."""
 SHORTEST = 2
-"""Tokens that must agree at least."""
+"""Fewest tokens that must match."""
 RANKS, LENGTHS, SHARES = 3, 6, 3
 SPOKEN = 6
 """Most tokens that a draft source proposes at a node."""
@@ -44,7 +44,7 @@ def edge_of(automaton, edge):
 
 @inline
 def _place(automaton, state, token):
-    """Where the edge from a state by a token is noted, or the empty place where it would be."""
+    """The place of the edge from a state by a token in the hash table, or the empty place where it would go."""
     mask = (1 << automaton.bits) - 1
     place = mix(mix(np.int64(0), state), token) & mask
     while True:
@@ -59,14 +59,14 @@ def _place(automaton, state, token):
 
 @inline
 def step_from(automaton, state, token):
-    """The state after one more token, -1 where there is none."""
+    """The state after one more token, -1 if there is none."""
     edge = simd.load_int32(automaton.places + 4 * _place(automaton, state, token))
     return edge_of(automaton, edge).target if edge >= 0 else -1
 
 
 @inline
 def _connect(automaton, state, token, target):
-    """A new edge."""
+    """Add an edge."""
     number = automaton.n_edges
     automaton.n_edges = number + 1
     edge, source = edge_of(automaton, number), state_of(automaton, state)
@@ -87,7 +87,10 @@ def _new_state(automaton, length):
 
 @inline
 def _split(automaton, before, token, state):
-    """A state for the strings of `state` that are as long as `before` and the token; its number."""
+    """Split off the strings of `state` no longer than those of `before` plus the token.
+
+    Returns the new state's number.
+    """
     number = _new_state(automaton, state_of(automaton, before).length + 1)
     copy, whole = state_of(automaton, number), state_of(automaton, state)
     copy.link, copy.times, copy.text = whole.link, whole.times, whole.text
@@ -108,7 +111,7 @@ def _split(automaton, before, token, state):
 
 @inline
 def _suffix_state(automaton, before, token):
-    """The state of a suffix and a token, which there is: split where it holds longer strings."""
+    """The state of a suffix plus a token that follows it; splits the state if it has longer strings."""
     target = step_from(automaton, before, token)
     if state_of(automaton, target).length == state_of(automaton, before).length + 1:
         return target
@@ -131,12 +134,12 @@ def _extend(automaton, last, token):
 
 @inline
 def _has_room(automaton):
-    """Whether one more token fits: it takes two states at most, and the edges of a copied one."""
+    """Whether one more token fits: it needs at most two states, and the edges of a copied one."""
     return automaton.n_states + 2 < automaton.most_states and 2 * automaton.n_edges < automaton.most_edges
 
 
 def read(state, until, unused):
-    """Take over the log up to `until` tokens, as far as there is room."""
+    """Read the log up to `until` tokens, as far as there is room."""
     reader = reader_at(state)
     automaton = automaton_at(reader.automaton)
     position = reader.n_read
@@ -161,7 +164,7 @@ def read(state, until, unused):
 
 
 def rehash(pointer):
-    """Note all edges anew, in empty places; how many there are."""
+    """Insert all edges into an empty hash table. Returns their number."""
     automaton = automaton_at(pointer)
     for edge in range(automaton.n_edges):
         found = edge_of(automaton, edge)
@@ -171,7 +174,7 @@ def rehash(pointer):
 
 @inline
 def _follow(automaton, reader, tree, node):
-    """Find the longest suffix of the node's path that stood elsewhere: `at` and `matched` of the reader."""
+    """Find the longest suffix of the node's path that occurred elsewhere; sets the reader's `at` and `matched`."""
     last = state_of(automaton, reader.last)
     at = max(last.link, 0)
     matched = state_of(automaton, at).length
@@ -199,7 +202,7 @@ def _class_of(reader, text):
 
 @inline
 def _speak(state, pointer, node, database):
-    """Propose what followed the longest suffixes in one database, the most frequent first."""
+    """Propose what followed the longest suffixes in one database, most frequent first."""
     reader, tree = reader_at(state), tree_at(pointer)
     automaton = automaton_at(reader.automaton)
     if automaton.n_texts == 0:
@@ -215,7 +218,7 @@ def _speak(state, pointer, node, database):
 
 @inline
 def _speak_state(automaton, reader, tree, at, length, said, database):
-    """Propose the continuations of one state; how many tokens were proposed so far."""
+    """Propose the continuations of one state. Returns how many tokens were proposed so far."""
     ceiling, rank, total = 1 << 30, 0, max(state_of(automaton, at).times, 1)
     while said < SPOKEN and rank < RANKS + 1:
         best, most, edge, looked = -1, 0, state_of(automaton, at).first_edge, 0
@@ -241,7 +244,7 @@ def _speak_state(automaton, reader, tree, at, length, said, database):
 
 @inline
 def _length_class(length):
-    """0 .. LENGTHS - 1."""
+    """The class of a length: 0 .. LENGTHS - 1."""
     return (length >= 3) + (length >= 4) + (length >= 6) + (length >= 9) + (length >= 14)
 
 

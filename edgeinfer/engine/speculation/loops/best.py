@@ -1,8 +1,8 @@
-"""The highest logits of a token, as tables keep them.
+"""The highest logits after a token, in the packed form that tables hold.
 
-Memory: logits float32[V] and their peaks, as `base.Peaked` says, or 0; out int32[BEST], highest first: the token, and
-above its TOKEN_BITS how far its logit lies below the highest one (of the highest: above the second), in sixteenths. Of
-equal logits those found first come first: the lower tokens, or with peaks those of lower lanes.
+Memory: logits float32[V] and their peaks, as described in `base.Peaked`, or 0; out int32[BEST], highest first. Each
+entry is a token, and above its TOKEN_BITS how far its logit lies below the highest one (for the highest: above the
+second), in sixteenths. Equal logits are ordered as found: lower tokens first, or with peaks those of lower lanes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
 RUN = 64
-"""Logits that are looked at together: most runs hold none of the highest."""
+"""Logits that are examined together: most runs contain none of the highest."""
 LOWEST = np.float32(-3e38)
 
 
 @inline
 def pack_best(logits, peaks, n_vocab, out):
-    """Find the highest of a row of logits."""
+    """Find the highest logits of a row."""
     values, tokens = simd.stack_space(64), simd.stack_space(64)
     for place in range(BEST):
         simd.store_float(values + 4 * place, LOWEST)
@@ -39,7 +39,7 @@ def pack_best(logits, peaks, n_vocab, out):
 
 @inline
 def _take_all(logits, n_vocab, values, tokens):
-    """Look at all logits, many at a time."""
+    """Search all logits, many at a time."""
     edge = LOWEST
     whole = n_vocab // RUN * RUN
     for start in range(0, whole, RUN):
@@ -53,7 +53,7 @@ def _take_all(logits, n_vocab, values, tokens):
 
 @inline
 def _take_by_peaks(logits, peaks, n_vocab, values, tokens):
-    """Look only where a peak says that there is something."""
+    """Search only where a peak says that there may be a high logit."""
     edge = LOWEST
     for block in range((n_vocab + PEAK_BLOCK - 1) // PEAK_BLOCK):
         at, start = peaks + 4 * PEAK_LANES * block, block * PEAK_BLOCK
@@ -66,7 +66,7 @@ def _take_by_peaks(logits, peaks, n_vocab, values, tokens):
 
 @inline
 def are_numbers(peaks, n_vocab):
-    """Whether none of a row's logits is infinite or no number."""
+    """Whether all logits of a row are finite."""
     zero = simd.splat(np.float32(0.0))
     strange = zero
     for block in range((n_vocab + PEAK_BLOCK - 1) // PEAK_BLOCK):
@@ -76,7 +76,7 @@ def are_numbers(peaks, n_vocab):
 
 @inline
 def _take(logits, start, stop, step, values, tokens, edge):
-    """Sort what exceeds `edge` in; the lowest value that is kept now."""
+    """Insert the values above `edge`. Returns the lowest value that is kept now."""
     for token in range(start, stop, step):
         value = simd.load_float(logits + 4 * token)
         if value > edge:
@@ -93,13 +93,13 @@ def _take(logits, start, stop, step, values, tokens, edge):
 
 @inline
 def token_of(packed):
-    """The token of a kept logit."""
+    """The token of a packed logit."""
     return packed & ((1 << TOKEN_BITS) - 1)
 
 
 @inline
 def standing(packed, rank):
-    """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: its bucket."""
+    """Rank and gap of a packed logit, in 0 .. BEST * GAPS - 1: its bucket."""
     gap = packed >> TOKEN_BITS
     place = rank * GAPS
     for edge in range(GAPS - 1):

@@ -1,7 +1,7 @@
-"""What a draft model says: the highest logits along the one chain of tokens that it followed.
+"""What a draft model predicts: the highest logits along the single chain of tokens that it followed.
 
 Memory: a CHAIN record; tokens int32[n], rows int32[n, BEST] as `loops.best` packs them: row i is what may follow the
-first i tokens. Nothing is proposed at nodes that are not of the chain.
+first i tokens. Nothing is proposed at nodes outside the chain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ chain_at = simd.record_at(CHAIN)
 
 
 def speak(state, pointer, node):
-    """Propose what the draft model gave the highest logits after the node, if it was asked."""
+    """Propose the draft model's likeliest tokens after the node, if it was run there."""
     chain, tree = chain_at(state), tree_at(pointer)
     depth = simd.load_int32(tree.depths + 4 * node)
     if depth >= chain.n_rows:

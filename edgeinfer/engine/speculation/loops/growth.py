@@ -1,10 +1,10 @@
-"""Growing a tree of drafts, the likeliest token first, for as long as another one pays.
+"""Growing a tree of drafts, the likeliest token first, for as long as another token pays.
 
-Memory: a TREE record. The root is the last token of the log. A node is expanded by asking every draft source for tokens
-that may follow it; a heap holds all candidates by the probability of their whole path, so that the first k nodes are
-the best tree of k for every k. Of a chain each node is the likeliest after the one before. The tree ends where expected
-tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability: OPT-Tree (arXiv
-2406.17276).
+Memory: a TREE record. The root is the last token of the log. To expand a node, every draft source is asked for tokens
+that may follow it. A heap holds all candidates by the probability of their whole path, so the first k nodes are the
+best tree of k nodes for every k. In a chain each node is the likeliest one after its predecessor. The tree ends where
+the expected tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability:
+OPT-Tree (arXiv 2406.17276).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
 LEAST_REACH = np.float32(0.004)
-"""Paths that are less likely than this are not followed."""
+"""Paths less likely than this are not followed."""
 MOST_OFFERED = np.float32(0.98)
-"""All candidates at a node together are at most this likely."""
+"""Upper limit for the summed probability of all candidates at a node."""
 
 
 def grow(pointer):
-    """Have the log read and fill the tree from its root; the number of its nodes."""
+    """Let readers read the log, and grow the tree from its root. Returns the number of nodes."""
     tree = tree_at(pointer)
     _start(tree)
     for reader in range(tree.n_readers):
@@ -60,19 +60,19 @@ def grow(pointer):
 
 @inline
 def _cost(tree, n_tokens):
-    """What the pass costs with so many tokens of this text."""
+    """The cost of the pass with `n_tokens` tokens of this text."""
     return np.float64(simd.load_float(tree.costs + 4 * (tree.beside + n_tokens)))
 
 
 @inline
 def _rate(tree, expected, n_tokens):
-    """Tokens of all texts in the pass by what it costs."""
+    """Expected tokens of all texts in the pass, per cost."""
     return (tree.beside_expected + expected) / _cost(tree, n_tokens)
 
 
 @inline
 def _may_pay(tree, expected, reach, best_rate):
-    """Whether any larger tree could be better, if all nodes to come were as likely as the next one."""
+    """Whether any larger tree could be better if all further nodes were as likely as the next one."""
     for size in range(tree.n_nodes + 1, tree.most + 1):
         more = expected + (size - tree.n_nodes) * reach
         if tree.beside_expected + more > best_rate * _cost(tree, size):
@@ -133,10 +133,10 @@ def _expand(tree, pointer, node):
 
 @inline
 def _merge(tree, node, first, draft_source, buckets):
-    """Note what one draft source says: about its own proposals, about those of the others, and on theirs about all of
-    them.
+    """Record the proposals of one draft source: update the buckets of all candidates at the node, and add new ones.
 
-    `buckets`: where those of the draft source begin in the counts. A candidate's `source` collects a bit for each.
+    `buckets`: index of the draft source's first bucket in the counts. A candidate's `source` collects a bit for each
+    draft source that proposes it.
     """
     bucket = SILENT if tree.n_proposals == 0 else OTHERS
     if tree.n_proposals > 0:
@@ -165,7 +165,7 @@ def _merge(tree, node, first, draft_source, buckets):
 
 @inline
 def _bucket(tree, place, draft_source):
-    """Where the bucket is stored that a draft source puts a candidate into."""
+    """The address at which a candidate's bucket for a draft source is stored."""
     return tree.candidates + place * CANDIDATE_BYTES + BUCKETS_OFFSET + 4 * draft_source
 
 

@@ -1,7 +1,7 @@
-"""Learning from a pass over a tree of drafts: what was right, and what the model would have said elsewhere.
+"""Learning from a pass over a draft tree: what was right, and what the model would have chosen elsewhere.
 
 Memory: a TREE record with the logits of the pass; afterwards the accepted path and the tokens chosen along it. Every
-node of the tree was evaluated, so the logits of rejected ones are kept as well (Token Recycling, arXiv 2408.08696).
+node of the tree was evaluated, so the logits of rejected nodes are kept too (Token Recycling, arXiv 2408.08696).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
 LEARNT_SUFFIX = 4
-"""Tokens before a node that learners are given."""
+"""Tokens before a node that learners get."""
 
 
 def look(pointer):
@@ -34,7 +34,7 @@ def look(pointer):
 
 
 def learn(pointer):
-    """Count which candidates were right, and hand every node's highest logits, which `look` found, to the learners."""
+    """Count which candidates were right, and pass every node's highest logits, found by `look`, to the learners."""
     tree = tree_at(pointer)
     _tally(tree)
     for step in range(tree.n_path):
@@ -60,7 +60,7 @@ def _count(tree, node, chosen):
 
 @inline
 def _tally(tree):
-    """Count nodes by their source: all, and those of the path."""
+    """Count nodes by source: all of them, and those of the path."""
     for node in range(1, tree.n_nodes):
         _add_one(tree.tally + 16 * simd.load_int32(tree.sources + 4 * node))
     for step in range(1, tree.n_path):
@@ -73,7 +73,7 @@ def _add_one(at):
 
 
 def pack_rows(logits, stride, peaks, peaks_stride, count, n_vocab, out):
-    """Keep the highest logits of rows: float32[count, stride / 4] into int32[count, BEST]; how many rows.
+    """Pack the highest logits of rows float32[count, stride / 4] into int32[count, BEST]. Returns the number of rows.
 
     `peaks`: float32[count, peaks_stride / 4], or 0.
     """

@@ -1,8 +1,8 @@
-"""A matrix of trigrams: how often tokens followed pairs of tokens, in texts and in what the model said of drafts.
+"""A trigram matrix: how often tokens followed pairs of tokens, in texts and in the model's own choices in drafts.
 
 Memory: a MATRIX record; rows int32[1 << bits, WAYS, 2 + 2 * BEST]: a check of the pair, when it was used, then tokens
-and how often each followed. Tokens that were hardly tried are proposed too, so that the matrix explores.
-Source: ADED's tri-gram matrix with exploration (arXiv 2407.12021).
+and how often each followed. Rarely tried tokens are proposed too, so the matrix explores. Source: ADED's tri-gram
+matrix with exploration (arXiv 2407.12021).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ matrix_at = simd.record_at(MATRIX)
 
 @inline
 def _find(matrix, mixed, makes):
-    """The row of a pair; 0 where there is none, unless one `makes` it: in place of the one used longest ago."""
+    """The row of a pair; 0 if there is none. With `makes`, replaces the least recently used row of its set instead."""
     check = (mixed >> 30) & 0x7FFFFFFF
     row = matrix.rows + 4 * ROW * WAYS * (mixed & ((1 << matrix.bits) - 1))
     oldest = row
@@ -47,7 +47,7 @@ def _find(matrix, mixed, makes):
 
 @inline
 def _count(matrix, mixed, token):
-    """A token followed a pair: it moves up past rarer ones; a new one takes the last place."""
+    """Count a token after a pair: it moves up past rarer ones; a new token takes the last place."""
     row = _find(matrix, mixed, True)
     matrix.clock += 1
     simd.store_int32(row + 4, matrix.clock)
@@ -57,7 +57,7 @@ def _count(matrix, mixed, token):
     times = simd.load_int32(row + COUNTS_AT + 4 * place) + 1
     if simd.load_int32(row + 8 + 4 * place) != token:
         times = 1
-    while place > 0 and simd.load_int32(row + COUNTS_AT + 4 * place - 4) <= times:  # of equals the latest first
+    while place > 0 and simd.load_int32(row + COUNTS_AT + 4 * place - 4) <= times:  # of equals, the latest first
         simd.store_int32(row + 8 + 4 * place, simd.load_int32(row + 8 + 4 * place - 4))
         simd.store_int32(row + COUNTS_AT + 4 * place, simd.load_int32(row + COUNTS_AT + 4 * place - 4))
         place -= 1
@@ -78,14 +78,14 @@ def read(state, until, unused):
 
 
 def learn(state, pointer, node):
-    """Count what the model would have said after a node."""
+    """Count what the model would have chosen after a node."""
     tree = tree_at(pointer)
     if tree.n_suffix >= 2:
         _count(matrix_at(state), suffix_hash(tree, 2), token_of(simd.load_int32(tree.best)))
 
 
 def speak(state, pointer, node):
-    """Propose what followed the last two tokens, the most frequent first."""
+    """Propose what followed the last two tokens, most frequent first."""
     matrix, tree = matrix_at(state), tree_at(pointer)
     if tree.n_suffix < 2:
         return

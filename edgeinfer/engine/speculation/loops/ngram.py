@@ -1,8 +1,8 @@
-"""Where the last tokens stood before in this text, level by level, and what followed: an n-gram model that grows.
+"""Where the last tokens occurred before in this text, and what followed: a growing n-gram model with several lengths.
 
-Memory: an NGRAM record. For each of LEVELS lengths: where an n-gram of each hash ended last, and for each position
+Memory: an NGRAM record. For each of LEVELS lengths: where an n-gram with each hash ended last, and for each position
 where its n-gram ended before. Source: ANPD's adaptive multi-level n-gram module (arXiv 2404.08698); here the tokens of
-several occurrences are told apart by how long they agree, how recent they are and whether they agree with one another.
+several occurrences are ranked by how long they match, how recent they are and whether they agree with each other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from edgeinfer.jit.compiler import inline
 
 LEVELS = 5
 LOOKED_AT = 4
-"""Occurrences of each level that are looked at, the latest ones."""
+"""Occurrences of each level that are examined, latest first."""
 FOUND = 8
-"""Most different tokens."""
+"""Most distinct tokens."""
 LENGTHS = 9
 RANKS = 3
 ngram_at = simd.record_at(NGRAM)
@@ -26,7 +26,7 @@ ngram_at = simd.record_at(NGRAM)
 
 @inline
 def level_length(level):
-    """Tokens of an n-gram of a level: 1, 2, 3, 5, 9."""
+    """The n-gram length of a level: 1, 2, 3, 5, 9."""
     return level + 1 if level < 3 else 2 * level - 1 if level == 3 else 9
 
 
@@ -52,7 +52,7 @@ def read(state, until, unused):
 
 
 def speak(state, pointer, node):
-    """Propose what followed the longest n-grams that end like the node's path."""
+    """Propose what followed the longest n-grams that match the end of the node's path."""
     tables, tree = ngram_at(state), tree_at(pointer)
     tokens, lengths, times = simd.stack_space(64), simd.stack_space(64), simd.stack_space(64)
     found, longer = np.int64(0), SUFFIX + 1
@@ -93,7 +93,7 @@ def _previous(tables, level, position):
 
 @inline
 def _agreement(tables, tree, position):
-    """How many tokens up to a position are those that the node's path ends with, SUFFIX at most."""
+    """How many tokens up to a position match the end of the node's path, at most SUFFIX."""
     length = 0
     while length < tree.n_suffix and length <= position:
         if simd.load_int32(tables.log + 4 * (position - length)) != suffix_token(tree, length):
@@ -104,7 +104,7 @@ def _agreement(tables, tree, position):
 
 @inline
 def _note(tokens, lengths, times, found, token, length):
-    """Count one occurrence; longer ones come first, then the more recent. Returns how many tokens there are."""
+    """Count one occurrence; longer matches come first, then more recent ones. Returns the number of tokens."""
     for place in range(found):
         if simd.load_int32(tokens + 4 * place) == token:
             simd.store_int32(times + 4 * place, simd.load_int32(times + 4 * place) + 1)
@@ -125,5 +125,5 @@ def _note(tokens, lengths, times, found, token, length):
 
 @inline
 def _length_class(length):
-    """0 .. LENGTHS - 1."""
+    """The class of a length: 0 .. LENGTHS - 1."""
     return min(length, 4) - 1 + (length >= 5) + (length >= 6) + (length >= 8) + (length >= 11) + (length >= 16)

@@ -1,4 +1,4 @@
-"""Reading and writing a tree of drafts from compiled code.
+"""Reading and writing a draft tree from compiled code.
 
 Memory: a TREE record. Nodes are numbered in the order in which they were added, so parents come first.
 """
@@ -16,7 +16,7 @@ tree_at = simd.record_at(TREE)
 
 @inline
 def note_suffix(tree, node, wanted):
-    """The last tokens of the text that ends with a node, as many of `wanted` as there are, into `suffix`."""
+    """Write the last tokens of the text that ends with a node into `suffix`, up to `wanted` of them."""
     count, at = 0, node
     while at > 0 and count < wanted:
         simd.store_int32(tree.suffix + 4 * count, simd.load_int32(tree.tokens + 4 * at))
@@ -35,13 +35,13 @@ def note_suffix(tree, node, wanted):
 
 @inline
 def suffix_token(tree, back):
-    """The token so many before the last one."""
+    """The token `back` places before the last one."""
     return simd.load_int32(tree.suffix + 4 * back)
 
 
 @inline
 def suffix_hash(tree, n):
-    """A hash of the last n tokens; their order counts."""
+    """A hash of the last n tokens, in order."""
     mixed = np.int64(0)
     for back in range(n):
         mixed = mix(mixed, suffix_token(tree, back))
@@ -50,16 +50,16 @@ def suffix_hash(tree, n):
 
 @inline
 def mix(mixed, token):
-    """One more token in a hash: 0 .. 2^62 - 1."""
+    """Add a token to a hash: 0 .. 2^62 - 1."""
     product = (np.uint64(mixed) ^ np.uint64(token + 1)) * np.uint64(
         0x9E3779B97F4A7C15
-    )  # wraps, as signed ones must not
+    )  # unsigned, because the product wraps around
     return np.int64((product ^ (product >> np.uint64(29))) & np.uint64(0x3FFFFFFFFFFFFFFF))
 
 
 @inline
 def propose(tree, token, bucket):
-    """What a draft source says at the node at hand; what exceeds PROPOSED is dropped."""
+    """Propose a token at the current node for a draft source; tokens beyond PROPOSED are dropped."""
     if tree.n_proposals < PROPOSED:
         at = tree.proposals + 8 * tree.n_proposals
         simd.store_int32(at, token)

@@ -1,7 +1,7 @@
-"""The tokens with the highest logits after each token, wherever it was evaluated last.
+"""The tokens with the highest logits after each token, from the last place where it was evaluated.
 
-Memory: a SUCCESSORS record; rows int32[V, BEST] as `loops.best` packs them, the first NO_TOKEN where nothing is known.
-Source: the adjacency matrix of Token Recycling (arXiv 2408.08696).
+Memory: a SUCCESSORS record; rows int32[V, BEST] as `loops.best` packs them; the first entry is NO_TOKEN if nothing is
+known. Source: the adjacency matrix of Token Recycling (arXiv 2408.08696).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def speak(state, pointer, node):
 
 
 def learn(state, pointer, node):
-    """Keep the node's highest logits."""
+    """Store the node's highest logits."""
     tree = tree_at(pointer)
     row = successors_at(state).rows + 4 * BEST * suffix_token(tree, 0)
     simd.copy_16_bytes(row, tree.best)

@@ -1,8 +1,8 @@
-"""The tokens with the highest logits after each bigram and trigram, wherever it was evaluated last.
+"""The tokens with the highest logits after each bigram and trigram, from the last place where it was evaluated.
 
 Memory: two SUCCESSORS records, one after the other; rows int32[1 << bits, WAYS, ROW]: a check of the n-gram, when it
-was kept, and BEST logits as `loops.best` packs them. The row of a set that was kept longest ago makes place.
-Source: STAND's n-grams with kept logits (arXiv 2506.04708).
+was stored, and BEST logits as `loops.best` packs them. In a full set the oldest row is replaced. Source: STAND's
+n-grams with kept logits (arXiv 2506.04708).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TABLE_BYTES = SUCCESSORS.itemsize
 
 @inline
 def _set(tables, mixed):
-    """The rows that an n-gram may be in."""
+    """The set of rows that may hold an n-gram."""
     return tables.rows + 4 * ROW * WAYS * (mixed & ((1 << tables.bits) - 1))
 
 
 @inline
 def _check(mixed):
-    """Tells n-grams of a set apart."""
+    """Distinguishes the n-grams of a set."""
     return (mixed >> 30) & 0x7FFFFFFF
 
 
@@ -60,7 +60,7 @@ def speak_trigram(state, pointer, node):
 
 
 def learn(state, pointer, node):
-    """Keep the node's highest logits under its bigram and its trigram."""
+    """Store the node's highest logits under its bigram and its trigram."""
     _keep(state, pointer, np.int64(2))
     _keep(state + TABLE_BYTES, pointer, np.int64(3))
 
