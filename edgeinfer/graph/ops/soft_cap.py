@@ -1,4 +1,4 @@
-"""Soft-capped values, such as logits (Gemma Worker pool, arXiv 2408.00118)."""
+"""Soft-capped values, such as logits (Gemma Team, arXiv 2408.00118)."""
 
 from __future__ import annotations
 
