@@ -186,7 +186,7 @@ def test_a_step_that_fails_leaves_the_version_before(tmp_path: Path, monkeypatch
 def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "chats.db"
     path.write_bytes(content)
-    with pytest.raises(SessionsFailed, match=r"damaged one .*; move it away"):
+    with pytest.raises(SessionsFailed, match=r"damaged .*; move it away"):
         SessionStore(path)
     assert path.read_bytes() == content
 
