@@ -89,9 +89,9 @@ def test_a_schema_may_be_true(server: Running) -> None:
         (CHAT, {"response_format": schema({}), "grammar": 'root ::= "a"'}, 400, "leave the others out"),
         (CHAT, {"functions": [{"name": "f"}]}, 400, "use tools"),
         (CHAT, {"function_call": "auto"}, 400, "use tools"),
-        (COMPLETION, {"echo": True, "logprobs": 1}, 501, "no logprobs of prompts"),
-        (RESPONSES, {"top_logprobs": 2}, 501, "logprobs in /v1/chat/completions only"),
-        (RESPONSES, {"include": ["message.output_text.logprobs"]}, 501, "logprobs in /v1/chat/completions only"),
+        (COMPLETION, {"echo": True, "logprobs": 1}, 501, "logprobs of prompts are not supported"),
+        (RESPONSES, {"top_logprobs": 2}, 501, "logprobs are supported in /v1/chat/completions only"),
+        (RESPONSES, {"include": ["message.output_text.logprobs"]}, 501, "logprobs are supported in /v1/chat/completions only"),
     ],
 )
 def test_nothing_that_changes_an_answer_is_ignored(
