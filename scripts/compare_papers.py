@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.graph import run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import Schedule, accelerator_only, asymmetric, overlap

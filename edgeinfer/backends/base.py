@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
 from edgeinfer.errors import DeviceUnavailable
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.state import LayerState, Windows, n_state_slots
+from edgeinfer.graph.operands import LayerState, Windows, n_state_slots
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.offload.weights import OffloadedWeights, Prepacked

@@ -16,7 +16,7 @@ from edgeinfer.graph.step import Int32s
 
 
 class StateMemory(Protocol):
-    """The memory of sequence states on one device, addressed by slots (`graph.state`)."""
+    """The memory of sequence states on one device, addressed by slots (`graph.operands`)."""
 
     @property
     def n_slots(self) -> int: ...

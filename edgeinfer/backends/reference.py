@@ -19,15 +19,12 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.meanings import round_activations, round_cached
-from edgeinfer.graph.buffers import Rows
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import LayerState, Rows, Weight
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections, RopeTable
-from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of

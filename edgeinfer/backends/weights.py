@@ -11,8 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.graph.operands import RopePermutation, Weight
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
 

@@ -35,8 +35,7 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError
-from edgeinfer.graph.inputs import IDS_ONLY
-from edgeinfer.graph.step import PAGE
+from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.serving.allotment import Priority

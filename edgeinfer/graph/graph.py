@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgeinfer.graph.buffers import Buffer
-from edgeinfer.graph.inputs import Inputs
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.rope import Rope
-from edgeinfer.graph.state import LayerState, PagedKV
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.step import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +134,24 @@ class ModelSpec:
     def kv_bytes_per_token(self, element_bytes: int = 2) -> int:
         """Bytes of one cached token over all layers (keys and values), at `element_bytes` per number."""
         return sum(layer.numbers * element_bytes for layer in self.kv)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Consecutive ops that run on one device.
+
+    spec     the ops as stages, the buffers they use and the KV layers they own, numbered from 0
+    inputs   buffers whose rows are supplied at each step
+    outputs  buffers whose rows are read after the step; a buffer may be both input and output
+    spare    weights that a plan leaves in the machine's memory: these are moved out first if device memory is short
+    """
+
+    spec: ModelSpec
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    spare: frozenset[Weight] = frozenset()
+
+
+def whole(spec: ModelSpec) -> Fragment:
+    """A model as a single fragment."""
+    return Fragment(spec, (), (spec.logits,))

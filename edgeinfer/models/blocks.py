@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import Activation
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec, RankHead
+from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -31,8 +31,6 @@ from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.state import PagedKV
-from edgeinfer.graph.weights import Every, RopePermutation, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 

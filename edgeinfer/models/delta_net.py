@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Every, LayerState
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
-from edgeinfer.graph.state import LayerState
-from edgeinfer.graph.weights import Every
 from edgeinfer.models.blocks import attention, embed, head, norm, project
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture

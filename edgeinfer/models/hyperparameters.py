@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.weights import Every, RopePermutation, Weight
+from edgeinfer.graph.operands import Every, RopePermutation, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
 
 COUNT_MAX = 1 << 31

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.operands import Every, PagedKV
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.join_heads import JoinHeads
 from edgeinfer.graph.ops.matmul import MatMul
@@ -16,8 +17,6 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.state import PagedKV
-from edgeinfer.graph.weights import Every
 from edgeinfer.models.blocks import project
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph

@@ -11,11 +11,11 @@ from typing import Literal
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import ExpertActivation
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.zero import Zero
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.blocks import feed_forward, join
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph

@@ -7,11 +7,9 @@ In: what an architecture adds, layer by layer. Out: a ModelSpec. Independent of 
 from __future__ import annotations
 
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.graph.buffers import Buffer, Rows
 from edgeinfer.graph.graph import ModelSpec, RankHead, Stage
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.state import LayerState, PagedKV
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Rows, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.sizes import Sizes
 

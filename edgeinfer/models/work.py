@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import Cost, MatMulCost
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.op import Cost, MatMulCost
+from edgeinfer.graph.operands import Weight
 from edgeinfer.models.gguf import TensorInfo
 
 

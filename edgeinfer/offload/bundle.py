@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 
 PAGE_BYTES = 4096
 """Bundles begin at multiples of this size, as disks and direct reads require."""

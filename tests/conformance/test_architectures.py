@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import RopePermutation, Rows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.experts import Experts
@@ -21,7 +21,6 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.weights import RopePermutation
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.load import open_model

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import WHOLE, Device, Limits, WorkSplit
 from edgeinfer.backends.capabilities import Buffers, DeviceCapabilities, LaneCapabilities, OpTimes, Workers
 from edgeinfer.engine.probing.lane_times import placed_step
-from edgeinfer.graph.fragment import whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import ModelSpec, whole
 from edgeinfer.graph.step import Step
 from edgeinfer.models.load import Model, open_model
 from tests.golden.golden_devices import COUNTING

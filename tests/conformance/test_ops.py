@@ -13,13 +13,13 @@ from edgeinfer.backends.cpu.op import DEVICE_OPS
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops import OPS
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections, RopeTable
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of

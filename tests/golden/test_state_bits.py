@@ -100,8 +100,8 @@ def test_a_saved_state_of_another_model_is_refused(plain: LLM, tmp_path: Path) -
 
 def test_more_sequences_than_states_wait_or_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three places: a pass of one sequence, and one other that rests; whoever comes back reads its text again."""
-    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
-    monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 3)
+    monkeypatch.setattr("edgeinfer.graph.operands.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.operands.FEWEST_STATES", 3)
     with load(path, device="cpu", n_context=256, n_sessions=4, spec="off") as llm:
         expected = [answer_alone(llm, prompt, 0.0, 20) for prompt in PROMPTS]
         sessions = [llm.session() for _ in PROMPTS]
@@ -113,8 +113,8 @@ def test_more_sequences_than_states_wait_or_read_again(path: Path, monkeypatch: 
 
 
 def test_no_more_answers_at_a_time_than_states_are_there_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
-    monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 6)
+    monkeypatch.setattr("edgeinfer.graph.operands.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.operands.FEWEST_STATES", 6)
     with load(path, device="cpu", n_context=256, n_sessions=4, spec="off") as llm:
         assert llm.telemetry.limits.n_sequences == 3
         found = [answer.text for answer in llm.batch(PROMPTS * 3, max_tokens=20, temperature=0.0)]
@@ -122,8 +122,8 @@ def test_no_more_answers_at_a_time_than_states_are_there_for(path: Path, monkeyp
 
 
 def test_there_must_be_places_for_a_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
-    monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 1)
+    monkeypatch.setattr("edgeinfer.graph.operands.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.operands.FEWEST_STATES", 1)
     with (
         load(path, device="cpu", n_context=256, spec="off") as llm,
         pytest.raises(DoesNotFit, match="states of 1 more"),

@@ -13,9 +13,9 @@ from edgeinfer.backends.cpu.layout.panels import UNIT_ROWS, panel_for
 from edgeinfer.backends.cpu.memory.kv import kv_bytes
 from edgeinfer.backends.cpu.memory.states import slot_bytes, states_bytes
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 

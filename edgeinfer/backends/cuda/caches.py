@@ -15,7 +15,7 @@ from edgeinfer.backends.cuda.driver import Driver, GpuArray, GpuLaunch, Stream
 from edgeinfer.backends.cuda.layout import KVForm, over
 from edgeinfer.backends.cuda.lowering import GpuLayerCache
 from edgeinfer.backends.cuda.step import located
-from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 
 

@@ -16,8 +16,7 @@ from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import refuse_thresholds
 from edgeinfer.steps import Progress, no_progress

@@ -12,9 +12,8 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cuda.layout import GpuBufferLayout, KVForm, matrix_forms, slab_bytes
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.operands import PagedKV, Weight
 from edgeinfer.graph.step import PAGE
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 
 

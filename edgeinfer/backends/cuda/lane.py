@@ -19,7 +19,7 @@ from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, RecordedStep
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
 from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.errors import DeviceFailed, EngineClosed
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
 
 MOST_RECORDED = 64

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import PagedKV, Rows
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
-from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, FloatFormat, QuantFormat, format_of

@@ -16,8 +16,8 @@ from edgeinfer.backends.cuda.op import DEVICE_OPS, Call
 from edgeinfer.backends.cuda.placing import Placed
 from edgeinfer.backends.cuda.step import GpuStepRecord, LaunchShape
 from edgeinfer.graph.graph import Stage
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)

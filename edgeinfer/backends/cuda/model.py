@@ -24,8 +24,7 @@ from edgeinfer.backends.cuda.lowering import CudaLowering, GpuArrays, GpuLayerCa
 from edgeinfer.backends.cuda.placing import GpuWeights, StageFeeding
 from edgeinfer.backends.cuda.step import GpuStepRecord, LaunchShape
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, Form, IntegerForm, form_of, padded
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, FloatFormat, Number, format_of
 

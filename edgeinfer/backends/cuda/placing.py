@@ -21,12 +21,12 @@ from edgeinfer.backends.cuda.layout import ALIGNMENT, Form, IntegerForm, matrix_
 from edgeinfer.backends.cuda.packing import write_matrix
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress
 

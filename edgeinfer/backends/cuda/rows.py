@@ -9,7 +9,7 @@ import numpy as np
 from edgeinfer.backends.cuda.driver import GpuLaunch
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, IntegerForm, padded
 from edgeinfer.backends.cuda.op import Call
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cuda.lowering import CudaLowering

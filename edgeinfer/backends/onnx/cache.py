@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cache_rows import CacheRows
 from edgeinfer.backends.onnx.footprint import LEAD_ROWS, RowCounts
-from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 
 LOOK_EVERY = 64

@@ -16,8 +16,7 @@ from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import refuse_thresholds
 from edgeinfer.steps import Progress, no_progress

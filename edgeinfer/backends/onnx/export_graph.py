@@ -15,8 +15,7 @@ from edgeinfer.backends.onnx.matrices import BlockForm, form_of
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.values import Value
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.graph.fragment import whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import ModelSpec, whole
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed

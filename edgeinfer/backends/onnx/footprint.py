@@ -15,9 +15,8 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
 from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.op import DEVICE_OPS
-from edgeinfer.graph.buffers import Rows
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec, whole
+from edgeinfer.graph.operands import Rows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.layer_norm import LayerNorm

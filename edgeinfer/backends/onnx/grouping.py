@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from edgeinfer.backends.onnx.matrices import Form, form_of
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import QuantFormat, format_of
 

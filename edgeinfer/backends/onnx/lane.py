@@ -35,12 +35,11 @@ from edgeinfer.backends.onnx.providers import CPU
 from edgeinfer.backends.onnx.session import GraphSession
 from edgeinfer.backends.onnx.watching import RunWatch
 from edgeinfer.errors import DeviceFailed, EngineClosed
-from edgeinfer.graph.buffers import Rows
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
+from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.step import Floats, Int32s, Step
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.steps import Progress

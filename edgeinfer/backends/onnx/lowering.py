@@ -16,13 +16,13 @@ from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.values import Plain, Sum, TensorPart, Turned, Value
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress

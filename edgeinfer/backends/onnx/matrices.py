@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, QuantFormat
 

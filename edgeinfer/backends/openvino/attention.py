@@ -16,9 +16,9 @@ from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import indices, numbers
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.state import PagedKV
 
 
 def state_name(layer: int, part: str) -> str:

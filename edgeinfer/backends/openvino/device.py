@@ -25,8 +25,7 @@ from edgeinfer.backends.openvino.runtime import core
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceUnavailable
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile

@@ -15,15 +15,13 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.openvino.constants import form_of
 from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.signature import signature_of
-from edgeinfer.graph.buffers import Rows
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec, whole
+from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.step import PAGE
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 

@@ -18,8 +18,8 @@ from edgeinfer.backends.openvino.nodes import indices, parameter
 from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.signature import Signature, signature_of
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.graph import Fragment
+from edgeinfer.graph.operands import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress
 

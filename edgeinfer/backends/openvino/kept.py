@@ -17,7 +17,7 @@ import openvino as ov
 import platformdirs
 
 from edgeinfer.backends.openvino.properties import Properties
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.temporary import temporary_folder

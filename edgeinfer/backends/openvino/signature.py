@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.graph.buffers import Rows
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
+from edgeinfer.graph.operands import Rows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed

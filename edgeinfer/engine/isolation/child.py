@@ -27,7 +27,7 @@ from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.opening import open_evaluator
 from edgeinfer.engine.run.capabilities import ModelProgram
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
-from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.ipc.channel import Channel
 from edgeinfer.ipc.parent import connect
 from edgeinfer.offload.weights import WeightReads

@@ -23,8 +23,7 @@ from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.inputs import Inputs
-from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.graph.step import Batch, Floats, Inputs, Int32s
 from edgeinfer.ipc.child import ChildDied
 from edgeinfer.ipc.records import Plain, read_as
 from edgeinfer.load_options import LoadOptions

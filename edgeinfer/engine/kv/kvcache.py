@@ -25,7 +25,7 @@ from edgeinfer.engine.kv.kv_records import (
 from edgeinfer.engine.kv.states import SequenceStates
 from edgeinfer.engine.kv.windows import WindowPages
 from edgeinfer.errors import ContextOverflow, DoesNotFit
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"

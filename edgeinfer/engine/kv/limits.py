@@ -15,7 +15,7 @@ from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import SLOTS_IN_PASS, Windows
+from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states

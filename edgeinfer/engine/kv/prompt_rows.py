@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
-from edgeinfer.graph.inputs import Inputs, check_axes
-from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Int32s, same_axes
+from edgeinfer.graph.step import AXES, Batch, Floats, InputRows, Inputs, Int32s, check_axes, same_axes
 
 ROW = -1
 """Stands in batches for a token that is given as a row."""

@@ -1,4 +1,4 @@
-"""Which slot holds the state of which sequence at which position, for models that keep states (`graph.state`).
+"""Which slot holds the state of which sequence at which position, for models that keep states (`graph.operands`).
 
 In: pages, whose checkpoints are the states after their last positions, and requests for slots. Out: slots, reference
 counted. A slot is written once and read by all sequences that start from it, so sequences that branch share it. When

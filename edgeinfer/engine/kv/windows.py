@@ -1,4 +1,4 @@
-"""Which pages of a KV memory have a place in sliding-window layers, which keep only a window (`graph.state.Windows`).
+"""Which pages of a KV memory have a place in sliding-window layers, which keep only a window (`operands.Windows`).
 
 In: pages that sequences take and free. Out: places for them, and the assignments to send to the device. A page keeps
 its place after its positions have left the window, until another page needs the place: a sequence can be truncated back
@@ -14,7 +14,7 @@ import numpy as np
 from edgeinfer.backends.memories import WindowMemory
 from edgeinfer.engine.kv.kv_records import FULL, SequencePages
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import PAGE
 
 NO_PLACE = -1

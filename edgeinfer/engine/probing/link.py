@@ -17,10 +17,9 @@ from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
-from edgeinfer.graph.buffers import Buffer, Rows
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import Stage
+from edgeinfer.graph.graph import Fragment, Stage
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, Rows
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats

@@ -19,7 +19,7 @@ from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, 
 from edgeinfer.engine.requests.request import Options, Request, request_of
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
-from edgeinfer.graph.inputs import IDS_ONLY, Inputs
+from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tools import with_objects
 

@@ -25,8 +25,7 @@ from edgeinfer.engine.run.opening import compiled
 from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.inputs import IDS_ONLY, Inputs
-from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
+from edgeinfer.graph.step import IDS_ONLY, PAGE, Batch, Floats, Inputs, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress, no_progress
 

@@ -18,8 +18,7 @@ from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter
 from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
 from edgeinfer.errors import EngineClosed, UnsupportedModel
-from edgeinfer.graph.inputs import IDS_ONLY
-from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.graph.step import IDS_ONLY, Batch, Floats, Int32s
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.steps import Progress, no_progress
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from edgeinfer.backends.base import Device, FragmentLane, Limits
 from edgeinfer.engine.shared_lane.partition import LaneTask
 from edgeinfer.errors import DeviceUnavailable
-from edgeinfer.graph.buffers import Buffer
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.gguf import GGUFFile

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import RopePermutation, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.cost import AttentionHeads, Cost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, AttentionHeads, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)

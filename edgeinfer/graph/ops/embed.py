@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 
 
 @dataclass(frozen=True, slots=True)
 class Embed(Op):
     """out[t] = scale * weight[token t], or the row of numbers given in place of token t, which is not scaled.
 
-    `rows`: whether such rows are allowed (`graph.inputs`).
+    `rows`: whether such rows are allowed (`graph.step`).
     """
 
     weight: Weight

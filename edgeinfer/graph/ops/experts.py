@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.graph.activations import ExpertActivation, gated
-from edgeinfer.graph.cost import Cost, MatMulCost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, Cost, MatMulCost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 
 HIDDEN = "hidden of experts"
 """The name passed to rounding for the rows that down matrices multiply; they come expert by expert."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.graph.activations import ACTIVATIONS, Activation, cut
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
 
 
 @dataclass(frozen=True, slots=True)

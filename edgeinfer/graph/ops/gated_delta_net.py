@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 
 EPSILON = np.float32(1e-6)
 """Added to the sum of squares before queries and keys are normalised to unit length."""

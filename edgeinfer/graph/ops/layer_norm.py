@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 
 
 @dataclass(frozen=True, slots=True)

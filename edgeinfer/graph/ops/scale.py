@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.graph.cost import Cost
-from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.op import Access, Cost, Op, OpContext
 
 
 @dataclass(frozen=True, slots=True)

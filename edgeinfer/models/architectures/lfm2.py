@@ -8,9 +8,9 @@ Queries and keys are normed per head; rotary pairs are half-split. Source: LFM2 
 from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import LayerState
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.state import LayerState
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, project
 from edgeinfer.models.hyperparameters import Hyperparameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.seconds import (
     ACTIVATION_BYTES,
     KV_ELEMENT_BYTES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.graph.state import SLOTS_IN_PASS
+from edgeinfer.graph.operands import SLOTS_IN_PASS
 from edgeinfer.size_text import size_text
 
 PROGRAM_BYTES = 210_000_000

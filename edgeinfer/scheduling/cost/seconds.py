@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import DeviceRates, Link, ProductRates

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.graph.cost import AttentionHeads, MatMulCost, share_read
 from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.op import AttentionHeads, MatMulCost, share_read
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.gguf import TensorInfo
 

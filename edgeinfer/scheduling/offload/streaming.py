@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edgeinfer.graph.cost import share_read
+from edgeinfer.graph.op import share_read
 from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons, NeuronReads

@@ -26,7 +26,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.seconds import (
     ACTIVATION_BYTES,
     KV_ELEMENT_BYTES,

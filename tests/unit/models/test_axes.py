@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.graph.inputs import IDS_ONLY, Inputs
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.rotary import RopeSections
+from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.hyperparameters import Hyperparameters

@@ -9,9 +9,9 @@ import pytest
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import BufferLayout
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
-from edgeinfer.graph.state import PagedKV
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.load import spec_of
 from tests.unit.models.headers import keyed, llama_tensors, sizes, tensor

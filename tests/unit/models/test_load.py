@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from edgeinfer.errors import BadGGUF, BadSetting, EngineClosed, ModelNotFound, UnsupportedModel
+from edgeinfer.graph.operands import PagedKV, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.state import PagedKV
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of, weight_bytes
 from tests.unit.models.headers import gemma_tensors, keyed, llama_tensors, sizes, tensor

@@ -13,7 +13,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.layout.expert_panels import expert_panels
 from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
-from edgeinfer.graph.cost import share_read
+from edgeinfer.graph.op import share_read
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import TensorInfo

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, StagePlacement
 

@@ -17,9 +17,9 @@ from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, P
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.offload.bundle import Bundle, Key, PanelRange, Run
 

@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.workers.pinning import pin
 from edgeinfer.errors import BadBundle, DeviceFailed
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle, Key

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from edgeinfer.backends.cpu.layout.panels import IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 

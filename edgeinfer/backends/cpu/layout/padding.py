@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, Limits
 from edgeinfer.backends.cpu.layout.expert_panels import expert_panels, expert_sizes
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
@@ -25,7 +25,6 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 

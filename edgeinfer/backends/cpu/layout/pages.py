@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
-from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.jit.memory import aligned
 from edgeinfer.settings import KVKind

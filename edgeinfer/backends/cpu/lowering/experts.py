@@ -24,10 +24,10 @@ from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.memory import address, aligned
 
 Bytes = NDArray[np.uint8]

@@ -33,13 +33,13 @@ from edgeinfer.backends.cpu.op import DEVICE_OPS
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile

@@ -15,9 +15,9 @@ from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
 from edgeinfer.backends.cpu.op import DEVICE_OPS, KernelTarget
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Rows
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.jit.code import CompiledFunction, Kernel

@@ -14,10 +14,10 @@ from edgeinfer.backends.cpu.layout.neurons import NeuronLayout, neuron_layout
 from edgeinfer.backends.cpu.lowering.fusion import readers
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 

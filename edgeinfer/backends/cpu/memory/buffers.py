@@ -14,10 +14,9 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import LANES, BufferLayout, PaddedHeads, heads_of, padded
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.memory.step import StepRecord
-from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.step import Floats
-from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout.padding import embedding_rows
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import Floats, InputRows, Int32s
-from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, pools_of, read_pages, write_pages
-from edgeinfer.graph.state import PagedKV
+from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 
 

@@ -22,7 +22,7 @@ from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.backends.cpu.layout.records import PACKING_JOB
 from edgeinfer.backends.cpu.memory.repacking import Job, MatrixPacking
 from edgeinfer.backends.cpu.workers.pinning import pin
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile

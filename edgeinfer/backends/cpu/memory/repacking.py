@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, IntegerPanel, pack_codes, panel_for
 from edgeinfer.backends.cpu.layout.recipes import Recipes
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.jit.memory import address
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import padded
 from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STATE_STEP
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import LayerState
+from edgeinfer.graph.operands import LayerState
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.jit.memory import aligned
 

@@ -13,7 +13,7 @@ from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.layout.panels import Panel, panel_for
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PanelPiece
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.operands import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.offload.bundle import Bundle, Key, PanelRange

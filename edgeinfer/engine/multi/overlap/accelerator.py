@@ -19,7 +19,7 @@ from edgeinfer.engine.multi.overlap.parts import ModelParts
 from edgeinfer.engine.multi.overlap.rows import RowStore
 from edgeinfer.engine.shared_lane.fragments import compiled_fragments
 from edgeinfer.engine.shared_lane.timeline import DeviceSpan
-from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from edgeinfer.engine.shared_lane.fragments import HostPart, fragment_of, host_part
 from edgeinfer.engine.shared_lane.partition import BufferTransfer, LaneTask, partition
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV

@@ -14,8 +14,7 @@ import numpy as np
 from edgeinfer.engine.multi.overlap.kv_partitions import KVPartitions
 from edgeinfer.engine.multi.overlap.micro_batches import InFlightBatch
 from edgeinfer.engine.multi.overlap.rows import Int64s, RowStore
-from edgeinfer.graph.inputs import IDS_ONLY
-from edgeinfer.graph.step import Batch, Int32s
+from edgeinfer.graph.step import IDS_ONLY, Batch, Int32s
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.activations import ACTIVATIONS
-from edgeinfer.graph.buffers import Buffer, Rows
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, PagedKV, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -38,9 +37,7 @@ from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Batch, Step
-from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat, decode_rows, format_of

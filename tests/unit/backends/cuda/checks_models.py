@@ -18,8 +18,7 @@ from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EngineClosed
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.load import open_model

@@ -13,7 +13,7 @@ from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.engine.run.executor import Executor
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import FragmentDevice, Limits
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV

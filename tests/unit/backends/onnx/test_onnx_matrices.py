@@ -13,11 +13,9 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.onnx import matrices
 from edgeinfer.backends.onnx.grouping import ProductGroup, joined
 from edgeinfer.backends.onnx.matrices import BlockForm, Blocks
-from edgeinfer.graph.buffers import Buffer
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
+from edgeinfer.graph.operands import Buffer, RopePermutation, Weight
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.weights import RopePermutation, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from edgeinfer.steps import no_progress

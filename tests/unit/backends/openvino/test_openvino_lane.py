@@ -19,16 +19,14 @@ from edgeinfer.backends.openvino.footprint import footprint
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
 from edgeinfer.graph.activations import silu
-from edgeinfer.graph.buffers import Buffer
-from edgeinfer.graph.fragment import Fragment, whole
-from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.graph import Fragment, ModelSpec, Stage, whole
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, RopePermutation
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import rms_norm
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
-from edgeinfer.graph.weights import RopePermutation
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import PAGES, Golden, Player, distance

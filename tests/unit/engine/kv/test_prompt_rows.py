@@ -10,8 +10,7 @@ import pytest
 from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting
-from edgeinfer.graph.inputs import Inputs
-from edgeinfer.graph.step import Batch
+from edgeinfer.graph.step import Batch, Inputs
 from tests.golden.row_goldens import RowGolden
 
 AXED, PLAIN = Inputs(2, axes=True), Inputs(2)

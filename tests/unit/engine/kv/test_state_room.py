@@ -80,7 +80,7 @@ def test_a_refusal_says_how_many_sequences_would_fit(device: str, wide: Path, mo
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_what_would_fit_opens_and_answers_as_ever(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.operands.MOST_STATE_BYTES", 0)
     with open_model(GOLDEN, 256) as model:
         need = counted(device, model)[1]
     with load(GOLDEN, device=device, n_context=256, spec="off") as llm:
@@ -126,7 +126,7 @@ def test_a_hopeless_disk_names_the_sequences_that_leave_room_for_all_weights(wid
 
 
 def test_a_model_read_from_disk_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.operands.MOST_STATE_BYTES", 0)
     with open_model(GOLDEN, 256) as model:
         need = counted("cpu", model)[1]
     have(monkeypatch, memory_of(need, 5))

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv.kvcache import KVCache, pages_for
 from edgeinfer.errors import ContextOverflow, DoesNotFit
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 from tests.unit.engine.kv.test_kvcache import ancestors, make_batch
 from tests.unit.engine.lane import EMPTY, SlotLane

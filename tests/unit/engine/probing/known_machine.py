@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Joined, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass, chunks, from_device_s, to_device_s
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates, Profile

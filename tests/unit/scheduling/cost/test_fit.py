@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.fit import (
     PassTimes,
     ProductTime,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.graph.cost import AttentionHeads
+from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 
 OPS = {"Q4_K": 144 / 256, "Q6_K": 210 / 256, "F16": 2.0}

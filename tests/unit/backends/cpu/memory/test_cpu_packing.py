@@ -15,7 +15,7 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout.padding import PaddedHeads
 from edgeinfer.backends.cpu.layout.panels import panel_for
 from edgeinfer.backends.cpu.memory.packing import PackedWeights, row_order
-from edgeinfer.graph.weights import RopePermutation, Weight
+from edgeinfer.graph.operands import RopePermutation, Weight
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat

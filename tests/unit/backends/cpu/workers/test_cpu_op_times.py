@@ -11,9 +11,9 @@ from edgeinfer.backends.cpu.workers.op_times import op_times, overhead
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.rms_norm import RMSNorm
-from edgeinfer.graph.weights import Weight
 from edgeinfer.jit.library import KernelLibrary
 from tests.unit.backends.cpu.worker_pool_kernels import READ, WRITE, Cells
 

@@ -15,8 +15,7 @@ from edgeinfer.engine.multi.overlap.attending import AttentionJob, HostAttention
 from edgeinfer.engine.multi.overlap.pair import paired
 from edgeinfer.engine.shared_lane.timeline import DeviceSpan
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed
-from edgeinfer.graph.fragment import Fragment
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model

@@ -1,15 +1,73 @@
-"""What layers store per sequence: keys and values of its tokens, or a state of fixed size.
+"""What ops refer to: buffers of rows, weights in the model file, and what layers store per sequence.
 
-Keys and values are stored in pages; layers with a window store only the pages of the window (`Windows`). A state is
-what a convolution or a recurrence carries from all earlier tokens to the next one. It cannot be truncated: returning to
-an earlier position requires a copy made there, a checkpoint. The engine decides which slot of a device's memory holds
-which state (`engine.kv.states`); ops define how a token updates it.
+In: nothing. Out: records, which hold names, sizes and row orders. Independent of files, memory and devices.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Rows(Enum):
+    """Number of rows in a buffer: one per token of the pass, or one per token whose logits are requested."""
+
+    TOKENS = "tokens"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named float32 value passed between ops: float32[T or O, width].
+
+    `place` names another buffer whose memory this one may share: no op writes to that one between this buffer's first
+    write and its last read.
+    """
+
+    name: str
+    width: int
+    rows: Rows = Rows.TOKENS
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RopePermutation:
+    """Row order of a projection whose rotary pairs are adjacent: even rows of each head first, then odd ones.
+
+    Only the first `rotary_width` rows of each `head_width` rows move. After it every `Rope` is half-split ("NeoX").
+    """
+
+    head_width: int
+    rotary_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts."""
+
+    width: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Rows `start:stop` of a tensor, each `columns` long (or elements of a 1-D tensor, with `columns` 1).
+
+    A tensor with more dimensions is viewed as rows of its last one: expert e of [E, F, D] is rows e * F to (e + 1) * F.
+    `order` selects and orders these rows; None keeps them as they are.
+    """
+
+    tensor: str
+    start: int
+    stop: int
+    columns: int
+    order: RopePermutation | Every | None = None
+
+    @property
+    def n_rows(self) -> int:
+        n_rows = self.stop - self.start
+        return -(-n_rows // self.order.step) * self.order.width if isinstance(self.order, Every) else n_rows
 
 
 @dataclass(frozen=True, slots=True)
