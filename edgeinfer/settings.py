@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from edgeinfer.errors import BadFlag, BadSetting
 from edgeinfer.load_options import LoadOptions as LoadOptions
-from edgeinfer.path_text import user_path
 from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
 from edgeinfer.setting_groups import METADATA_KEY, SWITCH_WORDS, FaceSettings, GenerationSettings, ModelSettings
@@ -29,6 +28,7 @@ from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
 from edgeinfer.setting_values import KVKind as KVKind
 from edgeinfer.setting_values import Mode as Mode
 from edgeinfer.setting_values import Spec as Spec
+from edgeinfer.text_values import user_path
 
 PROJECT_FILE = "edgeinfer.toml"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 FILE_CAP_BYTES = 1_000_000
 FOLDER_CAP_FILES = 200

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.app.checked_values import read_checked
 from edgeinfer.errors import BadSetting
-from edgeinfer.path_text import proper_text
 from edgeinfer.settings import Option, find_option, user_config_path
+from edgeinfer.text_values import proper_text
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

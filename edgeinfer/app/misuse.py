@@ -47,7 +47,7 @@ def flags_read() -> Iterator[None]:
 
 def flag_bytes(text: str) -> int:
     """Bytes of an option that is a size. Raises Misuse."""
-    from edgeinfer.size_text import size_in_bytes
+    from edgeinfer.text_values import size_in_bytes
 
     with flags_read():
         return size_in_bytes(text, 0)

@@ -34,7 +34,7 @@ class Download:
     n_here: int = 0
 
     def __str__(self) -> str:
-        from edgeinfer.models.download.space import size_text
+        from edgeinfer.text_values import size_text
 
         size = "of unknown size" if self.nbytes is None else size_text(self.nbytes)
         fetching = f"fetching the starter model {self.name} from {self.source}, {size}."

@@ -20,7 +20,7 @@ from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
 from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
 from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
 from edgeinfer.scheduling.workers.core_plan import CorePlan
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 SIMILAR = 1.5
 """Prompts whose lengths differ by at most this factor take about as long per token."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from edgeinfer.app.bundled import bundles_of
 from edgeinfer.app.snapshots import ENDING
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.download.space import size_text
 from edgeinfer.models.store import OWN, LocalModel, ModelStore
 from edgeinfer.offload.places import firing_path, remove_bundles
+from edgeinfer.text_values import size_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.path_text import user_path
 from edgeinfer.temporary import temporary_file
+from edgeinfer.text_values import user_path
 
 DEFAULT_SUFFIX = ".txt"
 _SUFFIXES = {

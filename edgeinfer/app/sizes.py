@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 
 def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[str, object]:

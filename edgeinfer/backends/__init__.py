@@ -1,5 +1,5 @@
 """How ops run on each device."""
 
-from edgeinfer.privacy import refuse_telemetry
+from edgeinfer.process import refuse_telemetry
 
 refuse_telemetry()  # done here because no device's package can be imported without passing this line

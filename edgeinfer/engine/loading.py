@@ -60,8 +60,8 @@ from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import CoreKind, read_topology
 from edgeinfer.settings import CTX_CAP
-from edgeinfer.size_text import share_text, size_text
 from edgeinfer.steps import Progress
+from edgeinfer.text_values import share_text, size_text
 
 AUTO = "auto"
 """The fastest device for the model, as far as that is known."""

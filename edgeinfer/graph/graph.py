@@ -1,7 +1,8 @@
-"""ModelSpec: a whole model as data: its sizes, its buffers, and its ops stage by stage.
+"""ModelSpec: a whole model as data: its sizes, its buffers, and its ops stage by stage; and parts of it for one device.
 
-An architecture builds it from GGUF metadata alone (no weights needed); devices, the planner and `plan` read it.
-Independent of where the weights are stored and of what runs them.
+An architecture builds it from GGUF metadata alone (no weights needed); devices, the planner and `plan` read it. A
+`Fragment` is what one device runs between two exchanges of activations. Independent of where the weights are stored and
+of what runs them.
 """
 
 from __future__ import annotations

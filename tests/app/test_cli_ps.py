@@ -14,7 +14,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.engine.running import OpenModel, RunningNote, running, running_folder, users_of
-from edgeinfer.ipc.command import command, environment
+from edgeinfer.process import command, environment
 from tests.app.test_cli_models import run
 
 

@@ -17,7 +17,7 @@ from edgeinfer.app.doctor.checks import models
 from edgeinfer.app.readings import Readings
 from edgeinfer.engine.loading import load
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
 from tests.unit.app.doctor.recorded_machine import machine_at

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import edgeinfer
-from edgeinfer.privacy import REPORTING_MODULES, VARIABLES
+from edgeinfer.process import REPORTING_MODULES, TELEMETRY_OFF
 
 PACKAGE = Path(edgeinfer.__file__).parent
 REPORTING = ("onnxruntime", "openvino", "openvino_genai", "onnxruntime_genai", "huggingface_hub")
@@ -21,7 +21,7 @@ GUARDED = (PACKAGE / "backends", PACKAGE / "app/bench/peers", PACKAGE / "models/
 
 
 def ran(code: str, **variables: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    environment = {name: value for name, value in os.environ.items() if name not in TELEMETRY_OFF}
     return subprocess.run(
         [sys.executable, "-c", code], env={**environment, **variables}, capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -29,9 +29,9 @@ def ran(code: str, **variables: str) -> str:
 
 @pytest.mark.parametrize("module", ["edgeinfer.backends", "edgeinfer.app.bench.peers"])
 def test_reports_are_off_once_a_package_is_imported_that_has_devices(module: str) -> None:
-    code = f"import os, {module}; print([os.environ.get(name) for name in {list(VARIABLES)}])"
+    code = f"import os, {module}; print([os.environ.get(name) for name in {list(TELEMETRY_OFF)}])"
     for before in ({}, {"ORT_DISABLE_TELEMETRY": "0"}):
-        assert ran(code, **before) == str(list(VARIABLES.values()))
+        assert ran(code, **before) == str(list(TELEMETRY_OFF.values()))
 
 
 @pytest.mark.parametrize("name", REPORTING_MODULES)

@@ -14,7 +14,7 @@ from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.subject import BenchSubject
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.ipc.channel import Channel
-from edgeinfer.ipc.parent import connect
+from edgeinfer.ipc.child import connect
 from edgeinfer.ipc.records import from_json
 
 FIRST_TOKEN = "--first-token"

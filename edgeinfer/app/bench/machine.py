@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 import psutil
 
 from edgeinfer.engine.measure.profiles import machine_name
-from edgeinfer.ipc.command import command, environment
+from edgeinfer.process import command, environment
 
 PROBE_LIMIT_S = 120.0
 TRIES = 3

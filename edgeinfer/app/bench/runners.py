@@ -22,8 +22,8 @@ from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, Pur
 from edgeinfer.app.bench.process import MODULE, BenchChild
 from edgeinfer.app.bench.script import ScriptRunner
 from edgeinfer.ipc.child import ending
-from edgeinfer.ipc.command import command, environment
 from edgeinfer.ipc.records import to_json
+from edgeinfer.process import command, environment
 from edgeinfer.temporary import temporary_folder
 
 FIRST_QUESTION = "Hi"

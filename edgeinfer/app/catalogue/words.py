@@ -10,7 +10,7 @@ from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.scheduling.cost.memory import MemoryNeed
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 UNKNOWN = "?"
 

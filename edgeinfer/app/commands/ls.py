@@ -67,7 +67,7 @@ def _where_from(model: LocalModel) -> str:
 
 
 def _row(model: LocalModel, facts: HeaderFacts | None) -> tuple[str, ...]:
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     if facts is None:
         return model.name, size_text(model.nbytes), "unreadable", "", _where_from(model)

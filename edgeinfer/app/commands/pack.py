@@ -14,7 +14,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.app.shell_words import model_names
 from edgeinfer.errors import BadSetting, PackFailed
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 if TYPE_CHECKING:
     from edgeinfer.app.pull_progress import PullProgress
@@ -57,11 +57,11 @@ def pack(
     repaired or deleted; interrupted writes are resumed. Weights of ReLU models, and of others with --approx, are read
     by neuron: --calibrate finds an order of neurons that needs fewer reads.
     """
-    from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
     from edgeinfer.models.fingerprint import fingerprint
     from edgeinfer.models.load import open_model
+    from edgeinfer.process import allowed_cpus
     from edgeinfer.settings import load_settings
 
     if verify + repair + remove + (calibrate is not None) > 1:
@@ -91,8 +91,8 @@ def pack(
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
     from edgeinfer.engine.offload.weight_placement import cpu_offload
-    from edgeinfer.models.download.space import size_text
     from edgeinfer.offload.places import SUFFIX, remove_bundles
+    from edgeinfer.text_values import size_text
 
     if path.exists() and path.suffix != SUFFIX and not cpu_offload().is_bundle_file(path):
         raise PackFailed(f"{path} is not a bundle file; it is left alone")
@@ -130,7 +130,7 @@ def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, 
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.app.pull_progress import PullProgress
     from edgeinfer.engine.offload.calibration import calibrated
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     with ProgressLine() as progress:
         found = calibrated(model, name, _text(text), progress)
@@ -158,7 +158,7 @@ def _text(path: Path) -> str:
 
 def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> None:
     from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     with PullProgress(f"packing {name}") as bar:
         progress = _Bytes(bar, packing.data_bytes)

@@ -96,7 +96,7 @@ def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
     """The memory for weights, and what a share came to. Raises BadSetting."""
     from edgeinfer.scheduling.machine.catalogue import machine_profile
     from edgeinfer.scheduling.machine.topology import available_bytes
-    from edgeinfer.size_text import share_text, size_in_bytes
+    from edgeinfer.text_values import share_text, size_in_bytes
 
     if ram is None:
         return None, None
@@ -271,7 +271,7 @@ def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned |
 
 def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
     """The cores that were asked for, by number or by how many; None for those that help most."""
-    from edgeinfer.affinity import require_cpus
+    from edgeinfer.process import require_cpus
     from edgeinfer.scheduling.machine.topology import usable_cores
 
     load = settings.load

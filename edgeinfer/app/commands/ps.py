@@ -46,7 +46,7 @@ def _record(process: Running) -> dict[str, object]:
 
 
 def _row(process: Running) -> tuple[str, ...]:
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     memory_bytes = _memory_bytes(process.pid)
     return (

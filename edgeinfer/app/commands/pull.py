@@ -28,8 +28,8 @@ def pull(
     Interrupted downloads are resumed.
     """
     from edgeinfer.app.model_choice import pull_model
-    from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import ModelStore
+    from edgeinfer.text_values import size_text
 
     model = pull_model(ModelStore(), source, force=force)
     if as_json:

@@ -219,7 +219,7 @@ def _record(
 
 def _plan_line(llm: LLM, schedule: str) -> str:
     """Where the model is: on one device, or on several as it is placed."""
-    from edgeinfer.size_text import size_text
+    from edgeinfer.text_values import size_text
 
     telemetry = llm.telemetry
     facts = llm.info

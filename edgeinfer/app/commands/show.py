@@ -77,7 +77,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
 def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packed_bytes: int) -> list[str]:
     """For people: a fact a line, without those that are not known."""
     from edgeinfer.app.text_table import table_lines
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     formats = ", ".join(f"{name} {size_text(nbytes)}" for name, nbytes in facts.tensor_types.items())
     files = "" if len(model.paths) == 1 else f" in {len(model.paths)} files"

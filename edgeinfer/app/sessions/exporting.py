@@ -21,7 +21,7 @@ from edgeinfer.app.sessions.rows import figures_text
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import EdgeInferError, SessionsFailed
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "summary": "Summary"}
 STEM_CHARACTERS = 60

@@ -13,7 +13,7 @@ from edgeinfer.app.sessions.imported_json import chat_of_json
 from edgeinfer.app.sessions.imported_markdown import chat_of_markdown
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 MOST_BYTES = 256 << 20
 

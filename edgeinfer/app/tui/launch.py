@@ -86,7 +86,7 @@ def _kept_chats(path: Path) -> tuple[SessionStore, str]:
 
 def snapshot_bytes(text: str) -> int:
     """Disk space that a setting allows for snapshots; "0" allows none. Raises BadSetting."""
-    from edgeinfer.size_text import size_in_bytes
+    from edgeinfer.text_values import size_in_bytes
 
     return 0 if text.strip() == "0" else size_in_bytes(text, 0)
 

@@ -34,7 +34,7 @@ from edgeinfer.app.web.page import Page
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.engine.running import RunningNote
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.ipc.command import command
+from edgeinfer.process import command
 from edgeinfer.settings import Settings, load_settings
 
 if TYPE_CHECKING:

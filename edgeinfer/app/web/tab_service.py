@@ -14,7 +14,7 @@ from aiohttp import web
 from textual_serve.app_service import AppService
 from textual_serve.server import Server, to_int
 
-from edgeinfer.ipc.command import environment
+from edgeinfer.process import environment
 
 KEPT_BYTES = 4096
 """Bytes of standard error that are kept."""

@@ -15,8 +15,7 @@ from typing import Self
 
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.ipc.channel import Channel, error_of
-from edgeinfer.ipc.listener import LocalListener
+from edgeinfer.ipc.channel import Channel, LocalListener, error_of
 from edgeinfer.ipc.records import Plain
 from edgeinfer.settings import Settings
 

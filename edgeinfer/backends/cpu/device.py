@@ -9,7 +9,6 @@ import os
 import platform
 from collections.abc import Sequence
 
-from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.catalogue import kernel_library
@@ -23,6 +22,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.process import allowed_cpus, require_cpus
 from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress, no_progress
 

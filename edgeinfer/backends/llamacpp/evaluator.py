@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.affinity import allowed_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.llamacpp.library import INSTALL, KEY, library
 from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
@@ -27,6 +26,7 @@ from edgeinfer.backends.llamacpp.text import LlamaText
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.process import allowed_cpus
 from edgeinfer.steps import Progress
 
 NO_ROOM, ABORTED = 1, 2

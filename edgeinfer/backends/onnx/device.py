@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import onnxruntime
 
-from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
@@ -19,6 +18,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.process import allowed_cpus, require_cpus
 from edgeinfer.steps import Progress, no_progress
 
 MOST_THREADS = 256

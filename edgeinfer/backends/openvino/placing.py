@@ -12,8 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
-from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.process import allowed_cpus, require_cpus
 
 TASKS = Path("/proc/self/task")
 STARTING_STEPS = 2

@@ -29,7 +29,7 @@ from edgeinfer.engine.run.capabilities import ModelProgram
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.ipc.channel import Channel
-from edgeinfer.ipc.parent import connect
+from edgeinfer.ipc.child import connect
 from edgeinfer.offload.weights import WeightReads
 
 

@@ -21,7 +21,7 @@ from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.machine.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
-from edgeinfer.size_text import size_in_bytes
+from edgeinfer.text_values import size_in_bytes
 
 SPARE_PAGES = 4
 """KV pages beyond whole contexts: for branches that diverge, and for siblings in a draft tree."""

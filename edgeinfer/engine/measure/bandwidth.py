@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.base import device_kind
 from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND, address, aligned
+from edgeinfer.process import require_cpus
 
 PASSES = 5
 BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30

@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 from edgeinfer.errors import DoesNotFit, PackFailed
-from edgeinfer.models.download.space import size_text
 from edgeinfer.models.store import default_root
 from edgeinfer.offload.places import bundles_folder, part_path
+from edgeinfer.text_values import size_text
 
 REMEDY = "make room there, or set EDGEINFER_HOME to a folder on a larger disk"
 

@@ -44,8 +44,8 @@ from edgeinfer.scheduling.offload.weight_placement import (
     place_weights,
     room_for_staying,
 )
-from edgeinfer.size_text import size_text
 from edgeinfer.steps import Progress, no_progress
+from edgeinfer.text_values import size_text
 
 CPU = "cpu"
 WORTH = 0.9

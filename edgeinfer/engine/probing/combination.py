@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of, open_device
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
@@ -20,6 +19,7 @@ from edgeinfer.engine.probing.link import measured_link
 from edgeinfer.engine.probing.probe import ProbeRequest, footprint, probe, rounded
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.store import default_root
+from edgeinfer.process import require_cpus
 from edgeinfer.scheduling.machine.profile import CPU, QUIET_SHARE, Curve, DeviceRates, Profile
 from edgeinfer.scheduling.machine.topology import Topology
 from edgeinfer.scheduling.workers.beside import side_by_side

@@ -20,7 +20,7 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.measure.idle import IdleBeside, is_busy
 from edgeinfer.engine.racing.contest import Contestant, ContestantFailed, TurnSpeeds, Waiting
-from edgeinfer.ipc.command import command, environment
+from edgeinfer.process import command, environment
 from edgeinfer.settings import KVKind
 
 MODULE = "edgeinfer.engine.racing.child"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.ipc.command import is_packed
+from edgeinfer.process import is_packed
 from edgeinfer.temporary import temporary_folder
 
 WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1", "--no-input")

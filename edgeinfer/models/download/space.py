@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.size_text import size_text as size_text
+from edgeinfer.text_values import size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

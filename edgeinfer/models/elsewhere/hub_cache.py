@@ -13,7 +13,7 @@ from pathlib import Path
 from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of, model_files
 from edgeinfer.models.file_names import model_name, quant_of
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 REVISION_CAP_BYTES = 256
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from edgeinfer.errors import BadGGUF, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
 PREFIX = "ollama:"

@@ -14,7 +14,7 @@ from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_names import model_name, shard_names
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+:(?![/\\]?$)", re.IGNORECASE)  # two letters at least: C:\ is a drive
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.operands import SLOTS_IN_PASS
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 PROGRAM_BYTES = 210_000_000
 """Resident bytes of Python, libraries and compiled kernels without any model: 190 to 235 MB on measured machines, more

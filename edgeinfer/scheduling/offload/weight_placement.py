@@ -15,7 +15,7 @@ from edgeinfer.scheduling.cost.memory import enough
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
 from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, ReadTimes, read_times
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 USUAL_READERS = 4
 """Fewest reads in flight at a time, also used if the disk was not measured."""

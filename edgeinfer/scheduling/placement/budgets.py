@@ -17,7 +17,7 @@ from edgeinfer.scheduling.cost.work import ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import CPU, DeviceRates, Profile
 from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
 from edgeinfer.scheduling.placement.step_time import attention_device
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 STREAM_BUFFER_BYTES = 64 << 20
 """Two pieces of streamed weights: one computes while the other arrives."""

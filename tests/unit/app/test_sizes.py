@@ -8,7 +8,7 @@ import pytest
 
 from edgeinfer.app.sizes import Fit, memory_line, memory_record, memory_text
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 NEED = MemoryNeed(4_000_000_000, 100_000, 819_200_000, 30_000_000, 8192)
 

@@ -36,7 +36,7 @@ PROGRAM = """
 import os, time
 from contextlib import suppress
 from dataclasses import dataclass
-from edgeinfer.ipc.parent import connect
+from edgeinfer.ipc.child import connect
 
 @dataclass
 class Question:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.ipc import listener as listener_module
-from edgeinfer.ipc.listener import LocalListener
+from edgeinfer.ipc import channel as listener_module
+from edgeinfer.ipc.channel import LocalListener
 from edgeinfer.temporary import remove_leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes are in no folder")
@@ -71,7 +71,7 @@ def test_where_no_socket_can_be_made_is_said(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_killed_process_leaves_is_removed(short_folder: Path) -> None:
-    listening = f"from edgeinfer.ipc.listener import LocalListener as L; listener = L({KEY!r})"
+    listening = f"from edgeinfer.ipc.channel import LocalListener as L; listener = L({KEY!r})"
     command = [sys.executable, "-c", f"import os; {listening}; os.kill(os.getpid(), 9)"]
     subprocess.run(command, check=False, env={**os.environ, "TMPDIR": str(short_folder)})
     assert len(list(short_folder.iterdir())) == 1

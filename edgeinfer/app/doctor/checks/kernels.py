@@ -11,7 +11,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import nearest_existing
-from edgeinfer.models.download.space import size_text
+from edgeinfer.text_values import size_text
 
 LEFT_BYTES = 50e6
 """Less than this is not worth deleting."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.models.download.space import size_text
 from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.text_values import size_text
 
 SCARCE_SHARE = 0.15
 """Below this share of free memory there is little room for a model, and other programs' pages are dropped for it."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.errors import DoesNotFit, EdgeInferError
-from edgeinfer.models.download.space import size_text
 from edgeinfer.scheduling.cost.memory import MemoryNeed, fitting_context, missing_bytes
+from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
     from edgeinfer.graph.graph import ModelSpec

@@ -18,7 +18,7 @@ from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy
 from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 
 class Copying(Branching):

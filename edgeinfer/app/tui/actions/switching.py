@@ -64,7 +64,7 @@ class Switching(ShowingActions, Metering):
 
     def on_model_chosen(self, event: ModelChosen) -> None:
         """The model to open has been chosen: show its name and size."""
-        from edgeinfer.models.download.space import size_text
+        from edgeinfer.text_values import size_text
 
         event.stop()
         self.opened = f"Opening {event.name}, {size_text(event.nbytes)}."

@@ -22,7 +22,7 @@ from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_te
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.download.space import size_text
+from edgeinfer.text_values import size_text
 
 ROWS_CAP = 2
 NOT_SENT = "Nothing was sent; to say it as text, put it in `backticks`"

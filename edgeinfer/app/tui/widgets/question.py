@@ -13,7 +13,7 @@ from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.entry import ChatEntry, estimated_lines
-from edgeinfer.models.download.space import size_text
+from edgeinfer.text_values import size_text
 
 FOLDED_LINES, SHOWN_LINES = 24, 16
 

@@ -24,11 +24,12 @@ from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.errors import DownloadFailed, PackFailed
 from edgeinfer.file_lock import FileLock
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.models.download.space import FULL, size_text
+from edgeinfer.models.download.space import FULL
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import Bundle
 from edgeinfer.offload.places import part_path
 from edgeinfer.steps import Progress
+from edgeinfer.text_values import size_text
 
 GROUP_BYTES = 32 << 20
 """Bundles that are flushed to the disk together: the most that is lost when packing is stopped."""

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.affinity import allowed_cpus
 from edgeinfer.backends.base import Device, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import open_model
+from edgeinfer.process import allowed_cpus
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
 

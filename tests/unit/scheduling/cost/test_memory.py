@@ -4,7 +4,7 @@ import pytest
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_context, missing_bytes, require_fit
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 NEED = MemoryNeed(
     weight_bytes=4_000_000_000, kv_bytes_per_token=100_000, kv_bytes=819_200_000, buffer_bytes=10**7, n_context=8192

@@ -3,7 +3,7 @@
 import runpy
 import sys
 
-from edgeinfer.ipc.command import PACKED_OPTION
+from edgeinfer.process import PACKED_OPTION
 
 if sys.argv[1:2] == [PACKED_OPTION] and sys.argv[2].partition(".")[0] == "edgeinfer":
     module = sys.argv[2]
