@@ -17,6 +17,13 @@ from typing import cast
 from edgeinfer.errors import BadSetting
 
 PACKED_OPTION = "--edgeinfer-module"
+TELEMETRY_OFF = {
+    "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: no events, no uploads, no identifier on disk
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
+    "DO_NOT_TRACK": "1",  # a convention that several packages follow, including huggingface_hub
+}
+REPORTING_MODULES = ("openvino_telemetry",)
+"""Packages that only report telemetry. openvino works without its own and has no other switch."""
 
 
 def is_packed() -> bool:
@@ -57,15 +64,6 @@ def require_cpus(cpus: Iterable[int]) -> None:
         raise BadSetting(f"no core was given; {there_are}")
     if missing := sorted(wanted - set(allowed)):
         raise BadSetting(f"core {missing[0]} cannot be used here; {there_are}")
-
-
-TELEMETRY_OFF = {
-    "ORT_DISABLE_TELEMETRY": "1",  # ONNX Runtime: no events, no uploads, no identifier on disk
-    "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
-    "DO_NOT_TRACK": "1",  # a convention that several packages follow, including huggingface_hub
-}
-REPORTING_MODULES = ("openvino_telemetry",)
-"""Packages that only report telemetry. openvino works without its own and has no other switch."""
 
 
 def refuse_telemetry() -> None:

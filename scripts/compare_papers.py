@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, SequenceGroup
-from edgeinfer.scheduling.batch.graph import run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import Schedule, accelerator_only, asymmetric, overlap
-from edgeinfer.scheduling.batch.workload import Workload, WorkloadOutcome, run_workload
+from edgeinfer.scheduling.batch.simulation import Workload, WorkloadOutcome, run_asymmetric, run_overlap, run_workload
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.machine.catalogue import machine_profile
@@ -24,7 +23,7 @@ from edgeinfer.scheduling.placement.budgets import Budgets, Caching
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement
 from edgeinfer.scheduling.placement.planner import PlanningTask, plan
 from edgeinfer.scheduling.placement.step_time import step_time
-from edgeinfer.scheduling.simulate.executor import pass_seconds
+from edgeinfer.scheduling.virtual_passes import pass_seconds
 
 F16_BYTES = 2.0
 APEX = "APEX (arXiv 2506.03296)"

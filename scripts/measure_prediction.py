@@ -36,7 +36,7 @@ from edgeinfer.scheduling.machine.profile_file import read_profile
 from edgeinfer.scheduling.machine.topology import available_bytes, read_topology, usable_cores
 from edgeinfer.scheduling.placement.budgets import Caching, budgets_of
 from edgeinfer.scheduling.placement.placement import Placement, all_on
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import Predictor
 from edgeinfer.steps import no_progress
 
 PROMPT, GEN, VERIFIED, VERIFIES = 512, 128, 8, 24

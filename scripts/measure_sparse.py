@@ -44,8 +44,7 @@ from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
 from edgeinfer.scheduling.offload.weight_placement import USUAL
 from edgeinfer.steps import no_progress
 

@@ -31,8 +31,7 @@ from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.offload.places import bundle_path
-from edgeinfer.offload.source import open_source
+from edgeinfer.offload.bundle_file import bundle_path, open_source
 
 PROMPT = "The history of the steam engine begins"
 OTHER_BYTES = 200 << 20

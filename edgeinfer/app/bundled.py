@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.store import LocalModel
-from edgeinfer.offload.places import VARIANTS, bundle_path, bundles_folder, file_stem, part_path
+from edgeinfer.offload.bundle_file import VARIANTS, bundle_path, bundles_folder, file_stem, part_path
 
 
 def bundles_of(model: LocalModel) -> list[Path]:

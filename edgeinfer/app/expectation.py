@@ -71,7 +71,7 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.machine.profile import CPU
-    from edgeinfer.scheduling.predict.predict import Predictor
+    from edgeinfer.scheduling.prediction import Predictor
 
     telemetry = llm.telemetry
     if telemetry.device != llm.info.device:
@@ -99,7 +99,7 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
     from edgeinfer.engine.run.evaluators import is_own
     from edgeinfer.scheduling.machine.topology import read_topology
     from edgeinfer.scheduling.placement.placement import all_on
-    from edgeinfer.scheduling.predict.predict import Predictor
+    from edgeinfer.scheduling.prediction import Predictor
 
     telemetry = llm.telemetry
     names, topology = llm.info.device.split("+"), read_topology()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
-    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+    from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
     from edgeinfer.settings import KVKind, Settings
 
 
@@ -36,8 +36,8 @@ def plan_for(
     from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.models.load import spec_of
+    from edgeinfer.scheduling import prediction as plan
     from edgeinfer.scheduling.machine import topology
-    from edgeinfer.scheduling.predict import plan
 
     key = AUTO_DEVICE if device == "auto" else device
     spec = spec_of(metadata, tensors, n_context, approx)

@@ -18,7 +18,7 @@ def remove_all_leftovers() -> None:
     from edgeinfer.engine.running import running
     from edgeinfer.file_lock import remove_stale_locks
     from edgeinfer.models.folders import default_root
-    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.temporary import remove_leftovers
 
     for folder in _folders():
@@ -33,7 +33,7 @@ def _folders() -> Iterator[Path]:
     import platformdirs
 
     from edgeinfer.models.folders import default_root
-    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.settings import user_config_path
 
     models, cache = default_root(), Path(platformdirs.user_cache_dir("edgeinfer"))

@@ -17,7 +17,7 @@ from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
 from edgeinfer.scheduling.placement.step_time import PassTime, StageTime, attention_device
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 from edgeinfer.scheduling.workers.core_plan import CorePlan
 
 Value = object

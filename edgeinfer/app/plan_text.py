@@ -18,7 +18,7 @@ from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import RowRange, StagePlacement
 from edgeinfer.scheduling.placement.step_time import StageTime, attention_device
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 from edgeinfer.scheduling.workers.core_plan import CorePlan
 from edgeinfer.text_values import size_text
 

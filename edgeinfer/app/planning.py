@@ -25,15 +25,15 @@ from edgeinfer.scheduling.machine.profile import CPU, Profile
 from edgeinfer.scheduling.machine.topology import CoreKind
 from edgeinfer.scheduling.offload.streaming import StreamedModel, beside_reading
 from edgeinfer.scheduling.placement.budgets import Budgets, Caching, Usage, budgets_of
+from edgeinfer.scheduling.placement.machine_plan import prefill_placement
 from edgeinfer.scheduling.placement.placement import Placement
 from edgeinfer.scheduling.placement.planner import MachinePlan, PlanningTask
-from edgeinfer.scheduling.placement.prefill import prefill_placement
 from edgeinfer.scheduling.placement.schedules import SCHEDULES, scheduled
 from edgeinfer.scheduling.placement.step_time import PassTime, step_time
-from edgeinfer.scheduling.predict.predict import MOST_TOKENS, reading_tokens
+from edgeinfer.scheduling.prediction import MOST_TOKENS, reading_tokens
 from edgeinfer.scheduling.workers.core_plan import NodePlan, replica_plan
 from edgeinfer.scheduling.workers.governor import Condition, Governor
-from edgeinfer.scheduling.workers.some_cores import with_cores
+from edgeinfer.scheduling.workers.shared_rates import with_cores
 from edgeinfer.settings import CTX_CAP, KVKind
 
 VERIFIED = 8

@@ -15,7 +15,7 @@ from edgeinfer.app.bundled import bundles_of
 from edgeinfer.app.snapshots import ENDING
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.store import OWN, LocalModel, ModelStore
-from edgeinfer.offload.places import firing_path, remove_bundles
+from edgeinfer.offload.bundle_file import firing_path, remove_bundles
 from edgeinfer.text_values import size_text
 
 

@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 from edgeinfer.settings import KVKind
 from edgeinfer.temporary import write_whole
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.scheduling.cost.memory import MemoryNeed
     from edgeinfer.scheduling.machine.profile import Profile
-    from edgeinfer.scheduling.predict.plan import Plan
+    from edgeinfer.scheduling.prediction import Plan
     from edgeinfer.settings import Settings
 
 

@@ -37,8 +37,8 @@ from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
+from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
-from edgeinfer.scheduling.serving.allotment import Priority
 from edgeinfer.steps import Progress, no_progress
 
 RECENT = 16

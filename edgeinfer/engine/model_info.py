@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.engine.scheduler.stats import RequestProgress
+from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.memory import MemoryNeed
-from edgeinfer.scheduling.serving.allotment import Priority
 from edgeinfer.settings import KVKind, Mode
 
 

@@ -24,7 +24,7 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.scheduling.serving.allotment import Priority
+from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.temporary import temporary_file
 
 MAGIC = b"EDGEINFER SESSION 1\n"

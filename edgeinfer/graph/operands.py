@@ -9,6 +9,13 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+MOST_STATE_BYTES = 256 << 20
+"""Bytes for states and checkpoints, unless FEWEST_STATES need more."""
+FEWEST_STATES = 8
+"""Slots per sequence: its state, the state after the pass, and checkpoints of the last few hundred tokens."""
+SLOTS_IN_PASS = 2
+"""Slots per sequence in a pass: the state before it and the state after it."""
+
 
 class Rows(Enum):
     """Number of rows in a buffer: one per token of the pass, or one per token whose logits are requested."""
@@ -121,14 +128,6 @@ class LayerState:
     def nbytes(self) -> int:
         """Its bytes."""
         return 4 * math.prod(self.shape)
-
-
-MOST_STATE_BYTES = 256 << 20
-"""Bytes for states and checkpoints, unless FEWEST_STATES need more."""
-FEWEST_STATES = 8
-"""Slots per sequence: its state, the state after the pass, and checkpoints of the last few hundred tokens."""
-SLOTS_IN_PASS = 2
-"""Slots per sequence in a pass: the state before it and the state after it."""
 
 
 def n_state_slots(states: tuple[LayerState, ...], n_pages: int, max_outputs: int) -> int:

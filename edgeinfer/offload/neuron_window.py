@@ -3,8 +3,8 @@
 In: the runs of records of each layer, a source, memory. Out: addresses of the records of the neurons that a pass needs
 ("LLM in a flash", Alizadeh et al., arXiv 2312.11514: windowing, and only the difference read). Each layer has room for
 a number of neurons and evicts the least recently used ones. The first time a run is needed it is read whole and
-checked; later only the pages of records are read (`neuron_reads`). Threads sleep while there is nothing to read. Knows
-nothing of activations.
+checked; later only the pages of records are read (`neuron_reads`). A `FiringMeter` predicts the hit rate of a window of
+any size, whatever the present size. Threads sleep while there is nothing to read. Knows nothing of activations.
 """
 
 from __future__ import annotations
@@ -18,19 +18,56 @@ from numpy.typing import NDArray
 
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.memory import give_back, paged
-from edgeinfer.offload.firing_meter import FiringMeter
 from edgeinfer.offload.neuron_reads import (
     FEWEST_NEURONS,
     Int64s,
     LayerRuns,
+    PageReads,
     PageSource,
     page_reads,
     read_bytes,
     run_bytes,
 )
-from edgeinfer.offload.page_reads import PageReads
 from edgeinfer.offload.readers import Readers
 from edgeinfer.offload.weights import Fired, WeightReads
+
+TOKENS_BACK = (1, 2, 4, 8, 16, 32)
+"""Sizes of windows that are simulated: each holds the neurons that fired for that many recent tokens."""
+EVERY = 4
+"""One in this many tokens is examined, which takes some hundredths of a millisecond a layer."""
+NEVER = -(1 << 40)
+
+
+class FiringMeter:
+    """Counts firing neurons in all layers of a model, which have `sizes` neurons."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._fired = [np.full(size, NEVER, np.int64) for size in sizes]
+        self._turns = [0] * len(sizes)
+        self._n_fired = self._n_asked = self._n_tokens = 0
+        self._counts = np.zeros((len(TOKENS_BACK), 4), np.int64)  # held, of how many; found, of how many
+
+    def see(self, layer: int, neurons: NDArray[np.int64], n_tokens: int, n_firing: int) -> None:
+        """Count a pass: `n_tokens` tokens need neurons int64[n] of a layer, which fire `n_firing` times in all."""
+        fired, turn = self._fired[layer], self._turns[layer] + n_tokens
+        self._turns[layer] = turn
+        self._n_fired += n_firing
+        self._n_asked += n_tokens * len(fired)
+        self._n_tokens += n_tokens if layer == 0 else 0
+        if n_tokens == 1 and turn % EVERY == 0 and len(neurons):
+            before = turn - fired
+            wanted = before[neurons]
+            for place, back in enumerate(TOKENS_BACK):
+                if back < turn:
+                    held, found = np.count_nonzero(before <= back), np.count_nonzero(wanted <= back)
+                    self._counts[place] += held, len(fired), found, len(neurons)
+        fired[neurons] = turn
+
+    @property
+    def fired(self) -> Fired:
+        """The counts so far, as shares."""
+        found = tuple((held / of, hits / n) for held, of, hits, n in self._counts.tolist() if n)
+        return Fired(self._n_fired / max(1, self._n_asked), found, self._n_tokens)
 
 
 class _Layer:

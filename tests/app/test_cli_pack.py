@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.cli import main
-from edgeinfer.offload.places import bundles_folder, part_path
+from edgeinfer.offload.bundle_file import bundles_folder, part_path
 from tests.conftest import write_tiny_llama
 
 

@@ -27,8 +27,7 @@ from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
 from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import MeasuredSpeeds, Predictor
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
 

@@ -20,7 +20,7 @@ from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.machine.topology import read_topology
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import Predictor
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import machine

@@ -15,7 +15,7 @@ from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import ModelStore
-from edgeinfer.offload.places import firing_path
+from edgeinfer.offload.bundle_file import firing_path
 from tests.app.test_cli_models import run
 from tests.conftest import write_tiny_llama
 

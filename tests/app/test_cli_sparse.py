@@ -12,9 +12,9 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.engine.offload.firing import LEAST_TOKENS, firing_of, keep_firing
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.offload.places import WHOLE, bundle_path, firing_path
+from edgeinfer.offload.bundle_file import WHOLE, bundle_path, firing_path
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.firing import USUAL_SHARE
+from edgeinfer.scheduling.offload.reads import USUAL_SHARE
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.app.sparse_disks import DISKS, SIZES, measured
 from tests.golden.goldens import DATA

@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.app.speeds import SpeedLog, measured_speeds
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 from tests.conftest import write_tiny_llama
 
 

@@ -22,7 +22,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.neuron_reads import least_bytes
 from edgeinfer.offload.neuron_window import reading_bytes
 from edgeinfer.offload.weights import OffloadedWeights
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS
+from edgeinfer.scheduling.offload.reads import SMALL_READERS
 from edgeinfer.steps import Progress, no_progress
 
 READERS, GAP_BYTES = 2, 4096

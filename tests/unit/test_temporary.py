@@ -16,7 +16,7 @@ from edgeinfer.app import leftovers
 from edgeinfer.app.model_choice import open_chosen
 from edgeinfer.file_lock import FileLock
 from edgeinfer.models.store import ModelStore
-from edgeinfer.offload.places import bundles_folder
+from edgeinfer.offload.bundle_file import bundles_folder
 from edgeinfer.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.errors import DoesNotFit, EdgeInferError, UnsupportedModel
 from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes, require_fit
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
 if TYPE_CHECKING:
     from edgeinfer.app.planning import Planned
@@ -170,7 +170,7 @@ def _predicted(
     from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
     from edgeinfer.scheduling.cost.work import work_of
-    from edgeinfer.scheduling.offload.firing import Firing
+    from edgeinfer.scheduling.offload.reads import Firing
     from edgeinfer.scheduling.offload.weight_placement import USUAL
 
     disk = None if profile is None else profile.disk
@@ -211,7 +211,7 @@ def _rated(
     """Add the rates, corrected by earlier answers on this machine."""
     from edgeinfer.app.expectation import adjustment_of
     from edgeinfer.engine.run.staffing import worker_pools_of
-    from edgeinfer.scheduling.predict.predict import Predictor
+    from edgeinfer.scheduling.prediction import Predictor
 
     adjustment = adjustment_of(profile, streams=kept is not None)
     planned = replace(planned, adjustment=adjustment)

@@ -91,7 +91,7 @@ def pack(
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
     from edgeinfer.engine.offload.weight_placement import cpu_offload
-    from edgeinfer.offload.places import SUFFIX, remove_bundles
+    from edgeinfer.offload.bundle_file import SUFFIX, remove_bundles
     from edgeinfer.text_values import size_text
 
     if path.exists() and path.suffix != SUFFIX and not cpu_offload().is_bundle_file(path):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
     from edgeinfer.scheduling.machine.profile import Profile
-    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds, Plan
+    from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
     from edgeinfer.settings import Settings
 
 
@@ -143,7 +143,7 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+    from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
     with GGUFFile.open(local.path) as file:
         is_found = machine is None and settings.load.device == "auto"

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgeinfer.app.doctor.system import SampledInterval, System, ThisSystem, watch
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.machine.topology import Topology, read_topology
-from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.scheduling.machine.topology.linux_files import text_of
 
 
 @dataclass(frozen=True, slots=True)

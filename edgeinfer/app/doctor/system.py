@@ -19,7 +19,7 @@ import psutil
 
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.measure.power import read_condition
-from edgeinfer.scheduling.machine.topology.files import number_of, numbered
+from edgeinfer.scheduling.machine.topology.linux_files import number_of, numbered
 from edgeinfer.scheduling.workers.governor import Condition
 
 MILLI = 1e-3

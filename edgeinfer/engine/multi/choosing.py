@@ -17,7 +17,7 @@ from edgeinfer.scheduling.placement.budgets import Budgets, Caching
 from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask
 from edgeinfer.scheduling.placement.placement import Placement, all_on
 from edgeinfer.scheduling.placement.schedules import scheduled
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import Predictor
 
 N_PROMPT, N_DECODED = 512, 128
 """Tokens of the prompt and of the answer that devices are compared on, if the context has room for them."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgeinfer.errors import DoesNotFit, PackFailed
 from edgeinfer.models.store import default_root
-from edgeinfer.offload.places import bundles_folder, part_path
+from edgeinfer.offload.bundle_file import bundles_folder, part_path
 from edgeinfer.text_values import size_text
 
 REMEDY = "make room there, or set EDGEINFER_HOME to a folder on a larger disk"

@@ -10,9 +10,9 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from edgeinfer.offload.places import firing_path
+from edgeinfer.offload.bundle_file import firing_path
 from edgeinfer.offload.weights import Fired, Streaming
-from edgeinfer.scheduling.offload.firing import Firing
+from edgeinfer.scheduling.offload.reads import Firing
 from edgeinfer.temporary import write_whole
 
 LEAST_TOKENS = 16

@@ -24,13 +24,12 @@ from edgeinfer.models.fingerprint import approximate
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.load import Model
 from edgeinfer.models.thresholds import has_threshold, threshold_of
-from edgeinfer.offload.places import NEURONS, WHOLE, bundle_path, pack_options
+from edgeinfer.offload.bundle_file import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.offload.weights import OffloadedWeights, Prepacked
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
-from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
 from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, streamed_model
 from edgeinfer.scheduling.offload.weight_placement import (
     USUAL,

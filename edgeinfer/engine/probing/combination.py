@@ -22,9 +22,8 @@ from edgeinfer.models.store import default_root
 from edgeinfer.process import require_cpus
 from edgeinfer.scheduling.machine.profile import CPU, QUIET_SHARE, Curve, DeviceRates, Profile
 from edgeinfer.scheduling.machine.topology import Topology
-from edgeinfer.scheduling.workers.beside import side_by_side
 from edgeinfer.scheduling.workers.core_plan import read_bytes_s
-from edgeinfer.scheduling.workers.some_cores import with_cores
+from edgeinfer.scheduling.workers.shared_rates import side_by_side, with_cores
 from edgeinfer.steps import Progress
 
 METHOD = "whole models"

@@ -16,7 +16,7 @@ from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import DeviceRates, Profile
 from edgeinfer.scheduling.machine.topology import CoreKind, Topology
 from edgeinfer.scheduling.workers.core_plan import CorePlan, core_plan
-from edgeinfer.scheduling.workers.some_cores import with_cores
+from edgeinfer.scheduling.workers.shared_rates import with_cores
 
 MOST_WORKERS = 256
 """The most workers of any device."""

@@ -19,8 +19,7 @@ from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.engine.speculation.speculator import ALONE, OtherWork
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
-from edgeinfer.scheduling.serving.allotment import PassRoom, Wish, allot
-from edgeinfer.scheduling.serving.pace import Pace
+from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot
 
 DRAFTS_BESIDE = 32
 """Nothing is drafted in a pass with more prompt tokens than this: it takes long enough already."""

@@ -26,7 +26,7 @@ from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
 from edgeinfer.engine.speculation.speculator import ALONE, ClosingSpeculator, OtherWork, Speculator
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.text import Tokenizer
-from edgeinfer.scheduling.serving.allotment import AGED_S, Priority, checked, rank
+from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank
 
 State = Literal["waiting", "active", "over"]
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.errors import EdgeInferError, EngineClosed
-from edgeinfer.offload.places import bundles_folder
+from edgeinfer.offload.bundle_file import bundles_folder
 
 RAM_BYTES = 1 << 30
 

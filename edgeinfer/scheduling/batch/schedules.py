@@ -1,4 +1,4 @@
-"""Schedules of one decoding pass, and the one that is predicted to make the most tokens.
+"""Schedules of one decoding pass, and the one that is predicted to make the most tokens, corrected by measurements.
 
 In: costs, the sequences whose KV cache is on the accelerator (resident) and those whose KV cache is in the machine's
 memory (offloaded). Out: a `Prediction`: seconds of a pass and tokens it makes, in closed form.
@@ -13,12 +13,16 @@ memory (offloaded). Out: a `Prediction`: seconds of a pass and tokens it makes, 
   takes one pass more than there are layers, because its first queries are made where the previous pass made the last
   token.
 
-Offloaded sequences that would only lengthen a pass are left out of it; the caller lets them take turns.
+Offloaded sequences that would only lengthen a pass are left out of it; the caller lets them take turns. A `Correction`
+multiplies the prediction of each schedule by the median of its last ratios of measured to predicted tokens per second,
+and chooses the schedule to run next: one whose prediction is close to the best is tried before it is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -31,6 +35,12 @@ NAMES: Mapping[str, tuple[Schedule, ...]] = MappingProxyType(
     {"apex": SCHEDULES, **{name: (name,) for name in SCHEDULES}}
 )
 """The schedules each name chooses among; APEX chooses among all of them."""
+LAST = 9
+"""Ratios kept; their median tolerates four outliers."""
+ENOUGH = 4
+"""Ratios after which a schedule counts as tried."""
+NEAR = 0.5
+"""Share of the best prediction at which another schedule is worth a try: predictions are off by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +151,31 @@ def choose(
             case "overlap":
                 found.append(overlap(costs, resident, offloaded))
     return max(found, key=lambda each: each.tok_s)
+
+
+class Correction:
+    """Measured over predicted tokens per second, by schedule."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[Schedule, deque[float]] = {}
+
+    def note(self, schedule: Schedule, predicted_tok_s: float, measured_tok_s: float) -> None:
+        """Note a pass; one without a prediction, or in which nothing advanced, is ignored."""
+        if predicted_tok_s > 0 and measured_tok_s > 0:
+            self._ratios.setdefault(schedule, deque(maxlen=LAST)).append(measured_tok_s / predicted_tok_s)
+
+    def factor(self, schedule: Schedule) -> float:
+        """The factor on a schedule's prediction; 1 if it never ran."""
+        return statistics.median(self._ratios[schedule]) if schedule in self._ratios else 1.0
+
+    def best(self, predictions: Sequence[Prediction]) -> Prediction:
+        """The best untried schedule if it is close enough to the best; else the best by corrected prediction."""
+        most = max(each.tok_s for each in predictions)
+        untried = [each for each in predictions if each.tok_s >= NEAR * most and not self._is_tried(each.schedule)]
+        if untried:
+            return max(untried, key=lambda each: each.tok_s)
+        tried = [each for each in predictions if self._is_tried(each.schedule)]
+        return max(tried, key=lambda each: each.tok_s * self.factor(each.schedule))
+
+    def _is_tried(self, schedule: Schedule) -> bool:
+        return len(self._ratios.get(schedule, ())) >= ENOUGH

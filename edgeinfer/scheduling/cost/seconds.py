@@ -1,8 +1,9 @@
-"""Seconds of ops, stages and passes on a device, from measured rates.
+"""Seconds of ops, stages and passes on a device, from measured rates, and what they are spent on.
 
-In: a device's rates, what a stage has to do, and the tokens of a pass. Out: seconds, split by what they are spent on. A
-cost is never below its bounds: bytes over the best read rate, multiply-adds over the best rate of the kernel. Weights
-that are partly cached are interpolated between the two measured cases, by how fast that many bytes are read.
+In: a device's rates, what a stage has to do, and the tokens of a pass. Out: seconds by cause, as a `Spent`, whose
+largest part limits the pass. A cost is never below its bounds: bytes over the best read rate, multiply-adds over the
+best rate of the kernel. Weights that are partly cached are interpolated between the two measured cases, by how fast
+that many bytes are read.
 """
 
 from __future__ import annotations
@@ -10,13 +11,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.graph.op import AttentionHeads
-from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import DeviceRates, Link, ProductRates
 
 KV_ELEMENT_BYTES = {"f16": 2.0, "int8": 34 / 32}
 ACTIVATION_BYTES = 4
 """Bytes of a number that passes from one device to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of the weights and the arithmetic of matmuls, of attention, of calls, of links and of the disk."""
+
+    memory: float = 0.0
+    arithmetic: float = 0.0
+    attention: float = 0.0
+    overhead: float = 0.0
+    link: float = 0.0
+    disk: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.memory + other.memory,
+            self.arithmetic + other.arithmetic,
+            self.attention + other.attention,
+            self.overhead + other.overhead,
+            self.link + other.link,
+            self.disk + other.disk,
+        )
+
+    @property
+    def total(self) -> float:
+        return self.memory + self.arithmetic + self.attention + self.overhead + self.link + self.disk
+
+    @property
+    def largest(self) -> str:
+        """The largest share of the time."""
+        parts = {
+            "memory bandwidth": self.memory,
+            "arithmetic": self.arithmetic,
+            "attention": self.attention,
+            "overhead": self.overhead,
+            "link": self.link,
+            "disk": self.disk,
+        }
+        return max(parts, key=lambda name: parts[name])
 
 
 @dataclass(frozen=True, slots=True)

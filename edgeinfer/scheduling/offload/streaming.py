@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edgeinfer.graph.op import share_read
-from edgeinfer.scheduling.cost.spent import Spent
+from edgeinfer.scheduling.cost.seconds import Spent
 from edgeinfer.scheduling.machine.profile import Disk
-from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons, NeuronReads
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, USUAL_BYTE_S, read_times
+from edgeinfer.scheduling.offload.reads import (
+    SMALL_READERS,
+    USUAL_BYTE_S,
+    Firing,
+    FiringNeurons,
+    NeuronReads,
+    read_times,
+)
 from edgeinfer.scheduling.offload.weight_placement import USUAL, ExpertLoads, NeuronLoads, WeightPiece, WeightPlacement
 from edgeinfer.scheduling.placement.step_time import PassTime
 

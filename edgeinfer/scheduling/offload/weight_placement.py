@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost.memory import enough
 from edgeinfer.scheduling.machine.profile import Disk
-from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, ReadTimes, read_times
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, FiringNeurons, ReadTimes, read_times
 from edgeinfer.text_values import size_text
 
 USUAL_READERS = 4

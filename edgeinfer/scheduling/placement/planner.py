@@ -5,22 +5,27 @@ predicted time and memory. Searches over homes and attention devices: starts fro
 accelerators as far as memory goes, evenly spread layers, and a single home, then moves borders and changes runs of
 stages. For each candidate, memory is allocated by time saved per byte (`allocation`), in closed form for equal stages
 together, so that many layers cost no more than few. The best candidates are placed row by row and timed by `step_time`,
-which decides; plans of small models are then `polished`. Deterministic.
+which decides. Deterministic.
+
+Plans of small models are then polished, because a linear allocation of memory misses the fixed costs of lanes: another
+home or attention device for a stage, with its rows where they are or all at home; a group moved to one device as a
+whole, or each of its matmuls to any device; some of a part's rows moved to another device. Each change is accepted if
+`step_time` says it pays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product as combinations
 
-from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.cost.work import ModelWork, StageShape
 from edgeinfer.scheduling.placement.allocation import Allocation, Allocator, Places
 from edgeinfer.scheduling.placement.budgets import Budgets, refusal
 from edgeinfer.scheduling.placement.candidates import layered, moved, starts
 from edgeinfer.scheduling.placement.fractions import Allowed, Fractions
 from edgeinfer.scheduling.placement.machine_plan import MachinePlan, PlanningTask, decode_step, timed_plan
-from edgeinfer.scheduling.placement.placement import granule
-from edgeinfer.scheduling.placement.polish import polished
+from edgeinfer.scheduling.placement.placement import Held, Placement, RowRange, StagePlacement, granule
 from edgeinfer.scheduling.placement.rows import Cut, placement_of
 from edgeinfer.scheduling.placement.step_time import PassCosts, bytes_read, product_groups
 
@@ -39,6 +44,11 @@ LAUNCHES_WORTH = 0.05
 """and the same for launches, of which only some can be saved."""
 FLASH_ROUNDS = 2
 """Searches that take account of what the previous one left on flash."""
+BETTER = 1 - 1e-4
+"""Factor on the seconds above which a change is no improvement."""
+MOST_LOOKS = 2000
+MOST_KINDS = 27
+"""Placements tried for the matmuls of a group."""
 
 
 def plan(task: PlanningTask) -> MachinePlan:
@@ -233,3 +243,66 @@ class _Search:
                 if other not in self._found and self.look(other) < self.look(places) * (1 - 1e-6):
                     places, improved = other, True
                     break
+
+
+def polished(task: PlanningTask, plan: MachinePlan) -> MachinePlan:
+    """The plan after all changes that pay, found in about `MOST_LOOKS` tries."""
+    names = tuple(rates.name for rates in task.profile.devices)
+    looks, improved = 0, True
+    while improved and looks < MOST_LOOKS:
+        improved = False
+        for number, stage in enumerate(task.work.stages):
+            for changed in _changes(stage.shape, plan.placement.stages[number], names):
+                before = plan.placement.stages
+                placement = Placement((*before[:number], changed, *before[number + 1 :]))
+                found = timed_plan(plan.schedule, task, placement)
+                looks += 1
+                if found is not None and found.seconds < plan.seconds * BETTER:
+                    plan, improved = found, True
+    return plan
+
+
+def _changes(shape: StageShape, placed: StagePlacement, names: tuple[str, ...]) -> Iterator[StagePlacement]:
+    for name in names:
+        yield replace(placed, home=name)
+        whole = tuple((RowRange(name, 0, product.n_rows),) for product in shape.products)
+        for other in names if shape.attention is not None else ():
+            yield replace(placed, attention=other)
+            yield replace(placed, home=name, attention=other)
+            yield StagePlacement(name, whole, other)
+    for first, stop in product_groups(shape):
+        n_products = stop - first
+        alike = len(names) ** n_products > MOST_KINDS
+        for devices in combinations(names, repeat=1 if alike else n_products):
+            products = zip(shape.products[first:stop], devices * n_products if alike else devices, strict=True)
+            yield _with(placed, first, [(RowRange(name, 0, product.n_rows),) for product, name in products])
+        for number in range(first, stop):
+            for parts in _shifted(placed.products[number], names):
+                yield _with(placed, number, [parts])
+
+
+def _with(placed: StagePlacement, first: int, products: Sequence[tuple[RowRange, ...]]) -> StagePlacement:
+    changed = (*placed.products[:first], *products, *placed.products[first + len(products) :])
+    return replace(placed, products=changed)
+
+
+def _shifted(parts: tuple[RowRange, ...], names: tuple[str, ...]) -> Iterator[tuple[RowRange, ...]]:
+    """All, a half or an eighth of a part given to another device and held there."""
+    counts = {(part.device, part.held): part.n_rows for part in parts}
+    for (device, held), n_rows in counts.items():
+        for name in names:
+            for share in (1, 2, 8):
+                if (name, "own") != (device, held) and n_rows >= share:
+                    changed = dict(counts)
+                    changed[device, held] -= n_rows // share
+                    changed[name, "own"] = changed.get((name, "own"), 0) + n_rows // share
+                    yield _laid_out(changed)
+
+
+def _laid_out(counts: dict[tuple[str, Held], int]) -> tuple[RowRange, ...]:
+    parts, start = [], 0
+    for (device, held), n_rows in counts.items():
+        if n_rows:
+            parts.append(RowRange(device, start, start + n_rows, held))
+            start += n_rows
+    return tuple(parts)

@@ -32,10 +32,10 @@ from edgeinfer.scheduling.cost.seconds import (
     KV_ELEMENT_BYTES,
     DeviceCost,
     Pass,
+    Spent,
     from_device_s,
     to_device_s,
 )
-from edgeinfer.scheduling.cost.spent import Spent
 from edgeinfer.scheduling.cost.work import ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import CPU, Profile
 from edgeinfer.scheduling.placement.placement import Placement, RowRange, StagePlacement

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from edgeinfer.offload.firing_meter import FiringMeter
+from edgeinfer.offload.neuron_window import FiringMeter
 
 NEURONS, TOKENS = 2000, 400
 

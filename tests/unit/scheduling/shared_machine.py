@@ -11,8 +11,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from edgeinfer.scheduling.workers.balance import Assignment, Balance
-from edgeinfer.scheduling.workers.shares import WHOLE
+from edgeinfer.scheduling.workers.balance import WHOLE, Assignment, Balance
 
 SLICE_S = 0.004
 TOKEN_S = 0.004

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.scheduling.machine.topology.files import number_of, numbered, text_of
+from edgeinfer.scheduling.machine.topology.linux_files import number_of, numbered, text_of
 
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 SELF_GOVERNING = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")

@@ -10,7 +10,7 @@ from typing import get_args
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.scheduling.machine.topology import CoreKind
-from edgeinfer.scheduling.machine.topology.files import list_of, text_of
+from edgeinfer.scheduling.machine.topology.linux_files import list_of, text_of
 
 CPUS = "sys/devices/system/cpu"
 SMT_OFF = ("off", "forceoff")

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import Mount
-from edgeinfer.scheduling.machine.topology.files import number_of
+from edgeinfer.scheduling.machine.topology.linux_files import number_of
 from edgeinfer.text_values import size_text
 
 FULL_BYTES = 100e6

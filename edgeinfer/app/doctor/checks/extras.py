@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.scheduling.machine.topology.linux_files import text_of
 
 
 @dataclass(frozen=True, slots=True)

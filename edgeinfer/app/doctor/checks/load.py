@@ -9,7 +9,7 @@ from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import SampledInterval
 from edgeinfer.engine.measure.idle import NEEDED_SHARE
-from edgeinfer.scheduling.machine.topology.files import list_of
+from edgeinfer.scheduling.machine.topology.linux_files import list_of
 
 SHOWN = 3
 SHOWN_CORES = 0.03

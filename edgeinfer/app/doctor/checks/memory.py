@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.scheduling.machine.topology.linux_files import text_of
 from edgeinfer.text_values import size_text
 
 SCARCE_SHARE = 0.15

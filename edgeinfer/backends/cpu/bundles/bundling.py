@@ -20,7 +20,7 @@ from edgeinfer.backends.offload import Bundled
 from edgeinfer.errors import BadBundle, DownloadFailed, PackFailed
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model
-from edgeinfer.offload.places import SUFFIX
+from edgeinfer.offload.bundle_file import SUFFIX
 from edgeinfer.steps import Progress
 
 

@@ -20,8 +20,8 @@ from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checks
 from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
-from edgeinfer.offload.page_reads import PageReads, read_each
-from edgeinfer.offload.source import ByteSource, OpenSource, open_source
+from edgeinfer.offload.bundle_file import ByteSource, OpenSource, open_source
+from edgeinfer.offload.neuron_reads import PageReads, read_each
 
 HELD_BYTES = 64 << 20
 """Memory for bundles in transit."""

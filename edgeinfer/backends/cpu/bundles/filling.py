@@ -28,7 +28,7 @@ from edgeinfer.graph.operands import Weight
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle, Key
-from edgeinfer.offload.source import ByteSource
+from edgeinfer.offload.bundle_file import ByteSource
 from edgeinfer.offload.weights import Prepacked
 from edgeinfer.steps import Progress
 

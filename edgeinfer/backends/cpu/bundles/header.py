@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
 from edgeinfer.errors import BadBundle
 from edgeinfer.offload.bundle import PAGE_BYTES, Key
-from edgeinfer.offload.places import pack_options
+from edgeinfer.offload.bundle_file import pack_options
 
 WORDS = 1021
 """Words in a row of the checksum's sums. A prime, so that swapped pages land in other columns."""

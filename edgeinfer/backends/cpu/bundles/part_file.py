@@ -25,7 +25,7 @@ from edgeinfer.backends.cpu.bundles.header import (
     table_entry,
 )
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.source import PositionedFile
+from edgeinfer.offload.bundle_file import PositionedFile
 
 
 class PartFile:

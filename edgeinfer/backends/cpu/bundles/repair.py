@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.bundles.header import checksum
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.memory import aligned
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
-from edgeinfer.offload.source import PositionedFile
+from edgeinfer.offload.bundle_file import PositionedFile
 from edgeinfer.steps import Progress
 
 READERS = 4

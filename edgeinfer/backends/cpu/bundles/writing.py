@@ -27,7 +27,7 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.download.space import FULL
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.places import part_path
+from edgeinfer.offload.bundle_file import part_path
 from edgeinfer.steps import Progress
 from edgeinfer.text_values import size_text
 

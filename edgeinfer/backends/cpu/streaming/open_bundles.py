@@ -14,8 +14,8 @@ from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.page_reads import CompiledReads, PageReads, system_reads
-from edgeinfer.offload.source import DiskSource
+from edgeinfer.offload.bundle_file import DiskSource
+from edgeinfer.offload.neuron_reads import CompiledReads, PageReads, system_reads
 from edgeinfer.offload.weights import OffloadedWeights
 
 

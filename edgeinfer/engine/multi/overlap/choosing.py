@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from edgeinfer.engine.multi import AUTO
 from edgeinfer.errors import BadSetting
-from edgeinfer.scheduling.batch.correction import Correction
 from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import (
     SCHEDULES,
+    Correction,
     Prediction,
     accelerator_only,
     asymmetric_s,
     choose,
     overlap,
 )
-from edgeinfer.scheduling.batch.workload import RECHECK
+from edgeinfer.scheduling.batch.simulation import RECHECK
 
 MOST_SPLITS = 64
 """About how many ways to split the offloaded sequences in two are tried."""

@@ -11,19 +11,28 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.scheduling.machine.topology.cgroups import read_cpuset, read_quota
-from edgeinfer.scheduling.machine.topology.files import (
+from edgeinfer.scheduling.machine.topology.linux_files import (
     allowed_cpus,
     list_of,
     listed_cores,
     number_of,
     numbered,
     parse_number,
+    read_cpuset,
+    read_quota,
     size_of,
     text_of,
 )
-from edgeinfer.scheduling.machine.topology.kinds import kinds_by_capacity, kinds_by_clock, with_islands
-from edgeinfer.scheduling.machine.topology.machine import Core, CoreKind, Node, Topology, group_numbers
+from edgeinfer.scheduling.machine.topology.machine import (
+    Core,
+    CoreKind,
+    Node,
+    Topology,
+    group_numbers,
+    kinds_by_capacity,
+    kinds_by_clock,
+    with_islands,
+)
 from edgeinfer.scheduling.machine.topology.memory import MachineMemory, read_memory, read_node_memory
 
 CPUS = "sys/devices/system/cpu"

@@ -1,19 +1,32 @@
-"""The description of a machine: cores, NUMA nodes, memory; and which cores to use before anything is measured.
+"""The description of a machine: cores and their kinds, NUMA nodes, memory; and which cores to use before measurements.
 
-Data and arithmetic. Knows no operating system: `linux`, `macos` and `windows` fill it.
+Data and arithmetic. A kind follows from what the system reports: names, and numbers that grow with a core's speed; it
+only decides which cores take part at first, measured speeds decide their shares. Knows no operating system: `linux`,
+`macos` and `windows` fill it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal
 
 CoreKind = Literal["performance", "efficiency", "low-power"]
 
 _RANKS = MappingProxyType({"performance": 0, "efficiency": 1, "low-power": 2})
+LITTLE_CAPACITY = 0.6
+"""Share of the largest capacity below which an ARM core is an efficiency core: little cores have a quarter (A510 beside
+X3) to a half of it (A55 beside A76), middle ones more than 60 %, and those compute as performance cores do."""
+SLOW_CLOCK = 0.78
+"""Share of the highest clock below which cores may be of another kind: Zen 5c and 4c have 64 to 76 % of it; favoured
+cores and the second chiplet of a desktop have 88 % and more."""
+CLOCK_GAP = 0.85
+"""Such cores must also be this much slower than the next faster core. AMD ranks equal cores in steps of 2 or 3 % of
+"highest performance", from 241 down to 166: none of these steps is a gap, though the ends are as far apart as two
+kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +101,35 @@ def group_numbers(keys: Iterable[Hashable | None]) -> tuple[int, ...]:
     """Equal keys get equal numbers, counted from 0 in order of appearance; None gets -1."""
     numbers: dict[Hashable, int] = {}
     return tuple(-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys)
+
+
+def kinds_by_capacity(capacities: Sequence[float | None]) -> tuple[CoreKind, ...]:
+    """Kinds of ARM cores by their computing capacity, as the kernel's scheduler sees it; None: not reported."""
+    largest = max((capacity for capacity in capacities if capacity), default=0.0)
+    return tuple(
+        "efficiency" if capacity and capacity < LITTLE_CAPACITY * largest else "performance" for capacity in capacities
+    )
+
+
+def kinds_by_clock(clocks: Sequence[float | None]) -> tuple[CoreKind, ...]:
+    """Kinds of cores by their highest clocks, or by any ranking in proportion to them; None: not reported."""
+    distinct = sorted({clock for clock in clocks if clock and clock > 0}, reverse=True)
+    border = 0.0
+    for faster, slower in pairwise(distinct):
+        if slower < CLOCK_GAP * faster and slower < SLOW_CLOCK * distinct[0]:
+            border = slower
+            break
+    return tuple("efficiency" if clock and 0 < clock <= border else "performance" for clock in clocks)
+
+
+def with_islands(kinds: Sequence[CoreKind], have_l3: Sequence[bool]) -> tuple[CoreKind, ...]:
+    """Efficiency cores without a third-level cache count as low-power where other efficiency cores have one.
+
+    That is how the low-power islands of Meteor, Arrow and Panther Lake look when nothing names them. In Lunar Lake no
+    efficiency core has one: those are half of its cores and fast, and stay efficiency cores.
+    """
+    split = any(kind == "efficiency" and l3 for kind, l3 in zip(kinds, have_l3, strict=True))
+    return tuple(
+        "low-power" if split and kind == "efficiency" and not l3 else kind
+        for kind, l3 in zip(kinds, have_l3, strict=True)
+    )

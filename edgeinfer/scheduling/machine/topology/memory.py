@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.scheduling.machine.topology.cgroups import read_memory_limits
-from edgeinfer.scheduling.machine.topology.files import allowed_nodes, numbered, text_of
+from edgeinfer.scheduling.machine.topology.linux_files import allowed_nodes, numbered, read_memory_limits, text_of
 
 _LINE = re.compile(r"^(?:Node \d+ )?(\w+(?:\(\w+\))?): +(\d{1,15}) kB$", re.MULTILINE)
 _DROPPABLE = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")

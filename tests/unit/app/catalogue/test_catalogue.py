@@ -21,7 +21,7 @@ from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, ModelStore
 from edgeinfer.scheduling.machine.topology import usable_cores
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
 
 @pytest.fixture

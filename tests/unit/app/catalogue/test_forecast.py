@@ -15,7 +15,7 @@ from edgeinfer.models.gguf import Header
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import Profile
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
 GB = 1_000_000_000
 

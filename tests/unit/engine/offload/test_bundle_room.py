@@ -16,7 +16,7 @@ from edgeinfer.errors import DoesNotFit, PackFailed
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
-from edgeinfer.offload.places import bundles_folder, part_path
+from edgeinfer.offload.bundle_file import bundles_folder, part_path
 from edgeinfer.scheduling.machine import topology
 from tests.tiny_models import write_hollow_llama
 

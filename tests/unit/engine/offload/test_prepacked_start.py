@@ -10,7 +10,7 @@ from edgeinfer import load
 from edgeinfer.backends.cpu.bundles.bundling import Bundling
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
-from edgeinfer.offload.places import bundle_path
+from edgeinfer.offload.bundle_file import bundle_path
 from edgeinfer.steps import no_progress
 
 

@@ -22,7 +22,7 @@ from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import CPU, CoreRates, Curve, DeviceRates, Link, NodeRates, ProductRates
 from edgeinfer.scheduling.machine.topology import Topology, read_topology
 from edgeinfer.scheduling.placement.budgets import Budgets, Caching
-from edgeinfer.scheduling.workers.beside import side_by_side
+from edgeinfer.scheduling.workers.shared_rates import side_by_side
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import GB, device, machine

@@ -17,7 +17,7 @@ from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork, work_of
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Joining, Link, ProductRates
 from edgeinfer.scheduling.placement.placement import all_on
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import Predictor
 from tests.unit.engine.probing.known_machine import Clock, KnownDevice, KnownHost, KnownOther
 from tests.unit.scheduling.profiles import machine
 

@@ -20,7 +20,7 @@ from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.graph.step import Step
 from edgeinfer.models.text import Tokenizer
-from edgeinfer.scheduling.serving.allotment import Priority
+from edgeinfer.scheduling.allotment import Priority
 from tests.unit.engine.lane import SlotDevice, SlotLane
 
 N_VOCAB = 268

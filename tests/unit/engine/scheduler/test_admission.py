@@ -13,8 +13,7 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
-from edgeinfer.scheduling.serving.allotment import AGED_S, PassRoom, Wish, allot
-from edgeinfer.scheduling.serving.pace import Pace
+from edgeinfer.scheduling.allotment import AGED_S, Pace, PassRoom, Wish, allot
 from tests.unit.engine.scheduler.served import Served, request
 
 

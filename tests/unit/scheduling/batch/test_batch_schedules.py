@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
-from edgeinfer.scheduling.batch.graph import run_accelerator_only, run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import (
     SCHEDULES,
     accelerator_only,
@@ -18,6 +17,7 @@ from edgeinfer.scheduling.batch.schedules import (
     choose,
     overlap,
 )
+from edgeinfer.scheduling.batch.simulation import run_accelerator_only, run_asymmetric, run_overlap
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.catalogue import machine_profile
 from edgeinfer.scheduling.machine.profile import Link

@@ -9,7 +9,7 @@ import pytest
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import accelerator_only
-from edgeinfer.scheduling.batch.workload import Workload, run_workload
+from edgeinfer.scheduling.batch.simulation import Workload, run_workload
 from edgeinfer.scheduling.machine.profile import Link
 from tests.unit.scheduling.models import model
 from tests.unit.scheduling.profiles import GB, device, machine

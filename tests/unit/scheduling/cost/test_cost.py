@@ -8,7 +8,7 @@ from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass, chunks, from_device_s, to_device_s
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates, Profile
-from edgeinfer.scheduling.predict.predict import Predictor
+from edgeinfer.scheduling.prediction import Predictor
 
 GB, G = 1e9, 1e9
 HEADS = AttentionHeads(8, 2, 64, 64)

@@ -7,8 +7,7 @@ import pytest
 
 from edgeinfer.offload.neuron_reads import page_reads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.firing import Firing, FiringNeurons
-from edgeinfer.scheduling.offload.small_reads import READ_BYTES, SMALL_READERS, ReadTimes, read_times
+from edgeinfer.scheduling.offload.reads import READ_BYTES, SMALL_READERS, Firing, FiringNeurons, ReadTimes, read_times
 
 LAYERS, WIDE = 4, 16384
 

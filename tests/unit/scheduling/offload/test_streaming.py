@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgeinfer.scheduling.cost.seconds import Pass
-from edgeinfer.scheduling.cost.spent import Spent
+from edgeinfer.scheduling.cost.seconds import Pass, Spent
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import Curve, Disk
 from edgeinfer.scheduling.offload.streaming import Streamed, beside_reading, streamed_model

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.firing import Firing
-from edgeinfer.scheduling.offload.small_reads import SMALL_READERS, read_times
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
 from edgeinfer.scheduling.offload.weight_placement import (
     LEAST_NEURONS,
     LONGEST_TOKEN_S,

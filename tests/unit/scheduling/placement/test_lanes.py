@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.placement.lanes import NOISE, DeviceSeconds, balance
+from edgeinfer.scheduling.placement.fractions import NOISE, DeviceSeconds, balance
 
 SECONDS = st.floats(1e-6, 1.0)
 LANES = st.builds(

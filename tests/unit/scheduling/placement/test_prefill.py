@@ -12,9 +12,8 @@ from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.placement.budgets import Budgets, Caching, usage_of
-from edgeinfer.scheduling.placement.machine_plan import PlanningTask, decode_step
+from edgeinfer.scheduling.placement.machine_plan import PlanningTask, decode_step, prefill_placement
 from edgeinfer.scheduling.placement.planner import plan
-from edgeinfer.scheduling.placement.prefill import prefill_placement
 from edgeinfer.scheduling.placement.step_time import step_time
 from tests.unit.scheduling.placement.instances import small_task
 from tests.unit.scheduling.placement.models import decoder, layer

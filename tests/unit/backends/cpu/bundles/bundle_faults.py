@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeinfer.offload.source import DiskSource, open_source
+from edgeinfer.offload.bundle_file import DiskSource, open_source
 
 
 @dataclass(slots=True)

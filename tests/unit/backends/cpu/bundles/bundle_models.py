@@ -18,7 +18,7 @@ from edgeinfer.jit.memory import aligned
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.bundle import PAGE_BYTES
-from edgeinfer.offload.source import ByteSource
+from edgeinfer.offload.bundle_file import ByteSource
 from edgeinfer.steps import Progress, no_progress
 from tests.golden.goldens import DATA
 

@@ -23,7 +23,7 @@ from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.offload.bundle import PAGE_BYTES
-from edgeinfer.offload.page_reads import PageReads
+from edgeinfer.offload.neuron_reads import PageReads
 from edgeinfer.offload.weights import Prepacked
 from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse

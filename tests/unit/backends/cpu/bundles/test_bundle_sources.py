@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.offload.source import open_source
+from edgeinfer.offload.bundle_file import open_source
 
 
 def test_a_file_whose_mount_is_gone_closes_without_an_error(tmp_path: Path) -> None:

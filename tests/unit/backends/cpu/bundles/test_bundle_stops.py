@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.errors import BadBundle, PackFailed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.places import part_path
+from edgeinfer.offload.bundle_file import part_path
 from edgeinfer.steps import no_progress
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA

@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.bundles.writing import pack_lock
 from edgeinfer.errors import BadBundle, PackFailed
 from edgeinfer.models.fingerprint import fingerprint
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.offload.places import WHOLE, bundle_path, bundles_folder, part_path, remove_bundles
+from edgeinfer.offload.bundle_file import WHOLE, bundle_path, bundles_folder, part_path, remove_bundles
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import DATA
 

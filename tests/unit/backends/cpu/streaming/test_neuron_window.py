@@ -11,10 +11,9 @@ import pytest
 from edgeinfer.backends.cpu.lowering.sparse_ffn import turns
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
-from edgeinfer.offload.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
+from edgeinfer.offload.neuron_reads import FEWEST_NEURONS, LayerRuns, PageReads, least_bytes, page_reads, read_each
 from edgeinfer.offload.neuron_window import NeuronWindow, reading_bytes
-from edgeinfer.offload.page_reads import PageReads, read_each
-from edgeinfer.offload.waiting import Bell
+from edgeinfer.offload.readers import Bell
 
 RECORD, NEURONS, RUN = 1088, 480, 96
 LAYERS = 2

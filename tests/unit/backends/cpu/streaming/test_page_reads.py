@@ -15,7 +15,7 @@ import pytest
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged
-from edgeinfer.offload.page_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
+from edgeinfer.offload.neuron_reads import CompiledReads, PageReads, SystemReads, read_each, system_reads
 
 pytestmark = pytest.mark.skipif(system_reads() is None, reason="no C library to call")
 

@@ -8,10 +8,9 @@ from edgeinfer.engine.multi.overlap.choosing import Choosing
 from edgeinfer.engine.multi.overlap.expectation import Expectation, expected
 from edgeinfer.engine.multi.overlap.opening import accelerator_of
 from edgeinfer.errors import BadSetting, UnknownKey
-from edgeinfer.scheduling.batch.correction import Correction
 from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
-from edgeinfer.scheduling.batch.schedules import SCHEDULES, asymmetric_s, choose
-from edgeinfer.scheduling.batch.workload import RECHECK
+from edgeinfer.scheduling.batch.schedules import SCHEDULES, Correction, asymmetric_s, choose
+from edgeinfer.scheduling.batch.simulation import RECHECK
 from edgeinfer.scheduling.machine.catalogue import machine_profile
 from tests.unit.scheduling.models import model
 

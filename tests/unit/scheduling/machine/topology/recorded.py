@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edgeinfer.scheduling.machine.topology.files import parse_list
+from edgeinfer.scheduling.machine.topology.linux_files import parse_list
 
 TREES = Path(__file__).parent / "trees"
 BRACES = re.compile(r"\{([^}]*)\}")

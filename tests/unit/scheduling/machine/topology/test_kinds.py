@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgeinfer.scheduling.machine.topology.kinds import kinds_by_capacity, kinds_by_clock, with_islands
+from edgeinfer.scheduling.machine.topology.machine import kinds_by_capacity, kinds_by_clock, with_islands
 
 
 def letters(kinds) -> str:

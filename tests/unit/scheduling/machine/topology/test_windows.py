@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from edgeinfer.scheduling.machine.topology.memory import MachineMemory
-from edgeinfer.scheduling.machine.topology.records import parse_records
-from edgeinfer.scheduling.machine.topology.windows import read_windows, topology_of
+from edgeinfer.scheduling.machine.topology.windows import parse_records, read_windows, topology_of
 
 MEMORY = MachineMemory(32 << 30, 20 << 30)
 MIB = 1 << 20

@@ -1,21 +1,28 @@
-"""How much of the next pass each answer gets, and in which order waiting answers begin.
+"""How much of the next pass each request gets, and in which order waiting requests begin.
 
-In: the tokens each answer needs evaluated, and the time of passes; priorities and waits. Out: tokens by answer; ranks.
-Continuous batching with chunked prompts (Sarathi-Serve, Agrawal et al., arXiv 2403.02310): decoding answers continue in
-every pass, and prompts fill what is left of it. Here the limit is time: while interactive answers are decoding, a pass
-takes at most SLOWED times as long as for those alone, so that background work slows down instead of them. Knows no
-tokens and no memory.
+In: the tokens each request needs evaluated, and measured seconds of passes by their number of tokens; priorities and
+waits. Out: tokens by request; ranks. Continuous batching with chunked prompts (Sarathi-Serve, Agrawal et al., arXiv
+2403.02310): decoding requests continue in every pass, and prompts fill what is left of it. Here the limit is time:
+while interactive requests are decoding, a pass takes at most SLOWED times as long as for those alone, so that
+background work slows down instead of them. Passes become slower as contexts grow, so recent ones count most. Knows no
+texts and no memory.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.scheduling.serving.pace import Pace
 
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Lower bounds of the size classes."""
+RECENT = 1 / 8
+"""Weight of a new time in a class's moving average."""
+MOST_STRANGE = 4.0
+"""A pass that takes this many times the expected time was disturbed, and counts as exactly this many times."""
 SLOWED = 1.7
 """Limit on a pass's time, background answers included, as a multiple of that for interactive decoding alone."""
 STALL_S = 0.04
@@ -28,6 +35,63 @@ PATIENCE = 8
 """Most passes in a row without a background answer;"""
 LEAST_CHUNK = 8
 """the next one then reads this much of its prompt, however long that takes."""
+Priority = Literal["interactive", "background"]
+AGED_S = 20.0
+"""A background answer that has waited this long counts as interactive."""
+
+
+class Pace:
+    """Seconds of passes by size; None before any was seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, float]] = {}  # by class: mean tokens and seconds
+        self._sizes: list[float] = []
+        self._seconds: list[float] = []
+        self._is_drawn = True
+
+    def observe(self, n_tokens: int, seconds: float) -> None:
+        """Note the time of a pass."""
+        kind = SIZES[bisect_right(SIZES, n_tokens) - 1]
+        known = self._seen.get(kind)
+        if known is None:
+            self._seen[kind] = float(n_tokens), seconds
+        else:
+            mean, usual_s = known
+            seconds = min(seconds, MOST_STRANGE * usual_s)
+            self._seen[kind] = mean + (n_tokens - mean) * RECENT, usual_s + (seconds - usual_s) * RECENT
+        self._is_drawn = False
+
+    def _draw(self) -> None:
+        points = sorted(self._seen.values())
+        self._sizes = [size for size, _ in points]
+        self._seconds = []
+        for _, each_s in points:  # no size takes longer than a larger one
+            self._seconds.append(max(each_s, self._seconds[-1] if self._seconds else 0.0))
+        self._is_drawn = True
+
+    def seconds(self, n_tokens: int) -> float | None:
+        """Predicted seconds of a pass: linear between the sizes seen, proportional beyond them."""
+        if not self._is_drawn:
+            self._draw()
+        sizes, seconds = self._sizes, self._seconds
+        if not sizes:
+            return None
+        place = bisect_left(sizes, n_tokens)
+        if place == len(sizes):
+            return seconds[-1] * n_tokens / sizes[-1]
+        if place == 0 or sizes[place] == n_tokens:
+            return seconds[place]
+        share = (n_tokens - sizes[place - 1]) / (sizes[place] - sizes[place - 1])
+        return seconds[place - 1] + share * (seconds[place] - seconds[place - 1])
+
+    def most_tokens(self, limit_s: float, at_most: int) -> int:
+        """The most tokens, up to `at_most`, in a pass of `limit_s` seconds; `at_most` while nothing is known."""
+        low, high = 0, at_most
+        while low < high:
+            middle = (low + high + 1) // 2
+            seconds = self.seconds(middle)
+            low, high = (middle, high) if seconds is None or seconds <= limit_s else (low, middle - 1)
+        return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +176,6 @@ def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: PassRoom, *, for_prom
         return FIRST_CHUNK
     least_s = CHUNK_S if not n_watched else STALL_S if for_prompt else 0.0
     return pace.most_tokens(max(least_s, SLOWED * usual_s), room.max_tokens)
-
-
-Priority = Literal["interactive", "background"]
-
-AGED_S = 20.0
-"""A background answer that has waited this long counts as interactive."""
 
 
 def checked(priority: Priority) -> Priority:

@@ -11,17 +11,35 @@ from hypothesis import strategies as st
 from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import Curve, Disk, Link
+from edgeinfer.scheduling.placement.budgets import Budgets, Caching
 from edgeinfer.scheduling.placement.placement import Held, Placement
+from edgeinfer.scheduling.placement.planner import PlanningTask, plan
 from edgeinfer.scheduling.placement.step_time import bytes_read, step_time
-from edgeinfer.scheduling.simulate.clock import Clock
-from edgeinfer.scheduling.simulate.executor import VirtualExecutor, pass_seconds
-from edgeinfer.scheduling.simulate.lowering import SimulatedPasses, WeightBuffer, inward, outward
+from edgeinfer.scheduling.virtual_clock import Clock
+from edgeinfer.scheduling.virtual_passes import (
+    SimulatedPasses,
+    VirtualExecutor,
+    WeightBuffer,
+    inward,
+    outward,
+    pass_seconds,
+)
 from tests.unit.scheduling.models import model, split
 from tests.unit.scheduling.profiles import GB, device, machine
 
 WORK = model()
 ONE = Pass(1, 100)
 FAST = device("gpu", 100 * GB, 1e12, Link(8 * GB, 8 * GB, 1e-5))
+PLACED = st.tuples(
+    st.sampled_from(["cpu", "gpu", "npu"]),
+    st.dictionaries(st.sampled_from(["cpu", "gpu", "npu"]), st.floats(0.01, 1), min_size=1),
+    st.sampled_from(["own", "streamed", "flash"]),
+    st.sampled_from(["cpu", "gpu", "npu"]),
+)
+LINKS = st.builds(Link, st.floats(1e7, 1e11), st.floats(1e7, 1e11), st.floats(0, 1e-3))
+DEEP = model(6)
+STEP = Pass(1, 64)
+PROFILE = machine(device("gpu", 20 * GB, 1e12, Link(8 * GB, 8 * GB, 1e-7)), cpu=device(read=20 * GB, madds=1e12))
 
 
 def _first_pass_s(profile, placement: Placement, step: Pass = ONE, work: ModelWork = WORK) -> float:
@@ -71,15 +89,6 @@ def test_streaming_ahead_hides_what_a_pass_does_without_the_link():
     no_buffer = pass_seconds(profile, WORK, placement, ONE, ahead_bytes=0)
     ahead = pass_seconds(profile, WORK, placement, ONE)
     assert busy <= ahead < no_buffer <= closed * (1 + 1e-9)
-
-
-PLACED = st.tuples(
-    st.sampled_from(["cpu", "gpu", "npu"]),
-    st.dictionaries(st.sampled_from(["cpu", "gpu", "npu"]), st.floats(0.01, 1), min_size=1),
-    st.sampled_from(["own", "streamed", "flash"]),
-    st.sampled_from(["cpu", "gpu", "npu"]),
-)
-LINKS = st.builds(Link, st.floats(1e7, 1e11), st.floats(1e7, 1e11), st.floats(0, 1e-3))
 
 
 @settings(max_examples=30, deadline=None)
@@ -149,3 +158,13 @@ def test_a_window_lets_in_what_has_room():
     assert window.enter(5) == (1,)
     window.hold(5, (3,))
     assert window.enter(50) == (2, 3)
+
+
+def test_the_plan_takes_on_the_clock_what_was_predicted():
+    found = plan(PlanningTask(PROFILE, DEEP, STEP, Caching(128), Budgets(1e12, {"gpu": 1e12})))
+    seconds = {}
+    for slowness in (1.0, 4.0):
+        executor = VirtualExecutor(PROFILE, DEEP, slowness={"gpu": slowness})
+        seconds[slowness] = executor.wait(executor.submit(found.placement, STEP)).seconds
+    assert seconds[1.0] == pytest.approx(found.seconds, rel=0.02)
+    assert seconds[4.0] > seconds[1.0] * 1.5

@@ -8,23 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.serving.allotment import (
+from edgeinfer.scheduling.allotment import (
     AGED_S,
     CHUNK_S,
     LEAST_CHUNK,
+    MOST_STRANGE,
     PATIENCE,
     SLOWED,
     STALL_S,
+    Pace,
     PassRoom,
     Wish,
     allot,
     rank,
 )
-from edgeinfer.scheduling.serving.pace import Pace
 
 MEASURED = {1: 2.2e-3, 2: 2.75e-3, 4: 3.85e-3, 5: 4.4e-3, 8: 6.04e-3, 16: 7.5e-3, 32: 13.7e-3, 64: 29.5e-3, 128: 47e-3}
 """Seconds of passes of SmolLM2-135M Q4_1 over tokens of several sequences, two cores with AMX."""
 ROOM = PassRoom(0, 256, 64)
+wishes_strategy = st.lists(
+    st.tuples(st.booleans(), st.one_of(st.just(1), st.integers(2, 5000)), st.integers(0, 50)), min_size=1, max_size=90
+)
 
 
 def paced(points: dict[int, float]) -> Pace:
@@ -45,11 +49,6 @@ def seconds_of(n_tokens: int) -> float:
 
 def decoding(key: int, *, interactive: bool = True, last: int = 0) -> Wish:
     return Wish(key, interactive, 1, last)
-
-
-wishes_strategy = st.lists(
-    st.tuples(st.booleans(), st.one_of(st.just(1), st.integers(2, 5000)), st.integers(0, 50)), min_size=1, max_size=90
-)
 
 
 @given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]), st.integers(1, 256), st.integers(1, 64))
@@ -225,3 +224,37 @@ def test_eight_answers_are_as_fast_together_as_a_pass_of_eight() -> None:
 def test_waiting_makes_background_answers_as_good_as_any() -> None:
     assert rank("interactive", 0.0) < rank("background", 0.0)
     assert rank("background", AGED_S) == rank("interactive", 0.0)
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert Pace().seconds(3) is None
+    assert Pace().most_tokens(1.0, 100) == 100
+
+
+def test_times_between_what_was_seen_and_beyond() -> None:
+    pace = Pace()
+    pace.observe(1, 2.0)
+    pace.observe(8, 5.5)
+    assert [pace.seconds(n) for n in (1, 2, 8, 16)] == [2.0, 2.5, 5.5, 11.0]
+    assert pace.most_tokens(2.5, 100) == 2
+    assert pace.most_tokens(1.9, 100) == 0
+
+
+def test_new_times_count_most_and_strange_ones_little() -> None:
+    pace = Pace()
+    pace.observe(1, 1.0)
+    for _ in range(60):
+        pace.observe(1, 2.0)
+    assert pace.seconds(1) == pytest.approx(2.0, rel=0.01)
+    pace.observe(1, 1000.0)
+    assert pace.seconds(1) < 2.0 + 2.0 * MOST_STRANGE / 8
+
+
+@given(st.lists(st.tuples(st.integers(1, 256), st.floats(1e-4, 1.0)), min_size=1), st.integers(1, 300))
+def test_no_pass_takes_longer_than_a_larger_one(seen: list[tuple[int, float]], n_tokens: int) -> None:
+    pace = Pace()
+    for size, seconds in seen:
+        pace.observe(size, seconds)
+    assert pace.seconds(n_tokens) <= pace.seconds(n_tokens + 1) * (1 + 1e-9)
+    limit = pace.seconds(n_tokens)
+    assert pace.most_tokens(limit * (1 + 1e-9), 400) >= n_tokens

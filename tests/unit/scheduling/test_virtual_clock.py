@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.simulate.clock import Clock, ClockTask, run
+from edgeinfer.scheduling.virtual_clock import Clock, ClockTask, run
 
 SECONDS = st.floats(0, 100)
 

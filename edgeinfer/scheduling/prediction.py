@@ -1,18 +1,21 @@
-"""Predicts a model's seconds: of prompts, of decoding, of passes over drafts.
+"""What to expect of a model on a machine: the seconds of its passes, and its memory and measured speeds.
 
-In: a profile, the work of a model, and its placement unless it is all on the CPU. Out: seconds and rates, from the
-header alone. Placed models are predicted by `step_time`, which gives the same for a model that is all on the CPU.
+In: a profile, the work of a model, and its placement unless it is all on the CPU; measured speeds, if there are any.
+Out: seconds and rates, from the header alone; a `Plan`, readable before anything is loaded. Placed models are predicted
+by `step_time`, which gives the same for a model that is all on the CPU. Plans for several devices are in `planner`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
-from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass, chunks
-from edgeinfer.scheduling.cost.spent import Spent
+from edgeinfer.scheduling.cost.memory import MemoryNeed
+from edgeinfer.scheduling.cost.seconds import DeviceCost, Pass, Spent, chunks
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.machine.profile import Profile
+from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import Placement
 from edgeinfer.scheduling.placement.step_time import step_time
 
@@ -20,6 +23,46 @@ MOST_TOKENS = 256
 """Most tokens of a prefill pass."""
 DEPTH_STEP = 32
 """Cached tokens between two computed decoding passes; those in between are interpolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpeeds:
+    """Measured on this machine with this model and device, or None.
+
+    `n_prompt`: tokens of the prompts of `prefill_tok_s`, None if not recorded; `decode_tok_s` is with drafts, if there
+    were any, `plain_tok_s` one token at a time.
+    """
+
+    prefill_tok_s: float | None = None
+    decode_tok_s: float | None = None
+    ttft_s: float | None = None
+    n_prompt: int | None = None
+    plain_tok_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A model as a whole on one device: the memory it takes, the memory available, and its measured speed.
+
+    `kept`: what stays of the weights if not all do.
+    """
+
+    device: str
+    n_workers: int
+    n_stages: int
+    need: MemoryNeed
+    available_bytes: int
+    speeds: MeasuredSpeeds
+    kept: StreamedModel | None = None
+
+    @property
+    def line(self) -> str:
+        """The plan in one line."""
+        workers = "1 worker" if self.n_workers == 1 else f"{self.n_workers} workers"
+        where = "weights and KV cache in RAM"
+        if self.kept is not None:
+            where = f"{self.kept.flash_bytes / 1e6:.0f} MB of weights a pass from disk, the others and KV cache in RAM"
+        return f"all {self.n_stages} stages on {self.device} ({workers}), {where}"
 
 
 class Predictor:

@@ -1,1 +1,0 @@
-"""Predicted speeds of a whole model, and their correction by measured steps."""

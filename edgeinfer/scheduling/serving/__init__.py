@@ -1,1 +1,0 @@
-"""Several running requests: their order, and how much of the next pass each gets."""
