@@ -36,7 +36,7 @@ from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.errors import BadBundle
 from edgeinfer.graph.step import Batch, Step
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.expert_cache import ExpertCache
 from edgeinfer.offload.weights import OffloadedWeights, WeightReads

@@ -40,7 +40,7 @@ from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of
 from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.graph.step import PAGE, Batch, Step
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.scheduling.machine.profile import Curve, Disk

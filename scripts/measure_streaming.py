@@ -29,7 +29,7 @@ from memory_cap import MemoryCap
 
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.jit.memory import aligned
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle_file import bundle_path, open_source
 

@@ -18,7 +18,7 @@ def bundles_of(model: LocalModel) -> list[Path]:
     """The bundle files of a model, complete or not."""
     if not _any_bundles():
         return []
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
     try:

@@ -85,7 +85,7 @@ def _read(path: Path) -> TOMLDocument:
 
 
 def _write(path: Path, text: str) -> None:
-    from edgeinfer.models.manifest import write_text
+    from edgeinfer.models.store_files import write_text
 
     file = path.resolve()  # keep a symbolic link to a file stored elsewhere
     try:

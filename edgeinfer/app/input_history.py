@@ -27,7 +27,7 @@ LOCK_PATIENCE_S = 0.5
 
 def history_path() -> Path:
     """The file of inputs, beside the saved chats."""
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
 
     return default_root().parent / "inputs.jsonl"
 

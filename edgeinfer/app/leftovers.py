@@ -17,7 +17,7 @@ def remove_all_leftovers() -> None:
     """Clean up edgeinfer's folders once; a folder that cannot be read or written is no error."""
     from edgeinfer.engine.running import running
     from edgeinfer.file_lock import remove_stale_locks
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
     from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.temporary import remove_leftovers
 
@@ -32,7 +32,7 @@ def _folders() -> Iterator[Path]:
     """Folders that may hold temporary files."""
     import platformdirs
 
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
     from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.settings import user_config_path
 

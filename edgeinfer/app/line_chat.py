@@ -163,7 +163,7 @@ def _store(beginning: Beginning) -> SessionStore | None:
 
 def history_path() -> Path:
     """The file of lines typed in earlier chats."""
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
 
     return default_root().parent / "chat_history"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.decoder_folder import is_decoder_folder, open_folder
+from edgeinfer.models.file_facts import quant_of_type
 from edgeinfer.models.file_names import quant_of
-from edgeinfer.models.file_types import quant_of_type
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.store import LocalModel
 

@@ -72,7 +72,7 @@ class Personas:
         name = name.strip()
         if not _NAME.fullmatch(name):
             raise BadSetting(f"a persona cannot be called {name!r}: use letters, digits, spaces and .+-_, at most 60")
-        from edgeinfer.models.manifest import write_text
+        from edgeinfer.models.store_files import write_text
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edgeinfer.app.planning import Planned
 from edgeinfer.app.sizes import Fit, memory_record
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.models.thresholds import threshold_of
+from edgeinfer.models.variants import threshold_of
 from edgeinfer.scheduling.cost.work import ModelWork
 from edgeinfer.scheduling.offload.streaming import StreamedModel
 from edgeinfer.scheduling.placement.placement import Placement, StagePlacement

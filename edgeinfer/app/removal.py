@@ -92,7 +92,7 @@ def _own_fingerprint(store: ModelStore, model: LocalModel) -> str | None:
 
 def _fingerprint(model: LocalModel) -> str | None:
     """None if the file is missing or cannot be read."""
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
     try:
@@ -105,7 +105,7 @@ def _fingerprint(model: LocalModel) -> str | None:
 def _derived(fingerprint: str) -> list[Path]:
     """Files and folders derived from a model, other than its bundle files."""
     from edgeinfer.engine.speculation.files import DraftFolder
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
 
     snapshots = default_root().parent / "snapshots"
     places = [firing_path(fingerprint), DraftFolder(fingerprint, "").path]

@@ -116,6 +116,6 @@ def _median(values: list[float] | None) -> float | None:
 def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
     """Measured speeds of an open model; `device` is a registry key or "auto"."""
     from edgeinfer.engine.run.executor import AUTO_DEVICE
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
 
     return SpeedLog().find(fingerprint(file), AUTO_DEVICE if device == "auto" else device, threads, kv)

@@ -48,7 +48,7 @@ def held_here(
     """
     from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, firing_seen, known_disk, planned_weights
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
     device = settings.load.device
@@ -77,7 +77,7 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
     from edgeinfer.app.planning import plan_model, plan_streamed
     from edgeinfer.engine.kv.limits import limits_for
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:

@@ -51,11 +51,11 @@ from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.store import LocalModel, ModelStore
 from edgeinfer.models.text import vocabulary_of
-from edgeinfer.models.thresholds import told as told_of
+from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import CoreKind, read_topology

@@ -23,7 +23,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.thresholds import check_threshold
+from edgeinfer.models.variants import check_threshold
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.machine.topology import available_bytes

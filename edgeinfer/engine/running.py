@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgeinfer.models.folders import default_root
+from edgeinfer.models.store_files import default_root
 from edgeinfer.temporary import is_alive, start_time, write_whole
 
 ENDING = ".process"

@@ -17,8 +17,8 @@ from typing import Any
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, probe
+from edgeinfer.models.download.part import FULL, disk_full
 from edgeinfer.models.download.policy import DownloadPolicy, Progress, ProgressMeter
-from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.download.transfer import ask
 from edgeinfer.process import refuse_telemetry
 

@@ -18,9 +18,8 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
-from edgeinfer.models.input_rows import with_rows
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.thresholds import with_threshold
+from edgeinfer.models.variants import with_rows, with_threshold
 
 UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*")
 """Tensors that a model may contain without reading them: rotary tables not selected by its context."""

@@ -12,8 +12,8 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.delivery import ListedModel, Pull
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.download.policy import DownloadPolicy, silent
+from edgeinfer.models.file_facts import quant_name
 from edgeinfer.models.file_names import quant_of
-from edgeinfer.models.file_types import quant_name
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.sources import SOURCES, parse_source
 from edgeinfer.temporary import temporary_folder

@@ -1,7 +1,9 @@
-"""Rotary position embedding: from a RopeTable to frequencies and tables of cosines and sines.
+"""Rotary position embedding: settings from GGUF metadata, frequencies, and tables of cosines and sines.
 
-Shared by all devices, so that they rotate by the same float32 numbers. Angles are computed in float64. Sources:
-RoFormer (arXiv 2104.09864), YaRN (arXiv 2309.00071, section 3.2), Llama 3 and LongRoPE factors from the file.
+In: Hyperparameters with `<architecture>.rope.*` and the factor tensors. Out: a RopeTable, and what it stands for:
+frequencies, rotations of positions. Shared by all devices, so that they rotate by the same float32 numbers; angles are
+computed in float64. Raises UnsupportedModel for an unsupported scaling. Sources: RoFormer (arXiv 2104.09864), YaRN
+(arXiv 2309.00071, section 3.2), Llama 3 and LongRoPE factors from the file.
 """
 
 from __future__ import annotations
@@ -11,8 +13,85 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.errors import BadGGUF
+from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.rotary import RopeTable
+from edgeinfer.models.hyperparameters import Hyperparameters
+
+BASE_LEAST = 1.0
+
+
+def rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
+    """The rotary table of a model, with the scaling in its metadata.
+
+    A file with a factor but no scaling type means linear scaling.
+    """
+    base = _base(hp, "rope.freq_base", default_base)
+    if "rope_factors_long.weight" in hp.tensors or hp.text("rope.scaling.type", "") == "longrope":
+        return _long_rope(hp, rotary_width, base)
+    factors = "rope_freqs.weight" if "rope_freqs.weight" in hp.tensors else None
+    if factors is not None:
+        hp.vector(factors, rotary_width // 2)
+    kind = hp.text("rope.scaling.type", "linear")
+    factor = hp.positive("rope.scaling.factor", hp.positive("rope.scale_linear", 1.0))
+    match kind:
+        case "none" | "":
+            return RopeTable(base, rotary_width, factors=factors)
+        case "linear":
+            return RopeTable(base, rotary_width, "linear" if factor != 1.0 else "none", factor, factors=factors)
+        case "yarn":
+            return _yarn(hp, rotary_width, base, factor, factors)
+        case _:
+            raise UnsupportedModel(f"rope.scaling.type is {kind!r}; edgeinfer has none, linear, yarn and longrope")
+
+
+def local_rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
+    """The rotary table of layers with a window (Gemma 3): a separate base, never scaled."""
+    return RopeTable(_base(hp, "rope.freq_base_swa", default_base), rotary_width)
+
+
+def _base(hp: Hyperparameters, key: str, default: float) -> float:
+    base = hp.number(key, default)
+    if base <= BASE_LEAST:
+        raise BadGGUF(f"{hp.architecture}.{key} is {base}; it must be above {BASE_LEAST}")
+    return base
+
+
+def _yarn(hp: Hyperparameters, rotary_width: int, base: float, factor: float, factors: str | None) -> RopeTable:
+    """YaRN (arXiv 2309.00071, sections 3.2 and 3.4)."""
+    original = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
+    fast = hp.positive("rope.scaling.yarn_beta_fast", 32.0)
+    slow = hp.positive("rope.scaling.yarn_beta_slow", 1.0)
+    magnitude = _yarn_magnitude(hp, factor)
+    return RopeTable(base, rotary_width, "yarn", factor, original, fast, slow, magnitude, factors)
+
+
+def _yarn_magnitude(hp: Hyperparameters, factor: float) -> float:
+    """0.1 ln(factor) + 1, unless the file says otherwise.
+
+    Converters write a model's own `attention_factor`, which is the whole magnitude, as `yarn_attn_factor`, and its
+    `mscale_all_dim`, which divides, as `yarn_log_multiplier`; `attn_factor` multiplies the result.
+    """
+
+    def growth(multiplier: float) -> float:
+        return 1.0 + 0.1 * multiplier * math.log(factor) if factor > 1.0 else 1.0
+
+    computed = growth(1.0)
+    if (multiplier := hp.number("rope.scaling.yarn_log_multiplier", 0.0)) > 0.0:
+        computed /= growth(multiplier)
+    return hp.positive("rope.scaling.yarn_attn_factor", computed) * hp.positive("rope.scaling.attn_factor", 1.0)
+
+
+def _long_rope(hp: Hyperparameters, rotary_width: int, base: float) -> RopeTable:
+    """LongRoPE (arXiv 2402.13753): long factors when the context exceeds the original one, else short ones.
+
+    The file's `attn_factor` is the magnitude of both.
+    """
+    original = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
+    for which in ("long", "short"):
+        hp.vector(f"rope_factors_{which}.weight", rotary_width // 2)
+    which = "long" if hp.n_context > original else "short"
+    magnitude = hp.positive("rope.scaling.attn_factor", 1.0)
+    return RopeTable(base, rotary_width, magnitude=magnitude, factors=f"rope_factors_{which}.weight")
 
 
 def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) -> NDArray[np.float64]:

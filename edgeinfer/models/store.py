@@ -18,20 +18,19 @@ from edgeinfer.file_lock import FileLock
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, ListedModel, ModelSource, Pull
 from edgeinfer.models.download.header import Approve
+from edgeinfer.models.download.part import FULL, disk_full
 from edgeinfer.models.download.policy import DownloadPolicy, Progress, silent
-from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.elsewhere import FoundModel, models_elsewhere
-from edgeinfer.models.folders import default_root as default_root
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.last_used import LastUsed, Unlisted
 from edgeinfer.models.local_model import LINKED as LINKED
 from edgeinfer.models.local_model import OWN as OWN
 from edgeinfer.models.local_model import LocalModel as LocalModel
 from edgeinfer.models.local_model import named_model
 from edgeinfer.models.local_model import path_model as path_model
 from edgeinfer.models.look import HeaderLook, listed, look
-from edgeinfer.models.manifest import Manifest, ModelFile, manifest_file_name, read_manifest
 from edgeinfer.models.sources import parse_source
+from edgeinfer.models.store_files import LastUsed, Manifest, ModelFile, Unlisted, manifest_file_name, read_manifest
+from edgeinfer.models.store_files import default_root as default_root
 from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
 from edgeinfer.text_values import local_path, user_path
 

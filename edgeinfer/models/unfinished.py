@@ -16,7 +16,7 @@ from edgeinfer.file_lock import is_held
 from edgeinfer.models.delivery import ModelSource
 from edgeinfer.models.download.part import record_path
 from edgeinfer.models.download.policy import PullStopped
-from edgeinfer.models.manifest import write_paths
+from edgeinfer.models.store_files import write_paths
 from edgeinfer.text_values import path_bytes, path_text
 
 SUFFIX = ".pull"

@@ -16,7 +16,7 @@ from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.offload.weight_placement import place_of
 from edgeinfer.errors import BadBundle, BadSetting, DeviceUnavailable, UnsupportedModel
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.models.store import ModelStore
 from scripts.sparse_model import SparseShape, write_sparse

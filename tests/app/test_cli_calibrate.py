@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.engine.offload.calibration import calibrated
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_models import write_model
 
-from edgeinfer.models import header_facts
+from edgeinfer.models import file_facts as header_facts
 from tests.app.test_cli_models import run
 
 

@@ -22,7 +22,7 @@ from edgeinfer.app.pull_progress import PullProgress
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit, ModelNotFound
-from edgeinfer.models.file_types import FILE_TYPES
+from edgeinfer.models.file_facts import FILE_TYPES
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.gguf.header import Header
 from edgeinfer.models.load import spec_of

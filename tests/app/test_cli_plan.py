@@ -19,7 +19,7 @@ from edgeinfer.engine.probing import combination
 from edgeinfer.engine.racing import choosing
 from edgeinfer.engine.racing.choices import Choices, DeviceChoice
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.cost.seconds import Pass

@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.app.commands import rm as command
 from edgeinfer.app.snapshots import ENDING
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import ModelStore
 from edgeinfer.offload.bundle_file import firing_path

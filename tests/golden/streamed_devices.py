@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of
 from edgeinfer.engine.offload.weight_placement import placement_of
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.neuron_reads import least_bytes
 from edgeinfer.offload.neuron_window import reading_bytes

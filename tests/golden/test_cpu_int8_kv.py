@@ -17,7 +17,7 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.jit import targets
 from edgeinfer.jit.machine_code import cpu_features
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import BRANCHING, ONE_BY_ONE, PATHS, RESULTS, Golden, Player, distance

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.neuron_watch import watch_firing
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.neuron_order import order_of
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse

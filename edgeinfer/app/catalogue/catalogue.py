@@ -166,7 +166,7 @@ class Catalogue:
         from edgeinfer.app.speeds import SpeedLog
         from edgeinfer.engine.run.executor import AUTO_DEVICE
         from edgeinfer.models.decoder_folder import is_decoder_folder
-        from edgeinfer.models.fingerprint import fingerprint
+        from edgeinfer.models.file_facts import fingerprint
         from edgeinfer.models.gguf import GGUFFile
         from edgeinfer.scheduling.machine.topology import usable_cores
 

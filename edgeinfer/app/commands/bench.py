@@ -117,7 +117,7 @@ def _conditions(
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.kv.limits import weights_bytes
     from edgeinfer.models.download.header import file_header
-    from edgeinfer.models.file_types import quant_name
+    from edgeinfer.models.file_facts import quant_name
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.scheduling.cost.memory import require_fit
     from edgeinfer.scheduling.machine.topology import usable_cores

@@ -12,7 +12,7 @@ from edgeinfer.app.options import Json
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.models.header_facts import HeaderFacts
+    from edgeinfer.models.file_facts import HeaderFacts
     from edgeinfer.models.store import LocalModel
 
 HEADINGS = ("NAME", "SIZE", "QUANT", "CONTEXT", "FROM")
@@ -37,7 +37,7 @@ def ls(as_json: Json = False) -> None:
 
 def _facts_of(model: LocalModel) -> HeaderFacts | None:
     """What its header says; None where that cannot be read."""
-    from edgeinfer.models.header_facts import header_facts
+    from edgeinfer.models.file_facts import header_facts
 
     try:
         return header_facts(model.path)

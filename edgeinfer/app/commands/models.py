@@ -125,7 +125,7 @@ def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, .
 
 def _format_of(model: LocalModel) -> tuple[str | None, str | None]:
     """Architecture and quant format of a model, from its header; None where that cannot be read."""
-    from edgeinfer.models.header_facts import listed_format
+    from edgeinfer.models.file_facts import listed_format
 
     try:
         return listed_format(model)

@@ -59,7 +59,7 @@ def pack(
     """
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.load import open_model
     from edgeinfer.process import allowed_cpus
     from edgeinfer.settings import load_settings

@@ -246,7 +246,7 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.backends.base import DeviceOptions
     from edgeinfer.engine.racing.choosing import chosen_device
     from edgeinfer.engine.run.evaluators import Subject
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.machine.topology import read_topology
 

@@ -26,7 +26,7 @@ SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.num
 
 def default_path() -> Path:
     """Default path of the database: in $EDGEINFER_HOME, else in the platform's user data folder."""
-    from edgeinfer.models.folders import default_root
+    from edgeinfer.models.store_files import default_root
 
     return default_root().parent / "chats.db"
 

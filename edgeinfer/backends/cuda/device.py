@@ -18,7 +18,7 @@ from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.models.variants import refuse_thresholds
 from edgeinfer.steps import Progress, no_progress
 
 if TYPE_CHECKING:

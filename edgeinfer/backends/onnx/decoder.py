@@ -26,7 +26,7 @@ from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import open_folder
-from edgeinfer.models.text.folder_text import FolderText
+from edgeinfer.models.text.tokenizer_file import FolderText
 from edgeinfer.steps import Progress
 
 LOGITS_BYTES = 64 << 20

@@ -17,7 +17,7 @@ from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.models.variants import refuse_thresholds
 from edgeinfer.process import allowed_cpus, require_cpus
 from edgeinfer.steps import Progress, no_progress
 

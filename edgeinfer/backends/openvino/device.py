@@ -29,7 +29,7 @@ from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.thresholds import refuse_thresholds
+from edgeinfer.models.variants import refuse_thresholds
 from edgeinfer.steps import Progress, no_progress
 
 KEY = "openvino"

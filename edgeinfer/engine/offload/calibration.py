@@ -16,7 +16,7 @@ from edgeinfer.engine.offload.weight_placement import WeightBudget, cpu_offload,
 from edgeinfer.engine.requests.texts import check_vocabulary, own_texts
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.step import PAGE, Int32s
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.steps import Progress

@@ -20,10 +20,10 @@ from edgeinfer.engine.offload.firing import firing_of
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.models.fingerprint import approximate
+from edgeinfer.models.file_facts import approximate
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.load import Model
-from edgeinfer.models.thresholds import has_threshold, threshold_of
+from edgeinfer.models.variants import has_threshold, threshold_of
 from edgeinfer.offload.bundle_file import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.offload.weights import OffloadedWeights, Prepacked
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit

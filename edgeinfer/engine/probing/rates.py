@@ -23,7 +23,7 @@ from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.step import Batch
-from edgeinfer.models.gguf.ggml_types import GGML_TYPES
+from edgeinfer.models.gguf.header import GGML_TYPES
 from edgeinfer.scheduling.cost import fit
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, ProductRates

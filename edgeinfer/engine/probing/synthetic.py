@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.gguf.ggml_types import GGML_TYPES, GGMLType
-from edgeinfer.models.gguf.header import parse_header
-from edgeinfer.models.gguf.shard import Shard
+from edgeinfer.models.gguf.file import Shard
+from edgeinfer.models.gguf.header import GGML_TYPES, GGMLType, parse_header
 from edgeinfer.models.load import Model, spec_of
 
 ALIGNMENT = 32

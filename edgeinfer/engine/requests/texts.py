@@ -14,7 +14,7 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.gguf import GGUFFile, Metadata
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
-from edgeinfer.models.text.folder_text import FolderText
+from edgeinfer.models.text.tokenizer_file import FolderText
 
 Texts = tuple[Tokenizer, ChatTemplate]
 

@@ -21,7 +21,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
-from edgeinfer.models.fingerprint import approximate, fingerprint
+from edgeinfer.models.file_facts import approximate, fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.offload.weights import WeightReads

@@ -15,7 +15,7 @@ from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.scheduler.stats import DraftSpan, spans_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import StreamDecoder, Tokenizer
-from edgeinfer.models.text.detokenizer import overlap
+from edgeinfer.models.text.tokenizer import overlap
 
 
 class Waiter:

@@ -16,7 +16,7 @@ from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import ModelStore
 from edgeinfer.models.text import Vocabulary, vocabulary_of

@@ -11,7 +11,7 @@ from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, rejoin
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope_metadata import local_rope_table, rope_table
+from edgeinfer.models.rope import local_rope_table, rope_table
 from edgeinfer.models.sizes import Sizes, windows
 
 LAYERS_OF_27B = 62

@@ -15,7 +15,7 @@ from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, project
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 
 TAPS_MAX = 64

@@ -16,7 +16,7 @@ from edgeinfer.models.blocks import embed, feed_forward, head, join, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.latent_attention import LatentAttention
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256

@@ -8,7 +8,7 @@ from edgeinfer.models.architectures.bert import norm_embeddings
 from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
 
 

@@ -12,7 +12,7 @@ from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 
 

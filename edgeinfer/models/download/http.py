@@ -1,15 +1,18 @@
-"""HTTP for downloads: one request, with errors classified as retryable or final.
+"""HTTP for downloads: one request, with errors classified as retryable or final, and remote files as if open locally.
 
-In: an address and headers. Out: an open response, or `Remote`, what the server reports about a file (size, validators,
-support for ranges). Proxies come from the environment; credentials in an address are sent only to its own host. Does
-not retry; independent of what is in the body.
+In: an address and headers. Out: an open response; `Remote`, what the server reports about a file (size, validators,
+support for ranges); a seekable binary stream whose reads are small range requests, so that `zipfile` can list an
+archive, or a header can be parsed, without fetching the body. Proxies come from the environment; credentials in an
+address are sent only to its own host. Does not retry, stores nothing on disk; independent of what is in the body.
 """
 
 from __future__ import annotations
 
 import base64
 import http.client
+import io
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,6 +26,8 @@ from edgeinfer.models.download.policy import DownloadPolicy
 RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 TROUBLE = (OSError, http.client.HTTPException)
+BUFFER_BYTES = 1 << 18
+READ_CAP_BYTES = 1 << 28  # limit for reading a header; no archive directory or header is larger
 
 
 class ConnectionCutError(Exception):
@@ -178,3 +183,80 @@ def _plain(reason: object) -> str:
     if isinstance(reason, OSError) and reason.strerror:
         return reason.strerror
     return str(reason) or type(reason).__name__
+
+
+class RangedFile(io.RawIOBase):
+    """The bytes of a `Remote`, fetched as they are read. Reads raise DownloadFailed."""
+
+    def __init__(self, remote: Remote, policy: DownloadPolicy) -> None:
+        super().__init__()
+        if remote.nbytes is None or not remote.ranged:
+            raise DownloadFailed(f"{shown(remote.url)} cannot be read in parts")
+        self._remote = remote
+        self._nbytes = remote.nbytes
+        self._policy = policy
+        self._place = 0
+        self._fetched_bytes = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the read position; sends nothing."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._nbytes}[whence]
+        if base + offset < 0:
+            raise OSError(f"no byte {base + offset} in {shown(self._remote.url)}")
+        self._place = base + offset
+        return self._place
+
+    def tell(self) -> int:
+        """The read position."""
+        return self._place
+
+    def readinto(self, target: memoryview) -> int:  # type: ignore[override]
+        """Fill `target` from the read position with one range request; less at the end of the file."""
+        wanted = min(len(target), self._nbytes - self._place)
+        if wanted <= 0:
+            return 0
+        if self._fetched_bytes + wanted > READ_CAP_BYTES:
+            raise DownloadFailed(f"{shown(self._remote.url)}: its header is larger than {READ_CAP_BYTES} bytes")
+        data = self._fetch(self._place, wanted)
+        target[: len(data)] = data
+        self._place += len(data)
+        self._fetched_bytes += len(data)
+        return len(data)
+
+    def _fetch(self, start: int, nbytes: int) -> bytes:
+        for failures in range(1, self._policy.attempts + 1):
+            try:
+                return self._fetch_once(start, nbytes)
+            except ConnectionCutError as cut:
+                reason = str(cut)
+                if failures < self._policy.attempts:
+                    time.sleep(self._policy.wait_s(failures))
+        raise DownloadFailed(f"{shown(self._remote.url)}: {reason}, {self._policy.attempts} times; try again later")
+
+    def _fetch_once(self, start: int, nbytes: int) -> bytes:
+        headers = {**dict(self._remote.headers), "Range": f"bytes={start}-{start + nbytes - 1}"}
+        with open_url(self._remote.url, headers, self._policy) as response:
+            matched = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if response.status != 206 or matched is None or int(matched[1]) != start:
+                raise DownloadFailed(f"{shown(self._remote.url)} no longer serves parts of the file; try again")
+            if int(matched[3]) != self._nbytes or response.headers.get("ETag") != self._remote.etag:
+                raise DownloadFailed(f"{shown(self._remote.url)} changed while it was read; try again")
+            pieces = bytearray()
+            while len(pieces) < nbytes and (piece := read_piece(response, nbytes - len(pieces))):
+                pieces += piece
+        if len(pieces) < nbytes:
+            raise ConnectionCutError("the connection broke")
+        return bytes(pieces)
+
+
+def open_ranged(remote: Remote, policy: DownloadPolicy) -> io.BufferedReader:
+    """A buffered, seekable stream over `remote`. Raises DownloadFailed if the server does not serve ranges."""
+    return io.BufferedReader(RangedFile(remote, policy), BUFFER_BYTES)

@@ -1,22 +1,43 @@
-"""A file being received: the bytes so far, their checksum, and what is needed to resume.
+"""A file being received: the bytes so far, their checksum, what is needed to resume, and the disk space for the rest.
 
 In: bytes in order. Out: a ``.part`` file with a small JSON record beside it (address, size, validators), and the
-SHA-256 of the whole. A part of another file, or of one that changed, is restarted. Independent of HTTP.
+SHA-256 of the whole. A part of another file, or of one that changed, is restarted. Without room for it, DownloadFailed
+says how many bytes are required and how many are free. Independent of HTTP.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.models.download.http import Remote
-from edgeinfer.models.download.space import FULL, disk_full
+from edgeinfer.text_values import size_text
 
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_BYTES = 1 << 20
+
+
+def require_space(folder: Path, wanted_bytes: int, what: str) -> None:
+    """Check that `folder` has room for `wanted_bytes` more. Raises DownloadFailed with the numbers."""
+    free_bytes = shutil.disk_usage(folder).free
+    if wanted_bytes > free_bytes:
+        raise disk_full(folder, wanted_bytes, what, free_bytes)
+
+
+def disk_full(folder: Path, wanted_bytes: int | None, what: str, free_bytes: int | None = None) -> DownloadFailed:
+    """The error for a full disk: what is required, what is free, what would help."""
+    free_bytes = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
+    wanted = "more room" if wanted_bytes is None else f"{size_text(wanted_bytes)} ({wanted_bytes} bytes)"
+    return DownloadFailed(
+        f"{what} needs {wanted} in {folder}, where {size_text(free_bytes)} ({free_bytes} bytes) are free; "
+        "make room there, or set EDGEINFER_HOME to a folder on a larger disk"
+    )
 
 
 def part_path(folder: Path, file_name: str, url: str) -> Path:

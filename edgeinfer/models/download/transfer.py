@@ -24,9 +24,8 @@ from edgeinfer.models.download.http import (
     read_piece,
     shown,
 )
-from edgeinfer.models.download.part import DownloadPart
+from edgeinfer.models.download.part import DownloadPart, require_space
 from edgeinfer.models.download.policy import DownloadPolicy, Progress, ProgressMeter
-from edgeinfer.models.download.space import require_space
 from edgeinfer.text_values import size_text
 
 FIRST_LOOK_BYTES = 1 << 20

@@ -20,8 +20,8 @@ from typing import IO
 
 from edgeinfer.errors import BadGGUF, DownloadFailed
 from edgeinfer.models.download.header import HEADER_CAP_BYTES, read_header
+from edgeinfer.models.download.part import FULL, disk_full, require_space
 from edgeinfer.models.download.policy import Progress, ProgressMeter
-from edgeinfer.models.download.space import FULL, disk_full, require_space
 from edgeinfer.models.file_names import safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete
 

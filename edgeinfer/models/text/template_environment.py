@@ -1,10 +1,10 @@
 """The Jinja environment of chat templates: the immutable sandbox, with a budget on everything.
 
 In: a template's source, its variables, a `TemplateMeter`. Out: pieces of text. Jinja's sandbox limits what a template
-can access, not how much it computes. Here the syntax tree is rewritten before compilation, so that loops, outputs,
-comparisons, slices and literals count against the budget; the environment intercepts operators, calls, filters and
-tests. Only named functions, methods and filters can be called. Jinja is imported with this module and nowhere else.
-Independent of chats.
+can access, not how much it computes. Here `Guards` rewrites the syntax tree before compilation, so that outputs, loops,
+comparisons, slices, literals and `~` pass through filters that count against the budget; statements that load other
+templates are refused. The environment intercepts operators, calls, filters and tests. Only named functions, methods and
+filters can be called. Jinja is imported with this module and nowhere else. Independent of chats.
 """
 
 from __future__ import annotations
@@ -20,18 +20,66 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Cycler, Joiner, Namespace
+from jinja2.visitor import NodeTransformer
 
 from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import template_operations as operations
-from edgeinfer.models.text.template_guards import ADMIT, CHARGE, CONCATENATE, Guards
 from edgeinfer.models.text.template_meter import TemplateMeter
 
+# Filters of the guards; templates cannot write these names.
+CHARGE, ADMIT, CONCATENATE = "guard charge", "guard admit", "guard concatenate"
+
+_REFUSED = (
+    nodes.Include,
+    nodes.Import,
+    nodes.FromImport,
+    nodes.Extends,
+    nodes.Block,
+    nodes.EvalContextModifier,
+)
 # A variable that no template can name.
 _METER = "the meter"
 # Arguments that Jinja adds to calls inside a loop or block, for functions that take the context; unused here.
 _CONTEXT_OPTIONS = ("_loop_vars", "_block_vars")
 _MAX_RANGE = 100_000
 _MAX_DATE_FORMAT = 200
+
+
+class Guards(NodeTransformer):
+    """Inserts guards into a tree; `visit` returns the replacement of a node. Raises BadTemplate for refused nodes."""
+
+    def visit(self, node: nodes.Node, *args: object, **kwargs: object) -> nodes.Node | list[nodes.Node]:
+        """`node` with guards in and around it."""
+        if isinstance(node, _REFUSED):
+            kind = type(node).__name__.lower()
+            raise BadTemplate(f"the chat template uses {kind} in line {node.lineno}, which templates may not")
+        self.generic_visit(node)
+        match node:
+            case nodes.Output():
+                written = sum(len(child.data) for child in node.nodes if isinstance(child, nodes.TemplateData))
+                return [_charge_statement(written, node.lineno), node]
+            case nodes.For():
+                node.body.insert(0, _charge_statement(1, node.lineno))
+            case nodes.Compare():
+                node.expr = _guard(CHARGE, node.expr)
+            case nodes.Concat():
+                return _guard(CONCATENATE, nodes.List(node.nodes, lineno=node.lineno))
+            case nodes.List() | nodes.Dict():
+                return _guard(ADMIT, node)
+            case nodes.Tuple() if node.ctx == "load":
+                return _guard(ADMIT, node)
+            case nodes.Getitem() if isinstance(node.arg, nodes.Slice):
+                return _guard(ADMIT, node)
+        return node
+
+
+def _guard(name: str, node: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def _charge_statement(weight: int, line: int) -> nodes.ExprStmt:
+    nothing, amount = nodes.Const(None, lineno=line), nodes.Const(weight, lineno=line)
+    return nodes.ExprStmt(nodes.Filter(nothing, CHARGE, [amount], [], None, None, lineno=line), lineno=line)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):

@@ -1,22 +1,21 @@
 """Text to token ids and back, for the tokenizers in GGUF files.
 
 In: a vocabulary with its merges or scores. Out: ids, pieces, text. Special tokens are found first; the text between
-them goes to the encoder for the vocabulary's kind. Independent of chat templates and generation.
+them goes to the encoder for the vocabulary's kind. On the way back a `StreamDecoder` gives out whole characters as soon
+as they are complete: bytes that may still become a character wait for the next token; invalid bytes become U+FFFD, as
+in Python's incremental UTF-8 decoder. Independent of chat templates and generation.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from typing import Protocol
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
-from edgeinfer.models.text.byte_level import ByteLevelEncoder
-from edgeinfer.models.text.detokenizer import StreamDecoder
-from edgeinfer.models.text.pretokenizers import pre_tokenizer
-from edgeinfer.models.text.sentencepiece import SentencePieceEncoder
-from edgeinfer.models.text.special_tokens import SpecialTokens
-from edgeinfer.models.text.unigram import CHARSMAP, UnigramEncoder
-from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
+from edgeinfer.models.text.byte_level import ByteLevelEncoder, pre_tokenizer
+from edgeinfer.models.text.sentencepiece import CHARSMAP, SentencePieceEncoder, UnigramEncoder
+from edgeinfer.models.text.vocabulary import SpecialTokens, TokenizerMetadata, TokenType, Vocabulary
 from edgeinfer.models.text.word_piece import WordPieceEncoder
 
 SUPPORTED = ("gpt2", "llama", "bert", "t5")
@@ -176,3 +175,56 @@ def _check_unicode(text: str) -> None:
             f"the text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), which is no "
             "Unicode text; decode its bytes as UTF-8 with errors='replace'"
         ) from error
+
+
+class PieceSource(Protocol):
+    """What a decoder needs from a tokenizer."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    @property
+    def strips_first_space(self) -> bool: ...
+    def piece(self, token: int) -> bytes: ...
+
+
+class StreamDecoder:
+    """Decodes one stream of tokens.
+
+    Control tokens are left out unless `show_control`. Tokenizing puts a space in front of a SentencePiece text: it is
+    removed at the start and after control tokens, unless the stream `continues` an earlier text.
+    """
+
+    def __init__(self, tokenizer: PieceSource, *, show_control: bool = False, continues: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._types = tokenizer.vocabulary.types
+        self._show_control = show_control
+        self._strips = tokenizer.strips_first_space
+        self._starts = self._strips and not continues
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes, possibly empty. Raises EdgeInferError for an id outside the vocabulary."""
+        piece = self._tokenizer.piece(token)
+        if self._tokenizer.vocabulary.is_control(token):
+            self._starts = self._strips
+            return self._decoder.decode(piece) if self._show_control else ""
+        if self._starts:
+            self._starts = False
+            if self._types[token] != TokenType.USER_DEFINED:
+                piece = piece.removeprefix(b" ")
+        return self._decoder.decode(piece)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no incomplete character is pending."""
+        return not self._decoder.getstate()[0]
+
+    def finish(self) -> str:
+        """The text of pending bytes: U+FFFD for a character that was never completed."""
+        return self._decoder.decode(b"", final=True)
+
+
+def overlap(text: str, awaited: str) -> int:
+    """How many characters at the end of a text match the beginning of the awaited one, but not all of it."""
+    longest = min(len(awaited) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if text.endswith(awaited[:n])), 0)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.models.text.detokenizer import overlap
 from edgeinfer.models.text.message import Message
+from edgeinfer.models.text.tokenizer import overlap
 from edgeinfer.models.text.tool_formats import ToolFormat
 
 MOST_TOOLS = 128

@@ -1,12 +1,14 @@
 """The vocabulary of a model: its tokens, the kind of each, and which of them start, separate or end a text.
 
-In: the `tokenizer.ggml.*` part of a GGUF file's metadata. Out: a frozen `Vocabulary`. Independent of how text becomes
-tokens and of pre-tokenizers.
+In: the `tokenizer.ggml.*` part of a GGUF file's metadata. Out: a frozen `Vocabulary`; a text as a sequence of plain
+stretches and special tokens: the leftmost match wins, and at each position the longest token, as in SentencePiece and
+the `tokenizers` package. Independent of how plain text becomes tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,30 +17,6 @@ from edgeinfer.errors import BadGGUF
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-class TokenizerMetadata(Protocol):
-    """The GGUF metadata needed: presence of a key and typed values."""
-
-    def __contains__(self, key: object, /) -> bool: ...
-    def text(self, key: str, /) -> str: ...
-    def integer(self, key: str, /) -> int: ...
-    def flag(self, key: str, /) -> bool: ...
-    def strings(self, key: str, /) -> list[str]: ...
-    def numbers(self, key: str, /) -> np.ndarray[Any, Any]: ...
-
-
-class TokenType(IntEnum):
-    """The kinds of `tokenizer.ggml.token_type`."""
-
-    UNDEFINED = 0
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
 
 # Tokens that end a turn; the first one present is the end-of-turn token if the file names none.
 END_OF_TURN = (
@@ -77,12 +55,37 @@ NOT_END_BESIDE = (
     (("<|calls|>", "<|flush|>"), "<|end|>"),
     (("<|tool_response>",), "</s>"),
 )
-_SPECIAL = frozenset({TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN})
 _ADDS_BOS = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 )
 # The special tokens of Phi-3's SentencePiece vocabulary absorb the whitespace after them, except these.
 _PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+
+
+class TokenizerMetadata(Protocol):
+    """The GGUF metadata needed: presence of a key and typed values."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+    def text(self, key: str, /) -> str: ...
+    def integer(self, key: str, /) -> int: ...
+    def flag(self, key: str, /) -> bool: ...
+    def strings(self, key: str, /) -> list[str]: ...
+    def numbers(self, key: str, /) -> np.ndarray[Any, Any]: ...
+
+
+class TokenType(IntEnum):
+    """The kinds of `tokenizer.ggml.token_type`."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+_SPECIAL = frozenset({TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,3 +218,58 @@ def _strips_right(metadata: TokenizerMetadata, special: Mapping[str, int]) -> fr
     if key not in metadata or metadata.text(key) != "phi3":
         return frozenset()
     return frozenset(token for name, token in special.items() if name not in _PHI3_KEEPS_SPACE)
+
+
+class SpecialTokens:
+    """The special tokens of a vocabulary, matched against text.
+
+    User-defined tokens are always matched, control and unknown tokens only if `parse_special` is set.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        ids = vocabulary.special_ids()
+        user_defined = [token for token in ids if vocabulary.types[token] == TokenType.USER_DEFINED]
+        self._all = _Matcher({vocabulary.tokens[token]: token for token in reversed(ids)})
+        self._user_defined = _Matcher({vocabulary.tokens[token]: token for token in reversed(user_defined)})
+        self._strips_right = vocabulary.strips_right
+
+    def split(self, text: str, *, parse_special: bool) -> Iterator[str | int]:
+        """`text` as non-empty plain stretches and token ids, in order."""
+        matcher = self._all if parse_special else self._user_defined
+        plain_from = 0
+        for start, end, token in matcher.matches(text):
+            if start < plain_from:
+                continue
+            if start > plain_from:
+                yield text[plain_from:start]
+            yield token
+            plain_from = end
+            if token in self._strips_right:
+                plain_from += len(text[end:]) - len(text[end:].lstrip(" \t\n\v\f\r"))
+        if plain_from < len(text):
+            yield text[plain_from:]
+
+
+class _Matcher:
+    """Finds the given texts: scans for their first characters, then looks up by length, longest first."""
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        self._ids = {text: token for text, token in ids.items() if text}
+        lengths: dict[str, set[int]] = {}
+        for text in self._ids:
+            lengths.setdefault(text[0], set()).add(len(text))
+        self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
+        self._first = re.compile("[" + "".join(map(re.escape, sorted(lengths))) + "]") if lengths else None
+
+    def matches(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """(start, end, token) of every match, left to right, none overlapping."""
+        position = 0
+        while self._first is not None and (found := self._first.search(text, position)):
+            start = found.start()
+            position = start + 1
+            for size in self._lengths[found.group()]:
+                token = self._ids.get(text[start : start + size])
+                if token is not None:
+                    position = start + size
+                    yield start, position, token
+                    break

@@ -15,8 +15,8 @@ from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.input_rows import with_rows
 from edgeinfer.models.load import open_model
+from edgeinfer.models.variants import with_rows
 from tests.golden.goldens import DATA
 
 MODEL = DATA / "qwen3-f32.gguf"

@@ -16,7 +16,7 @@ from edgeinfer.errors import ModelNotFound
 from edgeinfer.models.elsewhere import models_elsewhere
 from edgeinfer.models.elsewhere.hub_cache import hub_folders
 from edgeinfer.models.elsewhere.lm_studio import lm_studio_folders
-from edgeinfer.models.header_facts import header_facts
+from edgeinfer.models.file_facts import header_facts
 from edgeinfer.models.store import ModelStore
 from tests.unit.models.test_store import write_ollama
 

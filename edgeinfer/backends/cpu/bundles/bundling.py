@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.offload import Bundled
 from edgeinfer.errors import BadBundle, DownloadFailed, PackFailed
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model
 from edgeinfer.offload.bundle_file import SUFFIX
 from edgeinfer.steps import Progress

@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.errors import DownloadFailed, PackFailed
 from edgeinfer.file_lock import FileLock
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.models.download.space import FULL
+from edgeinfer.models.download.part import FULL
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import Bundle
 from edgeinfer.offload.bundle_file import part_path

@@ -23,7 +23,7 @@ from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import BadSetting, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.batch.costs import BatchCosts
 from edgeinfer.scheduling.cost.work import ModelWork, work_of

@@ -17,7 +17,7 @@ from edgeinfer.app.catalogue.words import detail_lines, duration, fit_word, pull
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.delivery import ListedModel
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, ModelStore
 from edgeinfer.scheduling.machine.topology import usable_cores

@@ -13,7 +13,7 @@ from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.bundle_room import require_room_after_download, require_room_for_bundles
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.errors import DoesNotFit, PackFailed
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.offload.bundle_file import bundles_folder, part_path

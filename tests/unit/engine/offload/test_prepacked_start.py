@@ -8,7 +8,7 @@ import pytest
 
 from edgeinfer import load
 from edgeinfer.backends.cpu.bundles.bundling import Bundling
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.offload.bundle_file import bundle_path
 from edgeinfer.steps import no_progress

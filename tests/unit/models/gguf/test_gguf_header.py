@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import GGUFFile, HeaderIncomplete, MetadataValue, parse_header
-from edgeinfer.models.gguf.ggml_types import GGML_TYPES, type_name
+from edgeinfer.models.gguf.header import GGML_TYPES, type_name
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 SHARED = REPOSITORY / os.environ.get("EDGEINFER_TEST_DATA", "../shared/data")

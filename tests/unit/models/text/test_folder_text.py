@@ -10,8 +10,7 @@ import pytest
 from edgeinfer.errors import EdgeInferError, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer, TokenType
-from edgeinfer.models.text.folder_text import FolderText
-from edgeinfer.models.text.tokenizer_file import tokenizer_files
+from edgeinfer.models.text.tokenizer_file import FolderText, tokenizer_files
 
 TEXTS = ("Hello the inn! 123", "<|im_start|>user\nthe then<|im_end|>\n", "  naïve \n\n\tx=1; 日本", "")
 

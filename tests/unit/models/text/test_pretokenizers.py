@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.models.text.pretokenizers import PRE_TOKENIZERS
+from edgeinfer.models.text.byte_level import PRE_TOKENIZERS
 
 # The expressions as the models' own tokenizer files have them.
 CL100K_THREE = (

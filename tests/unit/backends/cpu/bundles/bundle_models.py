@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.bundles.writing import Packed, pack_bundles
 from edgeinfer.backends.cpu.memory.packing import PackedWeights
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.bundle import PAGE_BYTES
 from edgeinfer.offload.bundle_file import ByteSource

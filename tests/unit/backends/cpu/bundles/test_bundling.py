@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.header import header_of, identity_of
 from edgeinfer.backends.cpu.bundles.writing import pack_lock
 from edgeinfer.errors import BadBundle, PackFailed
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.bundle_file import WHOLE, bundle_path, bundles_folder, part_path, remove_bundles
 from edgeinfer.steps import no_progress

@@ -9,7 +9,7 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.graph import activations
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.models.thresholds import SMOOTH
+from edgeinfer.models.variants import SMOOTH
 from tests.unit.backends.cpu.kernel_calls import buffer, call, count_of, same_bits
 
 ROWS, WIDTH = 6, 90

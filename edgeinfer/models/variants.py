@@ -1,0 +1,130 @@
+"""Variants of a model's graph: rows of numbers in place of token ids, and small activations that count as zero.
+
+In: a ModelSpec; what its file says about axes (`rope.dimension_sections`), or a threshold (`--approx`). Out: a
+ModelSpec whose ops declare rows, three positions per token, or the threshold; devices without these refuse it by name.
+Thresholds apply only to the activations of feed-forward networks with SiLU or GELU: ReLU networks have exact zeros
+already, and neurons of experts are not distinguished. Independent of files, of what produces rows and of what is read
+from where. Sources: Qwen2-VL (arXiv 2409.12191), Qwen3-VL (arXiv 2511.21631).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.rotary import RopeSections
+from edgeinfer.graph.step import AXES
+from edgeinfer.models.hyperparameters import Hyperparameters
+
+KEY = "rope.dimension_sections"
+SMOOTH = ("silu", "gelu_tanh")
+"""Activations that are never exactly zero over a range."""
+LARGEST, SMALLEST = 1e30, 1e-30
+"""Thresholds are compared as float32."""
+
+
+def with_rows(spec: ModelSpec, hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> ModelSpec:
+    """The model prepared for rows of numbers. `axes`: how files of its family arrange axes.
+
+    Raises BadGGUF for invalid sections, UnsupportedModel if edgeinfer does not know what they mean.
+    """
+    sections = _sections(hp, axes)
+    stages = tuple(replace(stage, ops=tuple(_open(op, sections, hp) for op in stage.ops)) for stage in spec.stages)
+    return replace(spec, stages=stages)
+
+
+def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters) -> Op:
+    if isinstance(op, Embed):
+        return replace(op, rows=True)
+    if isinstance(op, Rope) and sections is not None:
+        pairs, total = op.table.rotary_width // 2, sections.temporal + sections.height + sections.width
+        if total != pairs:
+            raise BadGGUF(f"{hp.architecture}.{KEY} has {total} pairs in all; the heads of the file have {pairs}")
+        return replace(op, sections=sections)
+    return op
+
+
+def _sections(hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> RopeSections | None:
+    """The sections in the file; None if all pairs are rotated by a single position."""
+    if not hp.has(KEY):
+        return None
+    values = hp.metadata.get(f"{hp.architecture}.{KEY}")
+    if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, np.integer) or len(values) not in (3, 4):
+        raise BadGGUF(f"{hp.architecture}.{KEY} must be an array of three or four whole numbers")
+    found = [int(value) for value in values]
+    if min(found) < 0:
+        raise BadGGUF(f"{hp.architecture}.{KEY} is {found}; none may be below zero")
+    if not any(found[1:]):
+        return None
+    if any(found[AXES:]):
+        raise UnsupportedModel(f"{hp.architecture}.{KEY} has a fourth axis ({found}); edgeinfer has three")
+    if axes is None:
+        raise UnsupportedModel(
+            f"{hp.architecture} has a rotary embedding of several axes ({KEY}), whose order edgeinfer does not know; "
+            "load it without rows=True for texts"
+        )
+    temporal, height, width = found[:AXES]
+    return RopeSections(temporal, height, width, axes == "interleaved")
+
+
+def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
+    """The model with activations of magnitude below `threshold` set to zero.
+
+    Raises BadSetting for an invalid threshold, and if the model has no activation that it applies to.
+    """
+    check_threshold(threshold)
+    stages = tuple(replace(stage, ops=tuple(_cut(op, threshold) for op in stage.ops)) for stage in spec.stages)
+    found = replace(spec, stages=stages)
+    if not has_threshold(found):
+        what = "are those of experts" if spec.has_experts else "have exact zeros, which are left out without it"
+        raise BadSetting(
+            f"approx has nothing to leave out in {spec.architecture}: it is for feed-forward networks with SiLU or "
+            f"GELU, and the activations of this model {what}; run it without --approx"
+        )
+    return found
+
+
+def check_threshold(threshold: float) -> None:
+    """Raises BadSetting unless it is a finite number above zero that fits in a float32."""
+    if not (math.isfinite(threshold) and SMALLEST <= threshold <= LARGEST):
+        raise BadSetting(f"approx cannot be {threshold!r}: use a finite number above 0 (at least 1e-30), such as 0.05")
+
+
+def has_threshold(spec: ModelSpec) -> bool:
+    """Whether some activations of a model are cut at a threshold."""
+    return threshold_of(spec) is not None
+
+
+def threshold_of(spec: ModelSpec) -> float | None:
+    """The threshold that activations of a model are cut at, if any."""
+    return next((op.threshold for op in spec.ops() if isinstance(op, GatedAct | Act) and op.threshold), None)
+
+
+def refuse_thresholds(spec: ModelSpec, device: str) -> None:
+    """Raises UnsupportedModel for a device that computes all activations unchanged."""
+    if has_threshold(spec):
+        raise UnsupportedModel(f"{device} does not leave small activations out; --device cpu runs --approx")
+
+
+def told(threshold: float) -> str:
+    """What the user must be told about answers of such a model."""
+    return (
+        f"approx {threshold:g}: activations of a magnitude below {threshold:g} count as zero, so the text is not what "
+        "the model itself would say"
+    )
+
+
+def _cut(op: Op, threshold: float) -> Op:
+    if isinstance(op, GatedAct | Act) and op.activation in SMOOTH:
+        return replace(op, threshold=threshold)
+    return op
