@@ -18,7 +18,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from goldens.tokenizer import add_tokenizer
+from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import UNIFORM, Type, quantise
 from numpy.typing import NDArray
 from transformers import (

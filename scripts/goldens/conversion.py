@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from goldens import further, gpt_oss, lfm2, minicpm3, opt, qwen35
-from goldens.tokenizer import add_tokenizer
+from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import Type, Types, learned, quantise
 
 Arrays = dict[str, NDArray[np.float32]]

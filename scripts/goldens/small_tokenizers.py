@@ -1,7 +1,8 @@
-"""Tokenizers small enough for tiny models, of the kinds that families publish.
+"""Tokenizers small enough for tiny models: a byte-level one for GGUF files, and those of the kinds families publish.
 
-In: a folder. Out: the tokenizer's files in it, as in published checkpoints, and a function that encodes a text with the
-library they are made for (tokenizers or sentencepiece). All have at most VOCABULARY tokens.
+In: a GGUF writer, or a folder. Out: metadata of a tokenizer of every byte, six control tokens and two merges, which
+reads any text and turns any ids into bytes; or the tokenizer files of a published checkpoint, and a function that
+encodes a text with the library they are made for (tokenizers or sentencepiece). All have at most VOCABULARY tokens.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from goldens.tokenizer import CHAT_TEMPLATE, MERGES, byte_alphabet
-
+MERGES = (("h", "e"), ("Ġ", "t"))
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<s>", "</s>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 VOCABULARY = 320
 Encode = Callable[[str], list[int]]
 LLAMA3 = (
@@ -40,6 +46,28 @@ AFMOE = (
 )
 CORPUS = ("the cat sat on the mat and the dog sat on the moon", "a cat and a dog", "the quick brown fox", "12 345 6789")
 WORDS = ("the", "cat", "sat", "on", "a", "dog", "moon", "##s", "##ing", "hello")
+
+
+def byte_alphabet() -> list[str]:
+    """The printable character that represents each byte in GPT-2's vocabulary, by byte."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    """Add 264 tokens: 256 bytes, the control tokens, one token per merge."""
+    tokens = [*byte_alphabet(), *CONTROL, *("".join(merge) for merge in MERGES)]
+    kinds = [gguf.TokenType.CONTROL if token in CONTROL else gguf.TokenType.NORMAL for token in tokens]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(merge) for merge in MERGES])
+    writer.add_bos_token_id(256)
+    writer.add_eos_token_id(258)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
 
 
 @dataclass(frozen=True, slots=True)
