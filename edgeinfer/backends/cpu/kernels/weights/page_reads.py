@@ -1,10 +1,10 @@
 """Reads pages of a file and copies records out of them until no reads are left; runs on many threads at a time.
 
-Memory: reads int64[n, 5] as in `page_reads.PageReads`, with a column for results; records int64[m, 2]; state int64[2],
-shared by all threads: the next read to take, and 1 + the number of a failed one; pages of the calling thread, with room
-for the largest read; records are copied to target + slot * record_bytes. The twin is `page_reads.read_each`. Threads
-sleep in the system's `pread`, whose address is an argument, as is that of the function that returns the address of the
-thread's error number.
+Memory: reads int64[n, 5] as in `neuron_reads.PageReads`, with a column for results; records int64[m, 2]; state
+int64[2], shared by all threads: the next read to take, and 1 + the number of a failed one; pages of the calling thread,
+with room for the largest read; records are copied to target + slot * record_bytes. The twin is
+`neuron_reads.read_each`. Threads sleep in the system's `pread`, whose address is an argument, as is that of the
+function that returns the address of the thread's error number.
 """
 
 from __future__ import annotations
