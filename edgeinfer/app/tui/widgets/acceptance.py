@@ -10,7 +10,7 @@ from edgeinfer.app.readings.records import DraftCount, DraftingReading
 from edgeinfer.app.tui.figures import bar, percent, seconds
 from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, line
 
-NAME_WIDTH, COUNT_WIDTH = 11, 14
+DRAFTER_WIDTH, COUNT_WIDTH = 11, 14
 BAR_FROM = 60
 """Minimum width in cells to show bars."""
 
@@ -29,26 +29,26 @@ def draft_lines(drafting: DraftingReading, width: int, height: int) -> list[Line
     if not drafting.is_on:
         return [line(("nothing is drafted with this model", MUTED))]
     if not drafting.total:
-        return [line(("nothing was drafted yet", MUTED)), *_costs(drafting, width)]
+        return [line(("nothing was drafted yet", MUTED)), *_pass_costs(drafting, width)]
     step = "–" if drafting.accepted_per_step is None else f"{drafting.accepted_per_step:.2f}"
-    head = f"{'drafter':<{NAME_WIDTH}}{'last answer':>{COUNT_WIDTH}}{'since loaded':>{COUNT_WIDTH}}"
-    last, tail = dict(drafting.last), _costs(drafting, width)
+    head = f"{'drafter':<{DRAFTER_WIDTH}}{'last answer':>{COUNT_WIDTH}}{'since loaded':>{COUNT_WIDTH}}"
+    last, tail = dict(drafting.last), _pass_costs(drafting, width)
     room = max(1, height - 2 - len(tail))
-    rows = [_row(name, last.get(name, DraftCount()), total, width) for name, total in drafting.total[:room]]
+    rows = [_draft_row(name, last.get(name, DraftCount()), total, width) for name, total in drafting.total[:room]]
     return [line((step, STRONG), " tokens per step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
 
 
-def _row(name: str, last: DraftCount, total: DraftCount, width: int) -> Line:
-    counts = f"{_count(last):>{COUNT_WIDTH}}{_count(total):>{COUNT_WIDTH}}"
+def _draft_row(name: str, last: DraftCount, total: DraftCount, width: int) -> Line:
+    counts = f"{_draft_count(last):>{COUNT_WIDTH}}{_draft_count(total):>{COUNT_WIDTH}}"
     drawn = f" {bar(total.share or 0.0, 10)} {percent(total.share)}" if width >= BAR_FROM else ""
-    return line((f"{name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}", MAIN), counts, drawn)
+    return line((f"{name[: DRAFTER_WIDTH - 1]:<{DRAFTER_WIDTH}}", MAIN), counts, drawn)
 
 
-def _count(drafted: DraftCount) -> str:
+def _draft_count(drafted: DraftCount) -> str:
     return f"{drafted.accepted} of {drafted.proposed}" if drafted.proposed else "–"
 
 
-def _costs(drafting: DraftingReading, width: int) -> list[Line]:
+def _pass_costs(drafting: DraftingReading, width: int) -> list[Line]:
     """The cost of passes over several tokens, for as many sizes as fit."""
     if not drafting.costs:
         return []

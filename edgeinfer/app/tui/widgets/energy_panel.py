@@ -9,7 +9,7 @@ from edgeinfer.app.readings.records import Energy
 from edgeinfer.app.tui.widgets.panel import ALARM, MUTED, Line, Panel, line, wrapped
 
 NAME_WIDTH = 10
-NOT_TOLD = "not reported by this system"
+NOT_REPORTED = "not reported by this system"
 
 
 class EnergyPanel(Panel[Energy]):
@@ -26,7 +26,7 @@ def energy_lines(energy: Energy, width: int) -> list[Line]:
     first, *more = wrapped(energy.policy or "no model is loaded yet", width - NAME_WIDTH)
     found = [line(f"{'governor':<{NAME_WIDTH}}", *first), *(line(" " * NAME_WIDTH, *each) for each in more)]
     if energy.watts is None and energy.joules_per_token is None:
-        found.append(line(f"{'power':<{NAME_WIDTH}}", (NOT_TOLD, MUTED)))
+        found.append(line(f"{'power':<{NAME_WIDTH}}", (NOT_REPORTED, MUTED)))
     else:
         watts = "–" if energy.watts is None else f"{energy.watts:.1f} W, all programs together"
         joules = "–" if energy.joules_per_token is None else f"{energy.joules_per_token:.2f} J a token, last answer"
@@ -45,7 +45,7 @@ def _battery(energy: Energy) -> Line:
 def _temperature(energy: Energy) -> Line:
     name, now, high = f"{'CPU':<{NAME_WIDTH}}", energy.temperature_c, energy.high_c
     if now is None:
-        return line(name, (NOT_TOLD, MUTED))
+        return line(name, (NOT_REPORTED, MUTED))
     limit = "" if high is None else f" of {high:.0f} °C"
     is_hot = high is not None and now >= high - 5
     return line(name, (f"{now:.0f}{limit or ' °C'}", ALARM if is_hot else ""))

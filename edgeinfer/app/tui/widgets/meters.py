@@ -15,7 +15,7 @@ from textual.widgets import Static
 from edgeinfer.app.tui.figures import UNKNOWN, bar, longest_that_fits, n_bytes, rate
 
 GAP = " │ "
-BAR_WIDTH, KV_WIDTH = 10, 7
+PREFILL_BAR_WIDTH, KV_WIDTH = 10, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,6 @@ def _context(figures: MeterFigures) -> str:
 def _prompt(progress: tuple[int, int], width: int) -> str:
     done, total = progress
     count = f"{done:,}".rjust(len(f"{total:,}"))
-    shown = bar(done / total if total else 0.0, BAR_WIDTH)
+    shown = bar(done / total if total else 0.0, PREFILL_BAR_WIDTH)
     spelt = f"reading the prompt {count} of {total:,} tokens"
     return longest_that_fits(width, f"{spelt} {shown}", f"reading {count} of {total:,} {shown}", f"reading {count}")

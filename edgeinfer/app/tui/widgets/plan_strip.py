@@ -12,6 +12,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.app.readings.records import PlanStrip, Source, StoredReading, Stretch
 from edgeinfer.app.tui.figures import n_bytes, percent, seconds
 from edgeinfer.app.tui.text.neutral import neutral
+from edgeinfer.app.tui.widgets.memory_panel import stored_lines
 from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, STRONG, Line, Panel, line, wrapped
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
@@ -108,18 +109,4 @@ def _devices(plan: PlanStrip) -> list[Line]:
         ends = (mine[0].label.split(" to ")[0], mine[-1].label.split(" to ")[-1])
         stages = ends[0] if ends[0] == ends[1] else " to ".join(ends)
         found.append(line(f"{device} {seconds(sum(stretch.seconds for stretch in mine))}, {stages}"))
-    return found
-
-
-def stored_lines(stored: StoredReading) -> list[Line]:
-    """What stays in memory, what is read from disk, and how fast."""
-    rate = "" if stored.disk_bytes_s is None else f", {stored.disk_bytes_s / 1e9:.2f} GB/s"
-    found = [
-        line(f"{stored.n_staying} of {counted(stored.n_stages, 'stage')} stay whole, {n_bytes(stored.stay_bytes, 0)}"),
-        line((f"{n_bytes(stored.token_bytes, 0)} a token from disk{rate}", ALARM)),
-    ]
-    if stored.waiting_share is not None:
-        found.append(line(f"{percent(stored.waiting_share).strip()} of the time waiting for it"))
-    if stored.window_bytes:
-        found.append(line(f"through a window of {n_bytes(stored.window_bytes, 0)}"))
     return found
