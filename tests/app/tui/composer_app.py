@@ -14,8 +14,8 @@ from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.tui.widgets.chips import CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
 from edgeinfer.app.tui.widgets.composer import Composer
-from edgeinfer.app.tui.widgets.draft_input import DraftInput
 from edgeinfer.app.tui.widgets.sending import WhyUnfit
+from edgeinfer.app.tui.widgets.text_fields import DraftInput
 
 COMMANDS = (("help", "show this"), ("model [NAME]", "switch the model"), ("temp [NUMBER]", "show or set"))
 

@@ -12,7 +12,7 @@ from textual.events import Key
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
-from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.chat_apps import chat_app

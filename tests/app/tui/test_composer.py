@@ -8,8 +8,8 @@ import pytest
 
 from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.app.tui.widgets.draft_input import DraftInput
-from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from edgeinfer.app.tui.widgets.sending import WaitingLine
+from edgeinfer.app.tui.widgets.text_fields import DraftInput
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.waiting import wait_until
 

@@ -12,8 +12,8 @@ from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.chips import NOT_SENT, Chips
 from edgeinfer.app.tui.widgets.composer import SETTLED_S
-from edgeinfer.app.tui.widgets.draft_input import LONG_PASTE_CHARACTERS, DraftInput
-from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from edgeinfer.app.tui.widgets.sending import WaitingLine
+from edgeinfer.app.tui.widgets.text_fields import LONG_PASTE_CHARACTERS, DraftInput
 from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.waiting import wait_until
 

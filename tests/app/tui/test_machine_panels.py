@@ -16,11 +16,7 @@ from edgeinfer.app.readings.records import (
     Roofline,
     Stretch,
 )
-from edgeinfer.app.tui.widgets.acceptance import draft_lines
-from edgeinfer.app.tui.widgets.core_bars import core_lines
-from edgeinfer.app.tui.widgets.energy_panel import energy_lines
-from edgeinfer.app.tui.widgets.memory_panel import memory_lines
-from edgeinfer.app.tui.widgets.panel import Line, plain
+from edgeinfer.app.tui.widgets.machine_panels import Line, core_lines, draft_lines, energy_lines, memory_lines, plain
 from edgeinfer.app.tui.widgets.plan_strip import plan_lines
 from edgeinfer.app.tui.widgets.roofline import BRAILLE, roofline_lines
 from tests.app.tui.machine_source import CORES, DRAFTING, ENERGY, MEMORY, ROOFLINE, STORED, TWO_DEVICES, one_device

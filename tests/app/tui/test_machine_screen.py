@@ -16,9 +16,7 @@ from edgeinfer.app.readings import Readings
 from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
 from edgeinfer.app.tui.screens import machine
 from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
-from edgeinfer.app.tui.widgets.core_bars import CoreBars
-from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
-from edgeinfer.app.tui.widgets.panel import Panel
+from edgeinfer.app.tui.widgets.machine_panels import CoreBars, EnergyPanel, Panel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.errors import EngineClosed
 from tests.app.tui.machine_source import Told, one_device

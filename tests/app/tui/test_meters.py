@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from textual.app import App, ComposeResult
 
-from edgeinfer.app.tui.widgets.context_bar import ContextBar, ContextBarState, context_line
-from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters, meter_line
+from edgeinfer.app.tui.widgets.chat_bars import (
+    ContextBar,
+    ContextBarState,
+    MeterFigures,
+    Meters,
+    context_line,
+    meter_line,
+)
 
 ALL = MeterFigures(50.25, 1234.0, 1024, 8192, 1_230_000_000, 45_000_000, 1.45, 0.12)
 READING = MeterFigures(n_used=1024, n_context=8192, ram_bytes=10**9, prompt=(1024, 4096))

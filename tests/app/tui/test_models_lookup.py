@@ -14,7 +14,7 @@ from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
-from edgeinfer.app.tui.widgets.model_hints import EXAMPLES, ModelHints
+from edgeinfer.app.tui.widgets.model_list import EXAMPLES, ModelHints
 from edgeinfer.models.sources import parse_source
 from tests.app.tui.models_app import Bare
 from tests.app.tui.test_models_screen import listed, look_up, notice, rows, table

@@ -16,9 +16,7 @@ from tiny_models import write_hollow_llama, write_model
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.tui.screens.models import ChosenModel, ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
-from edgeinfer.app.tui.widgets.model_hints import ModelDetail
-from edgeinfer.app.tui.widgets.model_table import ModelTable
-from edgeinfer.app.tui.widgets.pull_lines import PullLines
+from edgeinfer.app.tui.widgets.model_list import ModelDetail, ModelTable, PullLines
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.look import HeaderLook

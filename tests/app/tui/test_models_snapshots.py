@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
-from edgeinfer.app.tui.widgets.model_table import ModelTable
+from edgeinfer.app.tui.widgets.model_list import ModelTable
 from edgeinfer.models.store import ModelStore
 from tests.app.tui.models_app import Bare
 from tests.app.tui.waiting import wait_until

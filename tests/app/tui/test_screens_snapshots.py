@@ -18,7 +18,7 @@ from edgeinfer.app.tui.screens.personas import PersonasScreen
 from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
-from edgeinfer.app.tui.widgets.panel import Panel
+from edgeinfer.app.tui.widgets.machine_panels import Panel
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.machine_source import Told
 from tests.app.tui.scripted import Script

@@ -8,10 +8,9 @@ from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.strip import Strip
 
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.question import QuestionEntry
-from edgeinfer.app.tui.widgets.selecting import extracted
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, QuestionEntry
 from edgeinfer.app.tui.widgets.transcript import Transcript
+from edgeinfer.app.tui.widgets.transcript_lines import extracted
 from tests.app.tui.transcript_app import Shown, talk
 from tests.app.tui.waiting import wait_until
 

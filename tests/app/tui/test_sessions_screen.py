@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
-from edgeinfer.app.tui.widgets.entry_line import EntryLine
+from edgeinfer.app.tui.widgets.text_fields import EntryLine
 from tests.app.tui.sessions_app import Bare
 from tests.app.tui.waiting import wait_until
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.entry import ChatEntry
-from edgeinfer.app.tui.widgets.question import QuestionEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
 from tests.app.tui.transcript_app import Shown, talk
 from tests.app.tui.waiting import wait_until
 

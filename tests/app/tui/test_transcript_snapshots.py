@@ -9,9 +9,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.entry import ChatEntry
-from edgeinfer.app.tui.widgets.question import QuestionEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
 from tests.app.tui.transcript_app import Shown
 from tests.app.tui.waiting import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import opened
-from edgeinfer.app.tui.widgets.title_bar import UnsavedBanner
+from edgeinfer.app.tui.widgets.chat_bars import UnsavedBanner
 from tests.app.tui.flows import branch, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from textual.app import App, ComposeResult
 
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.entry import ChatEntry
-from edgeinfer.app.tui.widgets.question import QuestionEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
 from edgeinfer.app.tui.widgets.transcript import Transcript
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from edgeinfer.app.sessions.records import Figures
 from edgeinfer.app.tui.messages import PromptRead
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
-from edgeinfer.app.tui.widgets.meters import MeterFigures
+from edgeinfer.app.tui.widgets.chat_bars import MeterFigures
 
 BETWEEN_S = 0.5
 

@@ -15,9 +15,7 @@ from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.entry import ChatEntry
-from edgeinfer.app.tui.widgets.question import QuestionEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
 from edgeinfer.errors import EdgeInferError
 
 

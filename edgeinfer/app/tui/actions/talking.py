@@ -17,8 +17,8 @@ from edgeinfer.app.tui.screens.chat_parts import Writing
 from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.tuning import needs_reload
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
 from edgeinfer.app.tui.widgets.composer import Composer
+from edgeinfer.app.tui.widgets.entries import AnswerEntry
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 from edgeinfer.settings import find_option

@@ -19,11 +19,9 @@ from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.messages import Notified
+from edgeinfer.app.tui.widgets.chat_bars import ContextBar, Meters, TitleBar, UnsavedBanner
 from edgeinfer.app.tui.widgets.composer import Composer
-from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.first_page import FirstPage
-from edgeinfer.app.tui.widgets.meters import Meters
-from edgeinfer.app.tui.widgets.title_bar import TitleBar, UnsavedBanner
 from edgeinfer.app.tui.widgets.transcript import Transcript
 from edgeinfer.errors import BadSetting, EdgeInferError
 

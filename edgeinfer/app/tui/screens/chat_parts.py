@@ -17,12 +17,10 @@ from edgeinfer.app.step_progress import StepClock
 from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.chat_bars import ContextBar, MeterFigures, Meters, TitleBar
 from edgeinfer.app.tui.widgets.composer import Composer
-from edgeinfer.app.tui.widgets.context_bar import ContextBar
+from edgeinfer.app.tui.widgets.entries import AnswerEntry
 from edgeinfer.app.tui.widgets.first_page import FirstPage
-from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters
-from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
 
 TOGETHER_S = 1.0

@@ -22,10 +22,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
-from edgeinfer.app.tui.widgets.acceptance import AcceptanceTable
-from edgeinfer.app.tui.widgets.core_bars import CoreBars
-from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
-from edgeinfer.app.tui.widgets.memory_panel import MemoryPanel
+from edgeinfer.app.tui.widgets.machine_panels import AcceptanceTable, CoreBars, EnergyPanel, MemoryPanel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.app.tui.widgets.roofline import RooflinePanel
 from edgeinfer.errors import EdgeInferError

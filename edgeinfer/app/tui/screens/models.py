@@ -35,9 +35,7 @@ from edgeinfer.app.tui.screens.model_messages import (
 )
 from edgeinfer.app.tui.screens.model_work import CatalogueWork
 from edgeinfer.app.tui.screens.questions import ModelQuestion
-from edgeinfer.app.tui.widgets.model_hints import ModelDetail, ModelHints
-from edgeinfer.app.tui.widgets.model_table import ModelTable
-from edgeinfer.app.tui.widgets.pull_lines import PullLines
+from edgeinfer.app.tui.widgets.model_list import ModelDetail, ModelHints, ModelTable, PullLines
 
 CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
 

@@ -14,7 +14,7 @@ from textual.message import Message
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.tui.widgets.session_rows import ChatRow, rows_of_hits, rows_of_sessions
+from edgeinfer.app.tui.widgets.session_list import ChatRow, rows_of_hits, rows_of_sessions
 from edgeinfer.errors import EdgeInferError
 
 MOST_ROWS, MOST_HITS = 500, 100

@@ -23,10 +23,8 @@ from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.exporting import export_path
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.screens.session_work import MOST_ROWS, ChatsChanged, ChatsListed, ChatTrouble, SessionWork
-from edgeinfer.app.tui.widgets.entry_line import EntryLine
-from edgeinfer.app.tui.widgets.session_list import SessionList
-from edgeinfer.app.tui.widgets.session_rows import UNTITLED, one_line
-from edgeinfer.app.tui.widgets.text_fields import SearchField
+from edgeinfer.app.tui.widgets.session_list import UNTITLED, SessionList, one_line
+from edgeinfer.app.tui.widgets.text_fields import EntryLine, SearchField
 
 SETTLED_S = 0.15
 """Pause in typing after which a search starts, in seconds."""

@@ -27,9 +27,8 @@ from edgeinfer.app.tui.editor import edit_text
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
-from edgeinfer.app.tui.widgets.draft_input import DraftInput
-from edgeinfer.app.tui.widgets.sending import SHORT_CHARACTERS, Sending, WhyUnfit
-from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from edgeinfer.app.tui.widgets.sending import SHORT_CHARACTERS, Sending, WaitingLine, WhyUnfit
+from edgeinfer.app.tui.widgets.text_fields import DraftInput
 
 SETTLED_S = 0.3
 

@@ -9,11 +9,22 @@ from collections.abc import Sequence
 from math import ceil
 
 from edgeinfer.app.counting import counted
-from edgeinfer.app.readings.records import PlanStrip, Source, StoredReading, Stretch
-from edgeinfer.app.tui.figures import n_bytes, percent, seconds
+from edgeinfer.app.readings.records import PlanStrip, Source, Stretch
+from edgeinfer.app.tui.figures import percent, seconds
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.widgets.memory_panel import stored_lines
-from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, STRONG, Line, Panel, line, wrapped
+from edgeinfer.app.tui.widgets.machine_panels import (
+    ALARM,
+    MAIN,
+    MUTED,
+    OTHER,
+    SECOND,
+    STRONG,
+    Line,
+    Panel,
+    line,
+    stored_lines,
+    wrapped,
+)
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
 LAYER = "blk."

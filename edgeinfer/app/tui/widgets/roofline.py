@@ -10,7 +10,7 @@ from math import ceil, floor, log2
 
 from edgeinfer.app.readings.records import Reached, Roofline
 from edgeinfer.app.tui.figures import longest_that_fits, percent
-from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, OTHER, STRONG, Line, Panel, line, wrapped
+from edgeinfer.app.tui.widgets.machine_panels import MAIN, MUTED, OTHER, STRONG, Line, Panel, line, wrapped
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille cell by row and column."""

@@ -6,16 +6,17 @@ with the reason, in which case the draft stays. Meanwhile the draft is read-only
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import on, work
 from textual.containers import Vertical
 from textual.message import Message
+from textual.widgets import Static
 
 from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips
-from edgeinfer.app.tui.widgets.draft_input import DraftInput
+from edgeinfer.app.tui.widgets.text_fields import DraftInput
 
 SHORT_CHARACTERS = 500
 """Texts up to this length without attachments are sent without a check."""
@@ -97,3 +98,36 @@ class Sending(Vertical):
 
     def _tell(self) -> None:
         """Post the current draft; implemented by the composer."""
+
+
+class WaitingLine(Static):
+    """One line, however many prompts are queued."""
+
+    DEFAULT_CSS = """
+    WaitingLine {
+        display: none;
+        height: auto;
+        max-height: 1;
+        padding: 0 1;
+        color: $text-muted;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        &.-filled { display: block; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self.n_waiting = 0
+
+    def show(self, texts: Sequence[str], *, is_held: bool = False) -> None:
+        """Show these prompts; the keys come first, because long prompts are truncated.
+
+        is_held: no answer is running that would send them when it ends: Enter sends the first one.
+        """
+        self.n_waiting = len(texts)
+        if texts:
+            verb = "waits" if len(texts) == 1 else "wait"
+            keys = "Enter sends, Up takes back" if is_held else "Up takes back"
+            self.update(f"{len(texts)} {verb} ({keys}): {' '.join(neutral(texts[-1]).split())}")
+        self.set_class(bool(texts), "-filled")

@@ -5,15 +5,131 @@ In: rows. Out: the row under the cursor, and `OptionList`'s message when it is c
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.tui.widgets.session_rows import ChatRow, content_of
+from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Hit, KeptSession
+from edgeinfer.app.tui.text.neutral import neutral
+
+UNTITLED = "untitled"
+MATCH = "bold underline"
+MUTED = "dim"
+AGE_WIDTH, COUNT_WIDTH, MODEL_WIDTH = 8, 5, 20
+MIDDLE, WIDE = 60, 90
+"""Minimum widths in cells to show the message count and the model."""
+MINUTE_S, HOUR_S, DAY_S, WEEK_S = 60, 3600, 86_400, 604_800
+
+_MARKS = re.compile(f"[{MARK_BEGIN}{MARK_END}]")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRow:
+    """A chat, or one of its messages if `message` is set. `snippet`: the matching text, with matches between marks."""
+
+    session: int
+    title: str
+    changed_s: float
+    message: int | None = None
+    snippet: str = ""
+    who: str = ""
+    n_messages: int = 0
+    model: str = ""
+
+    @property
+    def key(self) -> str:
+        """A key that identifies the row."""
+        return f"{self.session}-{self.message or ''}"
+
+
+def rows_of_sessions(sessions: Iterable[KeptSession]) -> tuple[ChatRow, ...]:
+    """A row for each session."""
+    return tuple(
+        ChatRow(each.number, each.title, each.changed_s, n_messages=each.n_messages, model=each.model or "")
+        for each in sessions
+    )
+
+
+def rows_of_hits(hits: Sequence[Hit]) -> tuple[ChatRow, ...]:
+    """A row for each message found, and for each title found if nothing else in its chat was."""
+    with_messages = {hit.session for hit in hits if hit.message > 0}
+    who = {"user": "you", "assistant": "answer", "summary": "summary"}
+    return tuple(
+        ChatRow(hit.session, hit.title, hit.changed_s, hit.message, hit.snippet, who[hit.role])
+        if hit.message > 0
+        else ChatRow(hit.session, hit.snippet, hit.changed_s)
+        for hit in hits
+        if hit.message > 0 or hit.session not in with_messages
+    )
+
+
+def content_of(row: ChatRow, width: int, now_s: float, *, is_open: bool) -> Content:
+    """The content of a row. A dot marks the open chat."""
+    columns = []
+    if width >= WIDE:
+        columns.append(fitted(one_line(row.model), MODEL_WIDTH))
+    if width >= MIDDLE and row.message is None:
+        columns.append(f"{row.n_messages or '':>{COUNT_WIDTH}}")
+    columns.append(f"{age_word(row.changed_s, now_s):>{AGE_WIDTH}}")
+    right = " " + " ".join(columns)
+    title = marked(row.title if row.title.strip() else UNTITLED)
+    left = Content("• " if is_open else "  ") + title.truncate(max(1, width - cell_len(right) - 2), ellipsis=True)
+    line = left.pad_right(max(0, width - cell_len(right) - left.cell_length)) + Content.styled(right, MUTED)
+    if row.message is None:
+        return line
+    who = Content.styled(f"    {row.who}: ", MUTED)
+    return line + Content("\n") + who + around_match(row.snippet, width - who.cell_length)
+
+
+def marked(text: str) -> Content:
+    """A text as one line, with the parts between marks highlighted."""
+    parts = _MARKS.split(text)
+    return Content.assemble(*((one_line(part), MATCH if place % 2 else "") for place, part in enumerate(parts)))
+
+
+def around_match(snippet: str, width: int) -> Content:
+    """As much of a snippet as fits, with its first match visible."""
+    before = one_line(_MARKS.split(snippet)[0])
+    rest = snippet[len(_MARKS.split(snippet)[0]) :]
+    room = max(0, width // 3)
+    if cell_len(before) > room and marked(snippet).cell_length > width:
+        while before and cell_len(before) > room - 1:
+            before = before[1:]
+        before = "…" + before
+    return (Content(before) + marked(rest)).truncate(max(1, width), ellipsis=True)
+
+
+def one_line(text: str) -> str:
+    """A text without newlines and control characters. Whitespace at its ends stays: it may be part of a longer text."""
+    return re.sub(r"\s+", " ", neutral(text))
+
+
+def fitted(text: str, width: int) -> str:
+    """Pad or truncate a text to exactly `width` cells."""
+    return set_cell_size(text, width - 1) + "…" if cell_len(text) > width else set_cell_size(text, width)
+
+
+def age_word(then_s: float, now_s: float) -> str:
+    """A message's age, or its date, in at most eight characters."""
+    age_s = now_s - then_s
+    if age_s < MINUTE_S:
+        return "now"
+    if age_s < HOUR_S:
+        return f"{int(age_s / MINUTE_S)} min"
+    if age_s < DAY_S:
+        return f"{int(age_s / HOUR_S)} h"
+    if age_s < WEEK_S:
+        return f"{int(age_s / DAY_S)} d"
+    then = time.localtime(then_s)
+    is_this_year = then.tm_year == time.localtime(now_s).tm_year
+    return f"{then.tm_mday} {time.strftime('%b', then)}" if is_this_year else time.strftime("%b %Y", then)
 
 
 class SessionList(OptionList):

@@ -6,8 +6,17 @@ emoji and inside Persian and Hindi words.
 
 from __future__ import annotations
 
-from textual import events
-from textual.widgets import Input, TextArea
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input, Static, TextArea
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.input_history import HistoryWalk, InputHistory
 
 JOINERS = frozenset("\u200c\u200d")
 
@@ -45,3 +54,167 @@ class SearchField(Field):
         if action == "delete_right" and self.cursor_at_end and self.selection.is_empty:
             return False
         return super().check_action(action, parameters)
+
+
+class EntryLine(Horizontal):
+    """A label and a text field."""
+
+    DEFAULT_CSS = """
+    EntryLine { display: none; height: 1; background: $surface; }
+    EntryLine.-open { display: block; layout: horizontal; }
+    EntryLine > Static { width: auto; padding: 0 1; color: $text-muted; }
+    EntryLine > Input { width: 1fr; height: 1; border: none; padding: 0 1 0 0; background: $surface; }
+    EntryLine > Input:focus { border: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel", id="entry.leave")]
+
+    class Entered(Message):
+        """A text was entered."""
+
+        def __init__(self, what: str, text: str) -> None:
+            super().__init__()
+            self.what = what
+            self.text = text
+
+    class Left(Message):
+        """The prompt was cancelled."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._asked = ""
+
+    def compose(self) -> ComposeResult:
+        """Label and field."""
+        yield Static(markup=False)
+        yield Field(compact=True)
+
+    def ask(self, what: str, label: str, text: str) -> None:
+        """Ask for a text; `what` is returned with it."""
+        self._asked = what
+        self.query_one(Static).update(f"{label}:")
+        field = self.query_one(Input)
+        field.value = " ".join(harmless(text).split())
+        field.cursor_position = len(field.value)
+        self.add_class("-open")
+        field.focus()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the prompt is shown."""
+        return self.has_class("-open")
+
+    def action_leave(self) -> None:
+        """Cancel the prompt."""
+        self.remove_class("-open")
+        self.post_message(self.Left())
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.remove_class("-open")
+        self.post_message(self.Entered(self._asked, event.value.strip()))
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
+
+
+LONG_PASTE_CHARACTERS = 4000
+
+
+class DraftInput(Area):
+    """A text area that grows from one line to a third of the screen."""
+
+    DEFAULT_CSS = """
+    DraftInput {
+        height: auto;
+        min-height: 1;
+        max-height: 33vh;
+        border: none;
+        border-left: outer $primary 50%;
+        padding: 0 1;
+        background: $surface;
+        scrollbar-size-vertical: 1;
+        &:focus { border: none; border-left: outer $primary; }
+        & .text-area--cursor-line { background: transparent; }
+    }
+    """
+
+    class LongPaste(Message):
+        """A paste that was too long to be inserted."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, placeholder: str, history: InputHistory) -> None:
+        super().__init__(placeholder=placeholder, highlight_cursor_line=False)
+        self.cursor_blink = False  # a blinking cursor would redraw twice a second
+        self._walk = HistoryWalk(history)
+        self._walked = ""  # text inserted from the history
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.take_paste(event.text)
+
+    def action_paste(self) -> None:
+        """Paste text copied in the app."""
+        self.take_paste(self.app.clipboard)
+
+    def take_paste(self, text: str) -> None:
+        """Insert pasted text without control characters; a long paste is posted as `LongPaste` instead."""
+        if self.read_only:
+            return
+        text = plain(text)
+        if len(text) > LONG_PASTE_CHARACTERS:
+            self.post_message(self.LongPaste(text))
+        elif text:
+            self.type(text)
+
+    def type(self, text: str) -> None:
+        """Replace the selection with a text, and move the cursor to its end."""
+        start, end = self.selection
+        done = self.replace(text, start, end, maintain_selection_offset=False)
+        self.move_cursor(done.end_location)
+
+    def become(self, text: str) -> None:
+        """Replace the whole text, with the cursor at the end; undo restores the previous text."""
+        done = self.replace(plain(text), (0, 0), self.document.end, maintain_selection_offset=False)
+        self.move_cursor(done.end_location)
+
+    def older(self) -> None:
+        """Show the previous input; text edited since the last step counts as a new draft."""
+        if self.text != self._walked:
+            self._walk.reset()
+        self._walk_to(self._walk.older(self.text))
+
+    def newer(self) -> bool:
+        """Show the next input, and finally the draft. Returns False if there is none."""
+        return self.text == self._walked and self._walk_to(self._walk.newer())
+
+    def empty(self) -> None:
+        """Clear the text, and go back to the newest end of the history."""
+        self._walk.reset()
+        self.become("")
+
+    def _walk_to(self, text: str | None) -> bool:
+        if text is not None:
+            self._walked = text
+            self.become(text)
+        return text is not None
+
+    @property
+    def at_top(self) -> bool:
+        """Whether the cursor is on the first displayed line."""
+        return self.navigator.is_first_wrapped_line(self.cursor_location)
+
+    @property
+    def at_bottom(self) -> bool:
+        """Whether the cursor is on the last displayed line."""
+        return self.navigator.is_last_wrapped_line(self.cursor_location)
+
+
+def plain(text: str) -> str:
+    """A text with \\n line endings and no control characters except tabs."""
+    return harmless(text.replace("\r\n", "\n").replace("\r", "\n"))

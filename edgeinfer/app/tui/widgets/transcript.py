@@ -19,12 +19,8 @@ from textual.timer import Timer
 
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.pacing import pause_s
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
-from edgeinfer.app.tui.widgets.edged_lines import EDGE, Edge, EdgedLines, EdgeStyle
-from edgeinfer.app.tui.widgets.entry import ChatEntry
-from edgeinfer.app.tui.widgets.heights import Heights
-from edgeinfer.app.tui.widgets.palettes import palette_of
-from edgeinfer.app.tui.widgets.selecting import extracted
+from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry
+from edgeinfer.app.tui.widgets.transcript_lines import EDGE, Edge, EdgedLines, EdgeStyle, Heights, extracted, palette_of
 
 AHEAD_SCREENS, KEPT_SCREENS = 1, 6
 """Distance from the view, in screens, up to which lines are drawn ahead, and up to which they are kept."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Hit, KeptSession
-from edgeinfer.app.tui.widgets.session_rows import (
+from edgeinfer.app.tui.widgets.session_list import (
     AGE_WIDTH,
     ChatRow,
     age_word,

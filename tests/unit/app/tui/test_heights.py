@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.app.tui.widgets.heights import Heights
+from edgeinfer.app.tui.widgets.transcript_lines import Heights
 
 LINES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), min_size=1, max_size=30)
 

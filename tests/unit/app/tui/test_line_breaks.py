@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.app.tui.text.drawing import Drawer, Palette, text_of
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry
 
 POEM = "Roses are red,\nviolets are **blue\nand** green.\n\nName: Ada\nBorn: 1815"
 WORDS = st.sampled_from(("word", "*other*", "`x1`", "Ünï", "Name: Ada"))

@@ -17,7 +17,7 @@ from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.pacing import LEAST_S, MOST_S, SHARE, pause_s
 from edgeinfer.app.tui.text.thinking import Section, sections_of
-from edgeinfer.app.tui.widgets.answer import AnswerEntry
+from edgeinfer.app.tui.widgets.entries import AnswerEntry
 
 PIECES = (
     *(

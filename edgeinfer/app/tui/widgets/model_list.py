@@ -9,12 +9,25 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 from textual import events
-from textual.widgets import DataTable
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import DataTable, Static
 
 from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
-from edgeinfer.app.catalogue.pulling import PullStatus
-from edgeinfer.app.catalogue.words import UNKNOWN, fit_word, one_line, rate_word, size_word, state_word
+from edgeinfer.app.catalogue.pulling import PullQueue, PullStatus
+from edgeinfer.app.catalogue.words import (
+    UNKNOWN,
+    detail_lines,
+    fit_word,
+    one_line,
+    pull_line,
+    rate_word,
+    size_word,
+    state_word,
+)
+from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
 WIDTHS = {"state": 8, "name": 0, "quant": 7, "size": 9, "fits": 4, "tok/s": 6, "source": 34}
 """Width of each column in cells; the name takes the remaining width."""
@@ -159,3 +172,112 @@ class ModelTable(DataTable[Text]):
             name: Text(words[name], justify="right" if name in right else "left", overflow="ellipsis", no_wrap=True)
             for name in columns_for(self._shown_width)
         }
+
+
+EXAMPLES = (
+    ("hub repository", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("web address", "https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("starter model", STARTER_SOURCE),
+    ("a file here", "~/Downloads/model.gguf"),
+    ("from Ollama", "ollama:llama3.2"),
+)
+WIDTH = max(len(meaning) for meaning, _ in EXAMPLES)
+
+
+class ModelHints(Static):
+    """Shown while there is no local model."""
+
+    DEFAULT_CSS = """
+    ModelHints { height: auto; max-height: 60%; padding: 0 1; color: $text-muted; display: none; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(markup=False, id=id)
+
+    def show(self, *, here: bool, offers: Sequence[str]) -> None:
+        """Show the hints, or hide them once there is a local model."""
+        self.display = not here
+        if not here:
+            self.update("\n".join(hint_lines(offers)))
+
+
+def hint_lines(offers: Sequence[str]) -> list[str]:
+    """What to do without a model, the most important first, because low screens show only the beginning."""
+    lines = ["No model is on this computer yet."]
+    if STARTER_NAME in offers:
+        lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
+    lines.append("Or press / and type what to look up, then Enter:")
+    return lines + [f"  {meaning:<{WIDTH}}  {example}" for meaning, example in EXAMPLES]
+
+
+class ModelDetail(VerticalScroll):
+    """What is known of a model from its header and forecast."""
+
+    DEFAULT_CSS = """
+    ModelDetail { height: auto; max-height: 50%; padding: 0 1; background: $surface; display: none; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        yield Static(markup=False)
+
+    def show(self, entry: ModelEntry, found: Forecast | None) -> None:
+        """Show a model."""
+        self.query_one(Static).update("\n".join(detail_lines(entry, found)))
+
+
+METER_EVERY_S = 0.5
+ENDS = ("done", "failed", "refused")
+
+
+class PullLines(Static):
+    """Progress of pulls."""
+
+    DEFAULT_CSS = """
+    PullLines {
+        height: auto; max-height: 4; padding: 0 1; color: $text-accent; display: none; text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
+    class Moved(Message):
+        """Pulls have made progress; `statuses` by source."""
+
+        def __init__(self, statuses: Mapping[str, PullStatus]) -> None:
+            super().__init__()
+            self.statuses = statuses
+
+    class Landed(Message):
+        """A pull ended, successfully or not."""
+
+        def __init__(self, status: PullStatus) -> None:
+            super().__init__()
+            self.status = status
+
+    def __init__(self, pulls: PullQueue, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._pulls = pulls
+        self._ended: set[str] = set()
+
+    def on_mount(self) -> None:
+        """Create the timer, and update once."""
+        self._ticks = self.set_interval(METER_EVERY_S, self.look, pause=True)
+        self.look()
+
+    def look(self) -> None:
+        """Update the lines, and keep polling while a pull is active."""
+        statuses = self._pulls.statuses()
+        shown = [pull_line(each) for each in statuses if each.is_active or each.state == "paused"]
+        self.display = bool(shown)
+        self.update("\n".join(shown))
+        self.post_message(self.Moved({each.source: each for each in statuses}))
+        for status in statuses:
+            if status.state not in ENDS:
+                self._ended.discard(status.source)
+            elif status.source not in self._ended:
+                self._ended.add(status.source)
+                self.post_message(self.Landed(status))
+        if any(each.is_active for each in statuses):
+            self._ticks.resume()
+        else:
+            self._ticks.pause()
