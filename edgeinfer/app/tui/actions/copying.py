@@ -16,7 +16,7 @@ from edgeinfer.app.sessions.exporting import export_chat, export_path
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy
-from edgeinfer.app.tui.text.fences import Fence, fences_of
+from edgeinfer.app.tui.text.markdown import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
 

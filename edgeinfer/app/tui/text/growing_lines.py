@@ -11,9 +11,19 @@ from dataclasses import replace
 
 from textual.strip import Strip
 
-from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks
 from edgeinfer.app.tui.text.drawing import Drawer, Palette
-from edgeinfer.app.tui.text.fences import FenceStart
+from edgeinfer.app.tui.text.markdown import Block, FenceStart, GrowingBlocks
+
+LEAST_S = 0.1
+SHARE = 1 / 50
+"""Maximum share of time spent on drawing."""
+MOST_S = 0.6
+
+
+def pause_s(cost_s: float) -> float:
+    """Seconds between two draws, if the last one and the work around it took `cost_s` of CPU time."""
+    return min(MOST_S, max(LEAST_S, cost_s / SHARE))
+
 
 BLANK = Strip.blank(0)
 LONG_CHARACTERS, LONG_LINES = 1500, 24

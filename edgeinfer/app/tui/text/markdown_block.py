@@ -7,23 +7,114 @@ are neutralised like all others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, ListItem, Markdown
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown, TableElement
 from rich.padding import Padding
 from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
-from edgeinfer.app.tui.text.code_colours import CodeColours
+from edgeinfer.app.tui.text.markdown import parser
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.text.parsing import parser
-from edgeinfer.app.tui.text.table import FoldingTable
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
+    from rich.syntax import Syntax
+
+
+class CodeColours:
+    """Highlights code in one theme; `bare` removes unwanted attributes from styles."""
+
+    def __init__(self, theme: str, bare: Callable[[Style], Style | None]) -> None:
+        self._theme = theme
+        self._bare = bare
+        self._syntaxes: dict[str, Syntax] = {}
+        self._styles: dict[object, Style | None] = {}
+
+    def lines(self, code: str, language: str) -> list[list[Segment]]:
+        """Highlight code that contains no tabs. Returns the styled segments of each line."""
+        syntax = self._syntax(language)
+        lexer, theme = syntax.lexer, syntax.get_theme(self._theme)
+        assert lexer is not None
+        lines: list[list[Segment]] = [[]]
+        for kind, token in lexer.get_tokens(code):
+            if kind not in self._styles:
+                self._styles[kind] = self._bare(theme.get_style_for_token(kind))
+            style = self._styles[kind]
+            for place, part in enumerate(token.split("\n")):
+                if place:
+                    lines.append([])
+                if part:
+                    lines[-1].append(Segment(part, style))
+        return lines
+
+    def _syntax(self, language: str) -> Syntax:
+        """The highlighter of a language, cached because looking it up takes longer than highlighting a line."""
+        if language not in self._syntaxes:
+            from rich.syntax import Syntax  # slow import, deferred until there is code
+
+            lexer = Syntax("", language or "text").lexer or Syntax("", "text").lexer
+            assert lexer is not None
+            self._syntaxes[language] = Syntax("", lexer)
+        return self._syntaxes[language]
+
+
+LEAST_CELLS, GAP_CELLS = 6, 2
+"""Minimum width of a column in a side-by-side layout, and the gap between columns."""
+
+
+class FoldingTable(TableElement):
+    """A table that never truncates its cells."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        headings = self._headings()
+        if len(headings) * (LEAST_CELLS + GAP_CELLS) <= options.max_width:
+            yield self._beside(headings)
+        else:
+            yield from self._under(headings)
+
+    def _headings(self) -> list[Text]:
+        """The column headings."""
+        cells = [] if self.header is None or self.header.row is None else self.header.row.cells
+        headings = [cell.content.copy() for cell in cells]
+        for heading in headings:
+            heading.stylize("markdown.table.header")
+        return headings
+
+    def _rows(self) -> list[list[Text]]:
+        return [] if self.body is None else [[cell.content for cell in row.cells] for row in self.body.rows]
+
+    def _beside(self, headings: list[Text]) -> Table:
+        table = Table(
+            box=box.SIMPLE, pad_edge=False, style="markdown.table.border", show_edge=True, collapse_padding=True
+        )
+        for heading in headings:
+            table.add_column(heading, overflow="fold")
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def _under(self, headings: list[Text]) -> Iterator[Text]:
+        """Each row as lines of heading and cell; only the headings if there are no rows."""
+        if not self._rows():
+            yield from (_broken(heading) for heading in headings)
+        for place, row in enumerate(self._rows()):
+            if place:
+                yield Text()
+            for heading, cell in zip(headings, row, strict=True):
+                yield _broken(Text.assemble(heading, ": ", cell) if heading.plain else cell)
+
+
+def _broken(text: Text) -> Text:
+    text.overflow = "fold"
+    return text
+
 
 QUOTE_CELLS, ITEM_CELLS = 4, 3
 """Cells taken by a quote, and by a list item without its number."""

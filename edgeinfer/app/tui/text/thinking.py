@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from edgeinfer.app.tui.text.fences import FenceStart, opening_of
+from edgeinfer.app.tui.text.markdown import FenceStart, opening_of
 
 PAIRS = (
     ("<think>", "</think>"),

@@ -14,8 +14,8 @@ from textual.strip import Strip
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.drawing import Drawer
-from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
+from edgeinfer.app.tui.text.markdown import Fence, fences_of
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections_of
 from edgeinfer.text_values import size_text

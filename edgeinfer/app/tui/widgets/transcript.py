@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from edgeinfer.app.tui.text.drawing import Drawer
-from edgeinfer.app.tui.text.pacing import pause_s
+from edgeinfer.app.tui.text.growing_lines import pause_s
 from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry
 from edgeinfer.app.tui.widgets.transcript_lines import EDGE, Edge, EdgedLines, EdgeStyle, Heights, extracted, palette_of
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from markdown_it.token import Token
 from rich.style import Style
 
-from edgeinfer.app.tui.text import blocks
+from edgeinfer.app.tui.text import markdown as blocks
 from edgeinfer.app.tui.text.drawing import MOST_SIGNS, Drawer, Palette, text_of
-from edgeinfer.app.tui.text.parsing import block_parser
+from edgeinfer.app.tui.text.markdown import block_parser
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
 
 CODE = 'def f(x):\n    """One\n    two"""\n    return {"a": x}  # why\n'

@@ -10,12 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from textual.strip import Strip
 
-from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks, blocks_of
 from edgeinfer.app.tui.text.drawing import Drawer, Palette, text_of
-from edgeinfer.app.tui.text.fences import fences_of
-from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
+from edgeinfer.app.tui.text.growing_lines import LEAST_S, MOST_S, SHARE, GrowingLines, GrowingPlain, pause_s
+from edgeinfer.app.tui.text.markdown import Block, GrowingBlocks, blocks_of, fences_of
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
-from edgeinfer.app.tui.text.pacing import LEAST_S, MOST_S, SHARE, pause_s
 from edgeinfer.app.tui.text.thinking import Section, sections_of
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
 

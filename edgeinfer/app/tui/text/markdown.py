@@ -1,8 +1,7 @@
-"""Splits Markdown, whole or while it grows, into blocks that can be drawn one by one.
+"""The Markdown parsers of the app: CommonMark with tables and strikethrough; everything else stays text.
 
-In: text, whole or in pieces. Out: top-level `Block`s, with lists split into items. Settled blocks never change again:
-new text only causes the tail after them to be parsed, and an open code fence grows line by line without parsing.
-Knows nothing of how blocks are drawn.
+In: text. Out: tokens. HTML, images and link definitions are shown as written, so that nothing of an answer is lost and
+no block depends on another. Knows nothing of how tokens are drawn.
 """
 
 from __future__ import annotations
@@ -10,9 +9,98 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
 
-from edgeinfer.app.tui.text.fences import FenceStart, opening_of
-from edgeinfer.app.tui.text.parsing import block_parser
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+
+@cache
+def parser() -> MarkdownIt:
+    """The parser for complete blocks and their inline contents."""
+    from markdown_it import MarkdownIt  # slow import, deferred until there is text
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["reference", "image"])
+
+
+@cache
+def block_parser() -> MarkdownIt:
+    """A parser that finds blocks only and skips their inline contents."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table"]).disable(["reference", "inline"])
+
+
+_OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
+_AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
+"""Markers of the quotes and lists around a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A code fence: its contents, without the opening and closing lines.
+
+    `begin_line` and `end_line`: the range of lines it occupies, end exclusive.
+    """
+
+    language: str
+    text: str
+    is_closed: bool
+    begin_line: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceStart:
+    """The opening line of a fence: its indent, character, character count and language."""
+
+    indent: int
+    sign: str
+    count: int
+    language: str
+
+    def is_closed_by(self, line: str) -> bool:
+        """Whether a line closes the fence."""
+        bare = line.rstrip(" \t").lstrip(" ")
+        return len(line) - len(line.lstrip(" ")) <= 3 and len(bare) >= self.count and set(bare) == {self.sign}
+
+    def content(self, line: str) -> str:
+        """A line of the fence, without the indentation of the opening line."""
+        n_spaces = len(line) - len(line.lstrip(" "))
+        return line[min(self.indent, n_spaces) :]
+
+
+def opening_of(line: str) -> FenceStart | None:
+    """The fence that a line opens, or None."""
+    found = _OPENING.match(line)
+    if found is None:
+        return None
+    words = found[3].split()
+    return FenceStart(len(found[1]), found[2][0], len(found[2]), words[0] if words else "")
+
+
+def fences_of(text: str) -> tuple[Fence, ...]:
+    """All fences of a text, including those in lists and quotes, parsed as they are drawn."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    found = []
+    for token in block_parser().parse(text):
+        if token.type != "fence" or token.map is None:
+            continue
+        begin, end = token.map
+        words = token.info.split()
+        is_closed = end - begin > 1 and _closes(lines[end - 1], token.markup)
+        code = token.content if token.content.endswith("\n") or not token.content else token.content + "\n"
+        found.append(Fence(words[0] if words else "", code, is_closed, begin, end))
+    return tuple(found)
+
+
+def _closes(line: str, markup: str) -> bool:
+    """Whether a fence's last line is its closing line."""
+    bare = _AROUND.sub("", line, count=1).rstrip(" \t")
+    return len(bare) >= len(markup) and set(bare) == {markup[0]}
+
 
 GROWTH = 1.25
 """A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
