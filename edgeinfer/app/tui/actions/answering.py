@@ -12,8 +12,7 @@ from textual.actions import SkipAction
 from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
-from edgeinfer.app.tui.actions.metering import Metering
-from edgeinfer.app.tui.actions.showing import ShowingActions, note_of
+from edgeinfer.app.tui.actions.showing import Metering, ShowingActions, note_of
 from edgeinfer.app.tui.jobs import AnswerJob
 from edgeinfer.app.tui.messages import Answered, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
-from edgeinfer.app.tui.actions.metering import Metering
-from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
+from edgeinfer.app.tui.actions.showing import ASKING, Metering, ShowingActions
 from edgeinfer.app.tui.jobs import OpenModelJob
 from edgeinfer.app.tui.messages import ChatRestored, DownloadAsked, ModelChosen, ModelFailed, ModelOpened, ModelOpening
 from edgeinfer.app.tui.screens.help import HelpScreen

@@ -23,7 +23,8 @@ from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
 from edgeinfer.app.counting import counted
-from edgeinfer.app.tui.screens.model_messages import (
+from edgeinfer.app.tui.screens.model_work import (
+    CatalogueWork,
     EntriesRead,
     ForecastMade,
     LookTaken,
@@ -33,7 +34,6 @@ from edgeinfer.app.tui.screens.model_messages import (
     OffersFound,
     PullCancelled,
 )
-from edgeinfer.app.tui.screens.model_work import CatalogueWork
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import ModelDetail, ModelHints, ModelTable, PullLines
 
