@@ -14,17 +14,72 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from textual.actions import ActionParseResult
-from textual.app import App, SystemCommand
+from textual.app import App, ComposeResult, SystemCommand
 from textual.dom import DOMNode
 from textual.events import Resize
-from textual.screen import Screen
+from textual.geometry import Size
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
 
 from edgeinfer.app.tui.app_state import AppState
 from edgeinfer.app.tui.keys import other_ids, palette, remapped
 from edgeinfer.app.tui.screens.chat import ChatScreen
-from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
-from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
 from edgeinfer.errors import EdgeInferError
+
+
+def ansi_colour(environ: Mapping[str, str]) -> bool | None:
+    """The value for `App(ansi_color=...)`: True without colours, else None to follow the theme."""
+    return True if "NO_COLOR" in environ else None
+
+
+# OptionList does not draw reverse (Textual 8.2), so its cursor is bold and underlined.
+NO_COLOUR_CSS = """
+OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
+DataTable:nocolor > .datatable--cursor { text-style: reverse; }
+DataTable:nocolor > .datatable--header { text-style: bold underline; }
+Tree:nocolor > .tree--cursor { text-style: reverse; }
+ListView:nocolor > ListItem.-highlight { text-style: bold underline; }
+Input:nocolor > .input--cursor { text-style: reverse; }
+Input:nocolor > .input--selection { text-style: reverse; }
+Input:nocolor > .input--placeholder { text-style: italic; }
+TextArea:nocolor .text-area--cursor { text-style: reverse; }
+TextArea:nocolor .text-area--selection { text-style: reverse; }
+TextArea:nocolor .text-area--placeholder { text-style: italic; }
+FooterKey:nocolor .footer-key--key { text-style: bold; }
+Tab:nocolor.-active { text-style: bold underline; }
+ToggleButton:nocolor:focus { text-style: underline; }
+Button:nocolor:focus { text-style: bold underline; }
+CollapsibleTitle:nocolor:focus { text-style: bold underline; }
+"""
+
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 12
+
+
+def is_too_small(width: int, height: int) -> bool:
+    """Whether a terminal of this size is too small to use."""
+    return width < LEAST_WIDTH or height < LEAST_HEIGHT
+
+
+class TooSmallScreen(ModalScreen[None]):
+    """Covers the whole terminal."""
+
+    DEFAULT_CSS = """
+    TooSmallScreen { background: $background; align: center middle; }
+    TooSmallScreen Static { width: auto; max-width: 100%; height: auto; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False)
+
+    def on_mount(self) -> None:
+        self.say(self.app.size)
+
+    def say(self, size: Size) -> None:
+        """Show the current and the required size. During a resize, `App.size` is still the previous size."""
+        found = f"the terminal has {size.width}x{size.height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
+        self.query_one(Static).update(found)
+
 
 HANGUP_CODE = 129
 LOOK_S = 0.1

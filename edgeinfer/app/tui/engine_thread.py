@@ -11,10 +11,17 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
+from edgeinfer.app.tui.engine_exchange import (
+    AnswerJob,
+    CloseJob,
+    Grown,
+    Job,
+    Notified,
+    OpenModelJob,
+    Summarise,
+    TextBuffer,
+)
 from edgeinfer.app.tui.engine_work import EngineWork, Host
-from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, Job, OpenModelJob, Summarise
-from edgeinfer.app.tui.messages import Grown, Notified
-from edgeinfer.app.tui.text_buffer import TextBuffer
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # the thread itself imports the compute code, after the first screen is drawn

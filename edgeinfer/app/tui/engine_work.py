@@ -31,19 +31,24 @@ from edgeinfer.app.tui.engine import (
     ReadingsOfModel,
     runs_of,
 )
-from edgeinfer.app.tui.jobs import AnswerJob, CloseJob, EnterChat, Job, OpenModelJob, Summarise
-from edgeinfer.app.tui.messages import (
+from edgeinfer.app.tui.engine_exchange import (
     Answered,
+    AnswerJob,
     ChatRestored,
+    CloseJob,
     DownloadAsked,
+    EnterChat,
+    Job,
     ModelChosen,
     ModelFailed,
     ModelOpened,
     ModelOpening,
     Notified,
+    OpenModelJob,
     PromptRead,
+    Summarise,
+    TextBuffer,
 )
-from edgeinfer.app.tui.text_buffer import TextBuffer
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotFound
 from edgeinfer.settings import Settings
 

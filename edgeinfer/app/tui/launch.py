@@ -19,9 +19,8 @@ from edgeinfer.app.sessions.database import IN_MEMORY
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.snapshots import Snapshots
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.app_state import AppState
+from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel
-from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.app.typed_ahead import TypedAhead
 from edgeinfer.errors import SessionsUnwritable
 

@@ -10,9 +10,8 @@ from edgeinfer.app.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.app_state import AppState
+from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel, Opening
-from edgeinfer.app.tui.tuning import Tuning
 from tests.app.tui.scripted import Script, ScriptedModel
 
 

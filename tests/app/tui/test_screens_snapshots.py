@@ -10,13 +10,12 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.app import ChatApp, TooSmallScreen
 from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.app.tui.screens.machine import MachineScreen
 from edgeinfer.app.tui.screens.personas import PersonasScreen
 from edgeinfer.app.tui.screens.settings import SettingsScreen
-from edgeinfer.app.tui.screens.too_small import TooSmallScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.widgets.machine_panels import Panel
 from tests.app.tui.chat_apps import chat_app

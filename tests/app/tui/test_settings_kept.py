@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from edgeinfer.app.config_file import written
+from edgeinfer.app.tui.app_state import Tuning
 from edgeinfer.app.tui.screens.settings import SettingsChanged, SettingsScreen
-from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.settings import declared_options, find_option, user_config_path
 from tests.app.tui.waiting import wait_until
 

@@ -11,8 +11,7 @@ from rich.segment import Segment
 from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 
-from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.screens.too_small import TooSmallScreen
+from edgeinfer.app.tui.app import ChatApp, TooSmallScreen
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static, TextArea
 
-from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.screens.too_small import LEAST_HEIGHT, LEAST_WIDTH, TooSmallScreen, is_too_small
+from edgeinfer.app.tui.app import LEAST_HEIGHT, LEAST_WIDTH, ChatApp, TooSmallScreen, is_too_small
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until

@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable, Input, OptionList, TextArea, Tree
 
-from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
+from edgeinfer.app.tui.app import NO_COLOUR_CSS, ansi_colour
 
 
 class Bare(App[None]):

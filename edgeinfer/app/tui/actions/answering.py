@@ -13,8 +13,7 @@ from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
 from edgeinfer.app.tui.actions.showing import Metering, ShowingActions, note_of
-from edgeinfer.app.tui.jobs import AnswerJob
-from edgeinfer.app.tui.messages import Answered, Grown, Notified
+from edgeinfer.app.tui.engine_exchange import Answered, AnswerJob, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError

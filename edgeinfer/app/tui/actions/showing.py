@@ -15,7 +15,7 @@ from edgeinfer.app.chat_commands import COMMANDS
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
-from edgeinfer.app.tui.messages import PromptRead
+from edgeinfer.app.tui.engine_exchange import PromptRead
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.chat_bars import MeterFigures

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from edgeinfer.app.tui.actions.showing import ASKING, Metering, ShowingActions
-from edgeinfer.app.tui.jobs import OpenModelJob
-from edgeinfer.app.tui.messages import ChatRestored, DownloadAsked, ModelChosen, ModelFailed, ModelOpened, ModelOpening
+from edgeinfer.app.tui.engine_exchange import (
+    ChatRestored,
+    DownloadAsked,
+    ModelChosen,
+    ModelFailed,
+    ModelOpened,
+    ModelOpening,
+    OpenModelJob,
+)
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.app.tui.screens.questions import DownloadQuestion
 from edgeinfer.errors import BadSetting

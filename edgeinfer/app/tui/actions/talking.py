@@ -11,12 +11,11 @@ from textual import work
 
 from edgeinfer.app.tui.actions.answering import AnsweringActions
 from edgeinfer.app.tui.actions.switching import Switching
-from edgeinfer.app.tui.jobs import Summarise
-from edgeinfer.app.tui.messages import Answered
+from edgeinfer.app.tui.app_state import needs_reload
+from edgeinfer.app.tui.engine_exchange import Answered, Summarise
 from edgeinfer.app.tui.screens.chat_parts import Writing
 from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
-from edgeinfer.app.tui.tuning import needs_reload
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
 from edgeinfer.errors import EdgeInferError

@@ -16,8 +16,8 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from edgeinfer.app.config_file import write_setting, written
+from edgeinfer.app.tui.app_state import needs_reload
 from edgeinfer.app.tui.text.neutral import neutral
-from edgeinfer.app.tui.tuning import needs_reload
 from edgeinfer.app.tui.widgets.text_fields import Field
 from edgeinfer.errors import BadSetting
 from edgeinfer.settings import Option, Settings, declared_options, load_settings, read_value

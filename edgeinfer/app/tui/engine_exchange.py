@@ -1,16 +1,75 @@
-"""Messages from the engine thread to the app, one small class each.
+"""Jobs for the engine thread, one frozen record each. Setting `stopped` cancels a job.
 
-In: plain values and frozen records. Messages of widgets are defined next to the widgets; these belong to the app.
+In and out: plain values. Knows neither the engine nor the screen.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 from edgeinfer.app.sessions.records import Figures, State
 from edgeinfer.app.tui.engine import EngineModel, Runs
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.models.text import Message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenModelJob:
+    """Open the model of these settings, in place of the current one."""
+
+    settings: Settings
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerJob:
+    """Answer a conversation, or continue it if it ends with an answer. `number` identifies the job in its messages.
+
+    `before`: the existing text of an answer that is continued.
+    """
+
+    number: int
+    chat: int
+    messages: tuple[Message, ...]
+    options: Options
+    before: str = ""
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summarise:
+    """Summarise the oldest of these messages, so that about half of the context becomes free."""
+
+    number: int
+    chat: int
+    messages: tuple[Message, ...]
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnterChat:
+    """Switch chats: save the KV cache of the current chat and restore that of the new one."""
+
+    chat: int | None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CloseJob:
+    """Close everything and end the thread."""
+
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+Job = OpenModelJob | AnswerJob | Summarise | EnterChat | CloseJob
 
 
 class ModelOpening(Message, bubble=False):
@@ -117,3 +176,30 @@ class Notified(Message, bubble=False):
         super().__init__()
         self.text = text
         self.is_error = is_error
+
+
+class TextBuffer:
+    """Holds the pieces not taken yet. `notify` is called from the adding thread, once until they are taken."""
+
+    def __init__(self, notify: Callable[[], object]) -> None:
+        self._notify = notify
+        self._lock = threading.Lock()
+        self._pieces: list[tuple[int, str]] = []
+        self._is_notified = False
+
+    def add(self, job: int, piece: str) -> None:
+        """Add text of an answer."""
+        if not piece:
+            return
+        with self._lock:
+            self._pieces.append((job, piece))
+            was_notified, self._is_notified = self._is_notified, True
+        if not was_notified:
+            self._notify()
+
+    def take(self, job: int | None) -> str:
+        """Returns the new text of an answer; pieces of other jobs, which have been abandoned, are dropped."""
+        with self._lock:
+            self._is_notified = False
+            pieces, self._pieces = self._pieces, []
+        return "".join(piece for of, piece in pieces if of == job)
