@@ -24,8 +24,8 @@ from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
+from edgeinfer.app.tui.engine_messages import Answered
 from edgeinfer.app.tui.launch import open_model, opened
-from edgeinfer.app.tui.engine_exchange import Answered
 from edgeinfer.app.tui.screens.chat_parts import Prompted
 from edgeinfer.settings import Settings
 from tests.app.tui.scripted import Script, ScriptedModel

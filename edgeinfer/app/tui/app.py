@@ -1,7 +1,8 @@
 """The terminal app: runs the screens and shuts down cleanly, however it is asked to exit.
 
 In: an `AppState`. Out: an exit code. `launch` opens and closes all resources. When the terminal goes away or a signal
-arrives, the chat is saved and the model closed.
+arrives, the chat is saved and the model closed. With NO_COLOR, bold, reverse and underline show what is otherwise shown
+by colour; while the terminal is too small, a notice covers it and the screens below are left unchanged.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from edgeinfer.app.tui.keys import other_ids, palette, remapped
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.errors import EdgeInferError
 
-
-def ansi_colour(environ: Mapping[str, str]) -> bool | None:
-    """The value for `App(ansi_color=...)`: True without colours, else None to follow the theme."""
-    return True if "NO_COLOR" in environ else None
-
-
-# OptionList does not draw reverse (Textual 8.2), so its cursor is bold and underlined.
+HANGUP_CODE = 129
+LOOK_S = 0.1
+LEAST_WIDTH, LEAST_HEIGHT = 40, 12
+"""Minimum size of the terminal in cells."""
+# Without colours, selection, cursor and focus must stay visible. These rules are for Textual's own widgets; ours define
+# theirs themselves. OptionList does not draw reverse (Textual 8.2), so its cursor is bold and underlined.
 NO_COLOUR_CSS = """
 OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
 DataTable:nocolor > .datatable--cursor { text-style: reverse; }
@@ -51,38 +51,6 @@ ToggleButton:nocolor:focus { text-style: underline; }
 Button:nocolor:focus { text-style: bold underline; }
 CollapsibleTitle:nocolor:focus { text-style: bold underline; }
 """
-
-
-LEAST_WIDTH, LEAST_HEIGHT = 40, 12
-
-
-def is_too_small(width: int, height: int) -> bool:
-    """Whether a terminal of this size is too small to use."""
-    return width < LEAST_WIDTH or height < LEAST_HEIGHT
-
-
-class TooSmallScreen(ModalScreen[None]):
-    """Covers the whole terminal."""
-
-    DEFAULT_CSS = """
-    TooSmallScreen { background: $background; align: center middle; }
-    TooSmallScreen Static { width: auto; max-width: 100%; height: auto; }
-    """
-
-    def compose(self) -> ComposeResult:
-        yield Static(markup=False)
-
-    def on_mount(self) -> None:
-        self.say(self.app.size)
-
-    def say(self, size: Size) -> None:
-        """Show the current and the required size. During a resize, `App.size` is still the previous size."""
-        found = f"the terminal has {size.width}x{size.height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
-        self.query_one(Static).update(found)
-
-
-HANGUP_CODE = 129
-LOOK_S = 0.1
 
 
 class ChatApp(App[int]):
@@ -181,3 +149,36 @@ class ChatApp(App[int]):
         self.chat_screen.leave_answer()
         self.state.autosave.flush()
         self.exit(HANGUP_CODE, return_code=HANGUP_CODE)
+
+
+def ansi_colour(environ: Mapping[str, str]) -> bool | None:
+    """The value for `App(ansi_color=...)`: True without colours, else None to follow the theme.
+
+    By default Textual turns colours into greys, and under an ansi theme into black on black; True omits all colours.
+    """
+    return True if "NO_COLOR" in environ else None
+
+
+def is_too_small(width: int, height: int) -> bool:
+    """Whether a terminal of this size is too small to use."""
+    return width < LEAST_WIDTH or height < LEAST_HEIGHT
+
+
+class TooSmallScreen(ModalScreen[None]):
+    """Covers a terminal that is too small for anything else; closed when it is enlarged."""
+
+    DEFAULT_CSS = """
+    TooSmallScreen { background: $background; align: center middle; }
+    TooSmallScreen Static { width: auto; max-width: 100%; height: auto; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False)
+
+    def on_mount(self) -> None:
+        self.say(self.app.size)
+
+    def say(self, size: Size) -> None:
+        """Show the current and the required size. During a resize, `App.size` is still the previous size."""
+        found = f"the terminal has {size.width}x{size.height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
+        self.query_one(Static).update(found)

@@ -1,6 +1,7 @@
 """State shared by the screens of a running app: saved chats, settings, the model, and how to open one.
 
-Opens and closes nothing: `launch` does.
+In: names and texts of changed settings. Out: `Settings`, and the options of answers. Changes hold for this run only:
+the settings screen writes the files. Opens and closes nothing: `launch` does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEEDS_RELOAD = ("model", "load")
 
 
 class Tuning:
-    """Settings with overrides. `overrides`: values by name, as given on the command line."""
+    """The settings given at the start, with later changes. `overrides`: values by name, as on the command line."""
 
     def __init__(self, overrides: Mapping[str, object] | None = None) -> None:
         self._overrides = dict(overrides or {})

@@ -1,7 +1,7 @@
 """The engine thread: owns the model, runs one job after another, and posts the results.
 
-In: jobs from the UI thread. Out: messages to the app, and text in a `TextBuffer`. Touches no widget and never waits
-for the UI. The thread sleeps while it has no jobs.
+In: jobs from the UI thread. Out: messages to the app, and text in a `TextBuffer`. Touches no widget and never waits for
+the UI. The thread sleeps while it has no jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
-from edgeinfer.app.tui.engine_exchange import (
+from edgeinfer.app.tui.engine_messages import (
     AnswerJob,
     CloseJob,
     Grown,

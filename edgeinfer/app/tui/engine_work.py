@@ -31,7 +31,7 @@ from edgeinfer.app.tui.engine import (
     ReadingsOfModel,
     runs_of,
 )
-from edgeinfer.app.tui.engine_exchange import (
+from edgeinfer.app.tui.engine_messages import (
     Answered,
     AnswerJob,
     ChatRestored,

@@ -1,4 +1,4 @@
-"""The page that shows the app: textual-serve starts a process for each tab, behind our own access guard.
+"""The page that shows the app, and the processes of its tabs, which textual-serve runs behind our own access guard.
 
 In: a command, a key. Out: an aiohttp application. Anyone who can use the app can read the user's chats, so opening a
 tab requires the key. The page stores the key where no page on another port can read it, which a cookie would not

@@ -12,8 +12,8 @@ from textual.actions import SkipAction
 from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
-from edgeinfer.app.tui.actions.showing import Metering, ShowingActions, note_of
-from edgeinfer.app.tui.engine_exchange import Answered, AnswerJob, Grown, Notified
+from edgeinfer.app.tui.actions.showing import ShowingActions, note_of
+from edgeinfer.app.tui.engine_messages import Answered, AnswerJob, Grown, Notified
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 EDITING = "editing a question: Enter sends it as a new branch"
 
 
-class AnsweringActions(ShowingActions, Metering, Queueing):
+class AnsweringActions(ShowingActions, Queueing):
     """Mixin of the chat screen: asks questions and shows answers."""
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:

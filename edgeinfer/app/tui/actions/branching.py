@@ -9,7 +9,7 @@ from edgeinfer.app.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.answering import EDITING, AnsweringActions
-from edgeinfer.app.tui.engine_exchange import EnterChat
+from edgeinfer.app.tui.engine_messages import EnterChat
 from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
 from edgeinfer.errors import EdgeInferError

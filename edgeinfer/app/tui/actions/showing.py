@@ -1,6 +1,8 @@
-"""Shows the branch of the open chat: its messages, its title, and how full its context is.
+"""Shows the branch of the open chat: its messages, its title, how full its context is, and the meters.
 
-In: the chat. Out: transcript entries, the title bar, the context bar. Changes only what is displayed.
+In: the chat, the engine's figures. Out: transcript entries, the title bar, the context bar, the meters. Changes only
+what is displayed. The meters are updated at most twice a second while text arrives, and at the end of an answer,
+without a timer: an idle app does no work.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from edgeinfer.app.chat_commands import COMMANDS
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
-from edgeinfer.app.tui.engine_exchange import PromptRead
+from edgeinfer.app.tui.engine_messages import PromptRead
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.chat_bars import MeterFigures
@@ -58,11 +60,13 @@ MEANWHILE = "You can type and send already; the answer follows."
 PERSONA = "persona "
 PROMPT_CHARACTERS = 60
 """Length at which the first page truncates a system prompt."""
+BETWEEN_S = 0.5
+"""Minimum time between two updates of the meters, in seconds."""
 NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
 
 
 class ShowingActions(ChatParts):
-    """Mixin of the chat screen: displays the branch, the title and the context."""
+    """Mixin of the chat screen: displays the branch, the title, the context and the meters."""
 
     _named_prompt: tuple[str, str] | None = None
     """The last system prompt looked up, and its name."""
@@ -175,13 +179,6 @@ class ShowingActions(ChatParts):
             self.tell("an answer is being written; Escape stops it")
         return self.writing is not None
 
-
-BETWEEN_S = 0.5
-
-
-class Metering(ChatParts):
-    """Mixin of the chat screen: the meters."""
-
     def on_prompt_read(self, event: PromptRead) -> None:
         """Show the progress of prefill."""
         event.stop()
@@ -202,7 +199,6 @@ class Metering(ChatParts):
                 accepted_per_step=live.accepted_per_step,
             )
         )
-
         if self.state.model is not None and self.writing is not None and not self.writing.is_summary:
             self.context_bar.show(live.n_prompt + live.n_generated, 0, self.state.model.info.n_context)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
-from edgeinfer.app.tui.actions.showing import ASKING, Metering, ShowingActions
-from edgeinfer.app.tui.engine_exchange import (
+from edgeinfer.app.tui.actions.showing import ASKING, ShowingActions
+from edgeinfer.app.tui.engine_messages import (
     ChatRestored,
     DownloadAsked,
     ModelChosen,
@@ -33,7 +33,7 @@ DEFAULT_CONTEXT = 4096
 REDRAW_S = 0.5
 
 
-class Switching(ShowingActions, Metering):
+class Switching(ShowingActions):
     """Mixin of the chat screen: models and the other screens."""
 
     _redrawing: Timer | None = None

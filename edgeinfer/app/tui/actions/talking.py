@@ -12,7 +12,7 @@ from textual import work
 from edgeinfer.app.tui.actions.answering import AnsweringActions
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.app_state import needs_reload
-from edgeinfer.app.tui.engine_exchange import Answered, Summarise
+from edgeinfer.app.tui.engine_messages import Answered, Summarise
 from edgeinfer.app.tui.screens.chat_parts import Writing
 from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen

@@ -17,7 +17,7 @@ from edgeinfer.app.enclosures import MessageDraft
 from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
-from edgeinfer.app.tui.engine_exchange import Notified
+from edgeinfer.app.tui.engine_messages import Notified
 from edgeinfer.app.tui.keys import action_of, bindings
 from edgeinfer.app.tui.widgets.chat_bars import ContextBar, Meters, TitleBar, UnsavedBanner
 from edgeinfer.app.tui.widgets.composer import Composer

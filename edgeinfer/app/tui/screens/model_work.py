@@ -1,6 +1,7 @@
 """Background work of the models screen: everything that accesses disk or network, or measures.
 
-In: a catalogue, a function that posts messages. Out: messages; errors become `ModelTrouble`. Touches no widget.
+In: a catalogue, a function that posts messages. Out: the messages below; errors become `ModelTrouble`. Runs in worker
+threads and touches no widget.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.errors import EdgeInferError
+
+FAILURES = (EdgeInferError, OSError)
 
 
 class EntriesRead(Message):
@@ -75,9 +78,6 @@ class ModelTrouble(Message):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
-
-
-FAILURES = (EdgeInferError, OSError)
 
 
 class CatalogueWork:

@@ -1,7 +1,7 @@
 """The sessions screen: saved chats, newest first, with full-text search.
 
 In: the store, the open chat. Out: the chat to open and the message to show, if one was chosen. All disk access runs in
-workers, which post messages. Deleting can be undone, so it needs no confirmation.
+workers (`SessionWork`), which post messages and know no widgets. Deleting can be undone, so it needs no confirmation.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from edgeinfer.errors import EdgeInferError
 MOST_ROWS, MOST_HITS = 500, 100
 """Maximum rows of a list; laying out more would block the screen."""
 
+SETTLED_S = 0.15
+"""Pause in typing after which a search starts, in seconds."""
 Change = Literal["renamed", "deleted", "undeleted", "exported", "imported"]
 
 
@@ -69,7 +71,7 @@ class ChatTrouble(Message):
 
 
 class SessionWork:
-    """All methods may block; errors become messages."""
+    """Disk access of the screen: each method runs in a worker thread; errors become messages."""
 
     def __init__(self, store: SessionStore, post: Callable[[Message], object]) -> None:
         self._store = store
@@ -125,10 +127,6 @@ class SessionWork:
             self._post(work())
         except EdgeInferError as error:
             self._post(ChatTrouble(str(error)))
-
-
-SETTLED_S = 0.15
-"""Pause in typing after which a search starts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Draws an answer as lines of cells while it grows; settled blocks are drawn only once.
 
-In: pieces of text. Out: strips of a `Drawer`. The final lines do not depend on how the text was cut into pieces. An
-open code fence grows by lines, each highlighted separately until the fence is closed.
+In: pieces of text. Out: strips of a `Drawer`, and how long to wait between two draws. The final lines do not depend on
+how the text was cut into pieces. An open code fence grows by lines, each highlighted separately until the fence is
+closed. Reads no clock and sets no timer.
 """
 
 from __future__ import annotations
@@ -18,11 +19,6 @@ LEAST_S = 0.1
 SHARE = 1 / 50
 """Maximum share of time spent on drawing."""
 MOST_S = 0.6
-
-
-def pause_s(cost_s: float) -> float:
-    """Seconds between two draws, if the last one and the work around it took `cost_s` of CPU time."""
-    return min(MOST_S, max(LEAST_S, cost_s / SHARE))
 
 
 BLANK = Strip.blank(0)
@@ -145,3 +141,8 @@ def prepare() -> None:
     lines.push(SOME)
     lines.finish()
     lines.lines(Drawer(40, Palette()))
+
+
+def pause_s(cost_s: float) -> float:
+    """Seconds between two draws, if the last one and the work around it took `cost_s` of CPU time."""
+    return min(MOST_S, max(LEAST_S, cost_s / SHARE))

@@ -1,7 +1,8 @@
-"""The Markdown parsers of the app: CommonMark with tables and strikethrough; everything else stays text.
+"""Parses Markdown, whole or while it grows: its code fences, and the blocks that can be drawn one by one.
 
-In: text. Out: tokens. HTML, images and link definitions are shown as written, so that nothing of an answer is lost and
-no block depends on another. Knows nothing of how tokens are drawn.
+In: text, whole or in pieces. Out: tokens; `Fence`s, for copying and saving; top-level `Block`s, with lists split into
+items. The dialect is CommonMark with tables and strikethrough. HTML, images and link definitions stay text, so that
+nothing of an answer is lost and no block depends on another. Knows nothing of how blocks are drawn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+
+
+GROWTH = 1.25
+"""A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
+LEAST_ITEM_INDENT = 2
+"""Minimum indent of a list item's continuation: a fence with less indent is outside the item."""
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
+_MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
+_OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
+_AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
+"""Markers of the quotes and lists around a line."""
 
 
 @cache
@@ -30,11 +42,6 @@ def block_parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark", {"html": False}).enable(["table"]).disable(["reference", "inline"])
-
-
-_OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
-_AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
-"""Markers of the quotes and lists around a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +107,6 @@ def _closes(line: str, markup: str) -> bool:
     """Whether a fence's last line is its closing line."""
     bare = _AROUND.sub("", line, count=1).rstrip(" \t")
     return len(bare) >= len(markup) and set(bare) == {markup[0]}
-
-
-GROWTH = 1.25
-"""A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
-LEAST_ITEM_INDENT = 2
-"""Minimum indent of a list item's continuation: a fence with less indent is outside the item."""
-_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
-_MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""A Rich renderable for one block of Markdown, using the app's own parser.
+"""A Rich renderable for one block of Markdown, with its tables and its highlighted code.
 
 In: the source of a block, and the number of a numbered list item. Out: a renderable. Line breaks in a paragraph are
-kept, headings are left-aligned, links show their addresses, items have their numbers. Characters written as entities
-are neutralised like all others.
+kept, headings are left-aligned, links show their addresses, items have their numbers, cells of tables are never
+truncated. Characters written as entities are neutralised like all others.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ from edgeinfer.app.tui.text.neutral import neutral
 if TYPE_CHECKING:
     from markdown_it.token import Token
     from rich.syntax import Syntax
+
+
+LEAST_CELLS, GAP_CELLS = 6, 2
+"""Minimum width of a column in a side-by-side layout, and the gap between columns."""
+QUOTE_CELLS, ITEM_CELLS = 4, 3
+"""Cells taken by a quote, and by a list item without its number."""
 
 
 class CodeColours:
@@ -63,10 +69,6 @@ class CodeColours:
             assert lexer is not None
             self._syntaxes[language] = Syntax("", lexer)
         return self._syntaxes[language]
-
-
-LEAST_CELLS, GAP_CELLS = 6, 2
-"""Minimum width of a column in a side-by-side layout, and the gap between columns."""
 
 
 class FoldingTable(TableElement):
@@ -114,10 +116,6 @@ class FoldingTable(TableElement):
 def _broken(text: Text) -> Text:
     text.overflow = "fold"
     return text
-
-
-QUOTE_CELLS, ITEM_CELLS = 4, 3
-"""Cells taken by a quote, and by a list item without its number."""
 
 
 class _LeftHeading(Heading):

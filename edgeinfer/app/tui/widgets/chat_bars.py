@@ -1,6 +1,7 @@
-"""The top lines: the chat's title, its system prompt and model, and a banner if nothing is saved.
+"""The bars of the chat screen: title and model above, context and meters below, and a banner if nothing is saved.
 
-In: texts. Out: one line, truncated if too long. Knows no chat and no model.
+In: texts, counts of tokens, figures. Out: one line each, redrawn only when it changes; narrow screens omit the least
+important. Knows no chat and no model.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from textual.widgets import Static
 from edgeinfer.app.tui.figures import UNKNOWN, bar, longest_that_fits, n_bytes, rate
 from edgeinfer.app.tui.text.neutral import neutral
 
-BETWEEN = " · "
+BETWEEN, GAP = " · ", " │ "
+BAR_WIDTH, SHORT_BAR_WIDTH = 20, 8
+PREFILL_BAR_WIDTH, KV_WIDTH = 10, 7
 
 
 class TitleBar(Static):
@@ -76,9 +79,6 @@ class UnsavedBanner(Static):
 
     def __init__(self, reason: str) -> None:
         super().__init__(neutral(f"Not saved, gone when you leave: {reason}"), markup=False)
-
-
-BAR_WIDTH, SHORT_BAR_WIDTH = 20, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +170,6 @@ def _cut(n_messages: int) -> str:
     if n_messages == 1:
         return "the oldest message would be left out"
     return f"the {n_messages} oldest messages would be left out"
-
-
-GAP = " │ "
-PREFILL_BAR_WIDTH, KV_WIDTH = 10, 7
 
 
 @dataclass(frozen=True, slots=True)

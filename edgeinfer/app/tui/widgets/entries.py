@@ -1,7 +1,8 @@
-"""Base class of transcript entries: numbered items that draw themselves as lines and know their siblings.
+"""The entries of the transcript, questions and answers: numbered items that draw themselves as lines.
 
-In: a `Drawer`. Out: strips, cached until something changes. Entries are not widgets: hundreds of them cost only memory,
-and only visible ones are drawn.
+In: texts, attachments, pieces of growing text, a `Drawer`. Out: strips, cached until something changes. The original
+text stays in `source`, whatever is displayed. Entries are not widgets: hundreds of them cost only memory, and only
+visible ones are drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections
 from edgeinfer.text_values import size_text
 
 FIRST_ESTIMATE = 3
+FOLDED_LINES, SHOWN_LINES = 24, 16
+WRITING = "…"
+TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
 
 
 class ChatEntry:
@@ -102,9 +106,6 @@ def estimated_lines(text: str, width: int) -> int:
     return sum(1 + len(line) // max(1, width) for line in text.split("\n"))
 
 
-FOLDED_LINES, SHOWN_LINES = 24, 16
-
-
 class QuestionEntry(ChatEntry):
     """The transcript entry of a question."""
 
@@ -144,10 +145,6 @@ class QuestionEntry(ChatEntry):
             self.fold_lines = (len(lines) + SHOWN_LINES,)
             text = [*text[:SHOWN_LINES], *drawer.plain(more, drawer.palette.muted)]
         return [*lines, *text]
-
-
-WRITING = "…"
-TINTS = ("green", "yellow", "cyan", "magenta", "blue", "red")
 
 
 class AnswerEntry(ChatEntry):

@@ -1,6 +1,6 @@
-"""Base class of the machine screen's panels: renders a record as lines, redrawn only when they change.
+"""The machine screen's panels of text: cores, memory, drafts, energy; and the base class of all its panels.
 
-In: records. Out: text of the panel's size. Subclasses render the record; a panel fetches nothing itself.
+In: records of `readings`. Out: lines of the panel's size, redrawn only when they change. Fetches nothing itself.
 """
 
 from __future__ import annotations

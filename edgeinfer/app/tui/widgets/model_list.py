@@ -1,6 +1,7 @@
-"""The table of models: one row each, cells updated in place, fewer columns on narrow screens.
+"""The list of models on the models screen: the table, the selected model's details, hints, and progress of pulls.
 
-In: entries, forecasts, pulls. Out: the entry under the cursor. Decides nothing.
+In: entries, forecasts, a queue of pulls. Out: the entry under the cursor; `Moved` when a pull makes progress, `Landed`
+when it ends. Cells are updated in place, narrow screens get fewer columns. Decides nothing and looks nothing up.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ NARROW_COLUMNS = ("state", "name", "fits", "tok/s")
 NAME_LEAST = 12
 PADDING = 2
 SCROLLBAR = 1
+
+
+EXAMPLES = (
+    ("hub repository", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("web address", "https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("starter model", STARTER_SOURCE),
+    ("a file here", "~/Downloads/model.gguf"),
+    ("from Ollama", "ollama:llama3.2"),
+)
+MEANING_WIDTH = max(len(meaning) for meaning, _ in EXAMPLES)
+METER_EVERY_S = 0.5
+ENDS = ("done", "failed", "refused")
 
 
 def columns_for(width: int) -> tuple[str, ...]:
@@ -174,16 +187,6 @@ class ModelTable(DataTable[Text]):
         }
 
 
-EXAMPLES = (
-    ("hub repository", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
-    ("web address", "https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
-    ("starter model", STARTER_SOURCE),
-    ("a file here", "~/Downloads/model.gguf"),
-    ("from Ollama", "ollama:llama3.2"),
-)
-WIDTH = max(len(meaning) for meaning, _ in EXAMPLES)
-
-
 class ModelHints(Static):
     """Shown while there is no local model."""
 
@@ -207,7 +210,7 @@ def hint_lines(offers: Sequence[str]) -> list[str]:
     if STARTER_NAME in offers:
         lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
     lines.append("Or press / and type what to look up, then Enter:")
-    return lines + [f"  {meaning:<{WIDTH}}  {example}" for meaning, example in EXAMPLES]
+    return lines + [f"  {meaning:<{MEANING_WIDTH}}  {example}" for meaning, example in EXAMPLES]
 
 
 class ModelDetail(VerticalScroll):
@@ -224,10 +227,6 @@ class ModelDetail(VerticalScroll):
     def show(self, entry: ModelEntry, found: Forecast | None) -> None:
         """Show a model."""
         self.query_one(Static).update("\n".join(detail_lines(entry, found)))
-
-
-METER_EVERY_S = 0.5
-ENDS = ("done", "failed", "refused")
 
 
 class PullLines(Static):

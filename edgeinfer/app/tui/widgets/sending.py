@@ -1,4 +1,4 @@
-"""Sends a draft: reads the files it mentions and checks its length before it leaves the composer.
+"""Sends a draft: reads the files it mentions, checks its length, and shows the prompts that are queued.
 
 In: the draft, its chips, a function that says why a draft can never be answered. Out: a call of `_submit`, or a notice
 with the reason, in which case the draft stays. Meanwhile the draft is read-only; Escape cancels.

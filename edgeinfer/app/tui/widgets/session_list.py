@@ -1,6 +1,7 @@
-"""The list of saved chats or search results.
+"""The list of saved chats or search results: one line for a chat, two for a message found by a search.
 
-In: rows. Out: the row under the cursor, and `OptionList`'s message when it is chosen. Does not read or change chats.
+In: saved sessions, hits, a width, the time. Out: the row under the cursor, and `OptionList`'s message when it is
+chosen. Does not read or change chats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Text fields that accept joiner characters, and the search field of a list.
+"""Text fields: a line, an area, a search field, a one-line prompt, and the growing field of a message.
 
-In: keys. Out: Textual's own messages. Textual drops non-printing characters, including the joiners inside multi-person
-emoji and inside Persian and Hindi words.
+In: keys, pastes, the input history. Out: Textual's own messages, `EntryLine.Entered` and `DraftInput.LongPaste`. All of
+them accept the joiners inside multi-person emoji and inside Persian and Hindi words, which Textual drops like other
+non-printing characters; pastes lose their control characters.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.input_history import HistoryWalk, InputHistory
 
 JOINERS = frozenset("\u200c\u200d")
+LONG_PASTE_CHARACTERS = 4000
 
 
 class Field(Input):
@@ -117,9 +119,6 @@ class EntryLine(Horizontal):
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
-
-
-LONG_PASTE_CHARACTERS = 4000
 
 
 class DraftInput(Area):

@@ -1,7 +1,8 @@
-"""Heights of vertically stacked entries, and where each entry begins.
+"""Lines of the transcript: where each entry begins, their colours, their left edge, and the selected text.
 
-In: heights in lines, first estimated, later measured. Out: indices and line numbers, which are updated by `settle`.
-Knows no entries.
+In: heights of entries, first estimated, later measured; drawn lines; the app's theme; a selection in lines of the
+widget and characters of a line. Out: line numbers, complete lines, the text of a selection. Knows no entries and no
+messages.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from edgeinfer.app.tui.text.drawing import Palette
+
+EDGE = "▌ "
+REVERSE = Style(reverse=True)
+MOST_LINES = 500
+MORE = " ↓ more below: Alt+End "
+
+Edge = Literal["none", "plain", "selected"]
 
 
 class Heights:
@@ -103,45 +111,6 @@ def _rich_colour(text: str) -> str:
     return colour.rich_color.name
 
 
-def highlighted(strip: Strip, selection: Selection, line: int, style: Style) -> Strip:
-    """Highlight the selected part of a line, and renew the offsets of its pieces."""
-    span = selection.get_span(line)
-    if span is None:
-        return strip
-    text = strip.text
-    begin, end = (cell_len(text[:place]) for place in (span[0], len(text) if span[1] < 0 else span[1]))
-    if begin >= end:
-        return strip
-    before, selected, after = strip.crop(0, begin), strip.crop(begin, end), strip.crop(end)
-    selected = Strip([segment._replace(style=(segment.style or Style()) + style) for segment in selected])
-    return Strip.join([before, selected, after]).apply_offsets(0, line)
-
-
-def extracted(selection: Selection, n_lines: int, text_of: Callable[[int], str]) -> str:
-    """The selected text. `text_of(line)` returns a line; called only for selected lines.
-
-    The common left margin is removed, because edges and margins are not part of the text.
-    """
-    first = 0 if selection.start is None else max(0, selection.start.y)
-    last = n_lines - 1 if selection.end is None else min(n_lines - 1, selection.end.y)
-    taken = []
-    for line in range(first, last + 1):
-        text, span = text_of(line), selection.get_span(line)
-        if span is not None:
-            begin, end = span[0], len(text) if span[1] < 0 else span[1]
-            taken.append((" " * begin + text[begin:end]).rstrip())
-    margin = min((len(text) - len(text.lstrip()) for text in taken if text), default=0)
-    return "\n".join(text[margin:] for text in taken)
-
-
-EDGE = "▌ "
-REVERSE = Style(reverse=True)
-MOST_LINES = 500
-MORE = " ↓ more below: Alt+End "
-
-Edge = Literal["none", "plain", "selected"]
-
-
 @dataclass(frozen=True, slots=True)
 class EdgeStyle:
     """Style shared by all lines of the screen.
@@ -188,3 +157,34 @@ class EdgedLines:
     def more(self, look: EdgeStyle) -> Strip:
         """The line that announces more text below."""
         return Strip([Segment(MORE, self._accent)]).adjust_cell_length(look.width).apply_style(look.style)
+
+
+def highlighted(strip: Strip, selection: Selection, line: int, style: Style) -> Strip:
+    """Highlight the selected part of a line, and renew the offsets of its pieces."""
+    span = selection.get_span(line)
+    if span is None:
+        return strip
+    text = strip.text
+    begin, end = (cell_len(text[:place]) for place in (span[0], len(text) if span[1] < 0 else span[1]))
+    if begin >= end:
+        return strip
+    before, selected, after = strip.crop(0, begin), strip.crop(begin, end), strip.crop(end)
+    selected = Strip([segment._replace(style=(segment.style or Style()) + style) for segment in selected])
+    return Strip.join([before, selected, after]).apply_offsets(0, line)
+
+
+def extracted(selection: Selection, n_lines: int, text_of: Callable[[int], str]) -> str:
+    """The selected text. `text_of(line)` returns a line; called only for selected lines.
+
+    The common left margin is removed, because edges and margins are not part of the text.
+    """
+    first = 0 if selection.start is None else max(0, selection.start.y)
+    last = n_lines - 1 if selection.end is None else min(n_lines - 1, selection.end.y)
+    taken = []
+    for line in range(first, last + 1):
+        text, span = text_of(line), selection.get_span(line)
+        if span is not None:
+            begin, end = span[0], len(text) if span[1] < 0 else span[1]
+            taken.append((" " * begin + text[begin:end]).rstrip())
+    margin = min((len(text) - len(text.lstrip()) for text in taken if text), default=0)
+    return "\n".join(text[margin:] for text in taken)

@@ -1,6 +1,7 @@
-"""Jobs for the engine thread, one frozen record each. Setting `stopped` cancels a job.
+"""What passes between the app and its engine thread: jobs one way, messages and the text of answers the other.
 
-In and out: plain values. Knows neither the engine nor the screen.
+In and out: plain values and frozen records. Setting `stopped` cancels a job. Messages of widgets are defined next to
+the widgets; these belong to the app. Knows neither the engine nor the screens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from textual.message import Message
+from textual import message
 
 from edgeinfer.app.sessions.records import Figures, State
 from edgeinfer.app.tui.engine import EngineModel, Runs
@@ -72,7 +73,7 @@ class CloseJob:
 Job = OpenModelJob | AnswerJob | Summarise | EnterChat | CloseJob
 
 
-class ModelOpening(Message, bubble=False):
+class ModelOpening(message.Message, bubble=False):
     """Progress of opening a model: the current step, how much is done, and the total (0: unknown)."""
 
     def __init__(self, what: str, done: int, total: int) -> None:
@@ -82,7 +83,7 @@ class ModelOpening(Message, bubble=False):
         self.total = total
 
 
-class ModelChosen(Message, bubble=False):
+class ModelChosen(message.Message, bubble=False):
     """The model of this name and size is about to be loaded."""
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -91,7 +92,7 @@ class ModelChosen(Message, bubble=False):
         self.nbytes = nbytes
 
 
-class DownloadAsked(Message, bubble=False):
+class DownloadAsked(message.Message, bubble=False):
     """Asks whether to download a model that the user did not name; the engine thread waits for `answer`."""
 
     def __init__(self, text: str, answer: Callable[[bool], None]) -> None:
@@ -100,7 +101,7 @@ class DownloadAsked(Message, bubble=False):
         self.answer = answer
 
 
-class ModelOpened(Message, bubble=False):
+class ModelOpened(message.Message, bubble=False):
     """A model is ready."""
 
     def __init__(self, model: EngineModel) -> None:
@@ -108,7 +109,7 @@ class ModelOpened(Message, bubble=False):
         self.model = model
 
 
-class ModelFailed(Message, bubble=False):
+class ModelFailed(message.Message, bubble=False):
     """A model could not be opened. `model`: the previous one, if it is still open or open again.
 
     `setting`: the value of the `model` setting for that one; None for the model used last.
@@ -121,7 +122,7 @@ class ModelFailed(Message, bubble=False):
         self.setting = setting
 
 
-class ChatRestored(Message, bubble=False):
+class ChatRestored(message.Message, bubble=False):
     """The KV cache of a chat, with `n_tokens` tokens, has been restored."""
 
     def __init__(self, chat: int, n_tokens: int) -> None:
@@ -130,7 +131,7 @@ class ChatRestored(Message, bubble=False):
         self.n_tokens = n_tokens
 
 
-class PromptRead(Message, bubble=False):
+class PromptRead(message.Message, bubble=False):
     """Progress of prefill: tokens of the prompt that have been processed, and their total."""
 
     def __init__(self, done: int, total: int) -> None:
@@ -139,11 +140,11 @@ class PromptRead(Message, bubble=False):
         self.total = total
 
 
-class Grown(Message, bubble=False):
+class Grown(message.Message, bubble=False):
     """New text is in the buffer."""
 
 
-class Answered(Message, bubble=False):
+class Answered(message.Message, bubble=False):
     """An answer is finished: its whole text, its state, its figures, and the draft source of each run of text.
 
     `n_summarised`: the number of messages it summarises, for a summary.
@@ -169,7 +170,7 @@ class Answered(Message, bubble=False):
         self.n_summarised = n_summarised
 
 
-class Notified(Message, bubble=False):
+class Notified(message.Message, bubble=False):
     """A notice for the user."""
 
     def __init__(self, text: str, *, is_error: bool = False) -> None:
@@ -179,7 +180,11 @@ class Notified(Message, bubble=False):
 
 
 class TextBuffer:
-    """Holds the pieces not taken yet. `notify` is called from the adding thread, once until they are taken."""
+    """Holds pieces of answers, with the numbers of their jobs, until the UI is ready to draw and takes them all.
+
+    `notify` is called from the adding thread, once until the pieces are taken: no queue builds up, however fast the
+    text and slow the terminal.
+    """
 
     def __init__(self, notify: Callable[[], object]) -> None:
         self._notify = notify
