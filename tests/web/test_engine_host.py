@@ -14,8 +14,9 @@ from edgeinfer.app.opening import load_model
 from edgeinfer.app.opening_face import OpeningCalledOff, OpeningFace, WatchedFace
 from edgeinfer.app.web import wire
 from edgeinfer.app.web.engine_host import EngineHost
-from edgeinfer.app.web.joined import JoinedModel, Tab, open_joined
+from edgeinfer.app.web.joined import JoinedModel, open_joined
 from edgeinfer.app.web.shared_models import SharedModels
+from edgeinfer.app.web.tab import Tab
 from edgeinfer.engine.llm import LLM
 from edgeinfer.errors import (
     BadGGUF,

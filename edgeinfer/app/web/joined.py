@@ -29,7 +29,6 @@ from edgeinfer.app.web.wire import (
     TextPiece,
     WantAnswer,
     WantModel,
-    WantOptions,
     WantSession,
 )
 from edgeinfer.ipc.channel import Channel
@@ -70,10 +69,11 @@ class CallConnections:
         connection = connection or self.address.connect()
         reply = _reply(connection, called)
         with self._lock:
-            if not self._closed:
+            is_closed = self._closed
+            if not is_closed:
                 self._resting.append(connection)
-                return _value(reply)
-        connection.close()
+        if is_closed:
+            connection.close()
         return _value(reply)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class JoinedSession:
         self._lock = threading.Lock()
         self._stream: JoinedStream | None = None
         self._connection = address.connect()
-        self._number: int = read_as(int, _value(_reply(self._connection, WantSession(model))))
+        self._number: int = read_as(int, ask(self._connection, WantSession(model)))
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -235,7 +235,7 @@ class JoinedSession:
 
     def _call(self, name: str, *arguments: object) -> object:
         with self._lock:
-            return _value(_reply(self._connection, Called(self._model, name, arguments)))
+            return ask(self._connection, Called(self._model, name, arguments))
 
 
 class JoinedStream:
@@ -342,30 +342,15 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
         raise
 
 
-class Tab:
-    """A tab's connection to the engine's process, and the options of its app."""
-
-    def __init__(self, address: Address) -> None:
-        """Raises EngineGone."""
-        self._connection = address.connect()
-        options = _value(_reply(self._connection, WantOptions()))
-        self.options: dict[str, object] = read_as(dict[str, object], options)
-
-    def when_gone(self, leave: Callable[[], None]) -> None:
-        """Call `leave` from another thread when the engine's process has ended."""
-
-        def wait() -> None:
-            with suppress(EOFError, OSError, ValueError):
-                self._connection.receive(Returned)
-            leave()
-
-        threading.Thread(target=wait, name="edgeinfer-engine-gone", daemon=True).start()
-
-
 def _records(messages: Messages) -> tuple[dict[str, Any], ...]:
     """Convert messages to plain mappings."""
     checked = map(Message.of, messages)
     return tuple({"role": message.role, "content": message.content, **message.extra} for message in checked)
+
+
+def ask(connection: Channel, request: object) -> object:
+    """Send a request and return its result. Raises EngineGone, or the error that the reply carries."""
+    return _value(_reply(connection, request))
 
 
 def _reply(connection: Channel, request: object) -> Returned | Failed:

@@ -5,15 +5,38 @@ In: the engine's address, from the environment. Out: an exit code. Ends when its
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import threading
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.web.joined import Tab, open_joined
-from edgeinfer.app.web.wire import Address
+from edgeinfer.app.web.joined import ask, open_joined
+from edgeinfer.app.web.wire import Address, Returned, WantOptions
+from edgeinfer.ipc.records import read_as
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import WatchedFace
     from edgeinfer.settings import Settings
+
+
+class Tab:
+    """A tab's connection to the engine's process, and the options of its app."""
+
+    def __init__(self, address: Address) -> None:
+        """Raises EngineGone."""
+        self._connection = address.connect()
+        options = ask(self._connection, WantOptions())
+        self.options: dict[str, object] = read_as(dict[str, object], options)
+
+    def when_gone(self, leave: Callable[[], None]) -> None:
+        """Call `leave` from another thread when the engine's process has ended."""
+
+        def wait() -> None:
+            with suppress(EOFError, OSError, ValueError):
+                self._connection.receive(Returned)
+            leave()
+
+        threading.Thread(target=wait, name="edgeinfer-engine-gone", daemon=True).start()
 
 
 def run_tab(environ: MutableMapping[str, str]) -> int:

@@ -14,6 +14,7 @@ from textual.widgets import Static
 import edgeinfer
 from edgeinfer.app.readings import Readings
 from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
+from edgeinfer.app.tui.engine import ReadingSource
 from edgeinfer.app.tui.screens import machine
 from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
 from edgeinfer.app.tui.widgets.machine_panels import CoreBars, EnergyPanel, Panel
@@ -28,7 +29,7 @@ SMALL, LARGE = (40, 12), (100, 36)
 class Around(App[None]):
     """An app with nothing but the screen, and another one below it."""
 
-    def __init__(self, source: machine.ReadingSource) -> None:
+    def __init__(self, source: ReadingSource) -> None:
         super().__init__()
         self.source = source
 

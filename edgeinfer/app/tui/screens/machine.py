@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
+from edgeinfer.app.tui.engine import ReadingSource
 from edgeinfer.app.tui.widgets.machine_panels import AcceptanceTable, CoreBars, EnergyPanel, MemoryPanel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.app.tui.widgets.roofline import RooflinePanel
@@ -33,24 +33,6 @@ WIDE, HIGH_ENOUGH = 100, 30
 TABS = ("plan", "roof", "cores", "memory", "drafts", "energy")
 BUSY = "a request is running, or the model is closed; press r when it is done"
 UNTIMED = "this device does not report how long its operations take"
-
-
-class ReadingSource(Protocol):
-    """A source of readings. All calls are fast except `time_stages`."""
-
-    def plan(self) -> PlanStrip: ...
-    def roofline(self) -> Roofline: ...
-    def cores(self) -> Cores: ...
-    def memory(self) -> MemoryReading: ...
-    def drafting(self) -> DraftingReading: ...
-    def energy(self) -> Energy: ...
-
-    @property
-    def can_time_stages(self) -> bool: ...
-
-    def time_stages(self) -> bool:
-        """Time a pass op by op. Returns False if that was not possible."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

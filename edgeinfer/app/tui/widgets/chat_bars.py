@@ -6,6 +6,7 @@ important. Knows no chat and no model.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
@@ -81,6 +82,34 @@ class UnsavedBanner(Static):
         super().__init__(neutral(f"Not saved, gone when you leave: {reason}"), markup=False)
 
 
+class FiguresLine(Static):
+    """One line of figures, redrawn only when it changes; `line` makes it."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__("", markup=False, id=id, classes=classes)
+        self._shown = ""
+
+    @property
+    def text(self) -> str:
+        """The text of the line."""
+        return self._shown
+
+    @abstractmethod
+    def line(self, width: int) -> str:
+        """The line for `width` cells."""
+
+    def on_mount(self) -> None:
+        self._draw()
+
+    def on_resize(self, _event: Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        if (width := self.content_size.width) and (line := self.line(width)) != self._shown:
+            self._shown = line
+            self.update(Content(line), layout=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextBarState:
     """Tokens in use, of the draft, and of the whole context; messages left out if the draft is sent.
@@ -95,7 +124,7 @@ class ContextBarState:
     is_too_long: bool = False
 
 
-class ContextBar(Static):
+class ContextBar(FiguresLine):
     """One line; empty while no model is loaded."""
 
     DEFAULT_CSS = """
@@ -104,14 +133,8 @@ class ContextBar(Static):
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__("", markup=False, id=id, classes=classes)
+        super().__init__(id=id, classes=classes)
         self._use: ContextBarState | None = None
-        self._shown = ""
-
-    @property
-    def text(self) -> str:
-        """The text of the line."""
-        return self._shown
 
     def show(
         self, n_used: int, n_draft: int, n_context: int, n_cut_messages: int = 0, *, is_too_long: bool = False
@@ -119,22 +142,11 @@ class ContextBar(Static):
         """Show these counts. With a context of 0 tokens it is unknown, and the line stays empty."""
         use = ContextBarState(n_used, n_draft, n_context, n_cut_messages, is_too_long)
         self._use = use if n_context > 0 else None
+        self.set_class(n_context > 0 and (n_cut_messages > 0 or is_too_long), "-cuts")
         self._draw()
 
-    def on_mount(self) -> None:
-        self._draw()
-
-    def on_resize(self, _event: Resize) -> None:
-        self._draw()
-
-    def _draw(self) -> None:
-        width = self.content_size.width
-        line = "" if self._use is None else context_line(self._use, width)
-        if width and line != self._shown:
-            self._shown = line
-            cuts = self._use is not None and (self._use.n_cut_messages > 0 or self._use.is_too_long)
-            self.set_class(cuts, "-cuts")
-            self.update(Content(line), layout=False)
+    def line(self, width: int) -> str:
+        return "" if self._use is None else context_line(self._use, width)
 
 
 def context_line(use: ContextBarState, width: int) -> str:
@@ -190,7 +202,7 @@ class MeterFigures:
     prompt: tuple[int, int] | None = None
 
 
-class Meters(Static):
+class Meters(FiguresLine):
     """One line of figures."""
 
     DEFAULT_CSS = """
@@ -198,30 +210,16 @@ class Meters(Static):
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__("", markup=False, id=id, classes=classes)
+        super().__init__(id=id, classes=classes)
         self._figures = MeterFigures()
-        self._shown = ""
-
-    @property
-    def text(self) -> str:
-        """The text of the line."""
-        return self._shown
 
     def show(self, figures: MeterFigures) -> None:
         """Show these figures; redraws only if the line changes."""
         self._figures = figures
         self._draw()
 
-    def on_mount(self) -> None:
-        self._draw()
-
-    def on_resize(self, _event: Resize) -> None:
-        self._draw()
-
-    def _draw(self) -> None:
-        if (width := self.content_size.width) and (line := meter_line(self._figures, width)) != self._shown:
-            self._shown = line
-            self.update(Content(line), layout=False)
+    def line(self, width: int) -> str:
+        return meter_line(self._figures, width)
 
 
 def meter_line(figures: MeterFigures, width: int) -> str:
