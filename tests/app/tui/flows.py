@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.app import ChatApp
-from tests.app.tui.waiting import wait_until
+
+PATIENCE_S = 30.0
+
+
+async def wait_until(pilot: Pilot[object], happened: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    """Let the app run until `happened()` is true. Fails, with the reason it was given for, after `patience_s`."""
+    ends = time.monotonic() + patience_s
+    while not happened():
+        if time.monotonic() > ends:
+            raise AssertionError(f"not within {patience_s} s: {getattr(happened, '__name__', happened)}")
+        await pilot.pause(0.01)
+    await pilot.pause()
 
 
 async def say(pilot: Pilot[int], text: str) -> None:

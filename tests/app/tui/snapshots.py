@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from edgeinfer.app.tui.app import ChatApp
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 NORMAL, SMALL, LARGE = (100, 40), (40, 12), (200, 60)
 

@@ -10,9 +10,8 @@ import pytest
 from edgeinfer.app.beginning import NO_EARLIER, Beginning
 from edgeinfer.app.tui.app import ChatApp
 from tests.app.tui.chat_apps import chat_app
-from tests.app.tui.flows import branch, quiet
+from tests.app.tui.flows import branch, quiet, wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 
 @pytest.fixture

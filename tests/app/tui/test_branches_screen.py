@@ -13,8 +13,8 @@ from textual.widgets.tree import TreeNode
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.branches import HEADING, BranchesScreen
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 SIZE = (100, 40)

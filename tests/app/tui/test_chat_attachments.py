@@ -9,9 +9,8 @@ import pytest
 
 from edgeinfer.app.tui.app import ChatApp
 from tests.app.tui.chat_apps import chat_app
-from tests.app.tui.flows import branch, quiet, say
+from tests.app.tui.flows import branch, quiet, say, wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 

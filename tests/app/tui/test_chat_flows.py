@@ -16,9 +16,8 @@ from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.chat_apps import chat_app
-from tests.app.tui.flows import branch, last, quiet, say
+from tests.app.tui.flows import branch, last, quiet, say, wait_until
 from tests.app.tui.scripted import Script, ScriptedModel
-from tests.app.tui.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -22,9 +22,8 @@ from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.chat_apps import chat_app
-from tests.app.tui.flows import branch, last, quiet, say
+from tests.app.tui.flows import branch, last, quiet, say, wait_until
 from tests.app.tui.scripted import Script, ScriptedModel, ScriptedSession
-from tests.app.tui.waiting import wait_until
 
 SIZE = (100, 40)
 Make = Callable[..., ChatApp]

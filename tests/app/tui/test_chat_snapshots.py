@@ -11,9 +11,9 @@ from textual.widgets import TextArea
 
 from edgeinfer.app.tui.app import ChatApp
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
 from tests.app.tui.snapshots import LARGE, NORMAL, SMALL, Compare, chat_of, counted, opened, say, send
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 ANSWER = """<think>

@@ -13,7 +13,7 @@ from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import opened
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.engine.loading import load
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 pytestmark = pytest.mark.model
 SIZE = (100, 40)

@@ -11,7 +11,7 @@ from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.app.tui.widgets.text_fields import DraftInput
 from tests.app.tui.composer_app import ComposerApp
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 
 @pytest.fixture

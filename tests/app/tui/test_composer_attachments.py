@@ -15,7 +15,7 @@ from edgeinfer.app.tui.widgets.composer import SETTLED_S
 from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.app.tui.widgets.text_fields import LONG_PASTE_CHARACTERS, DraftInput
 from tests.app.tui.composer_app import ComposerApp
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 
 @pytest.fixture

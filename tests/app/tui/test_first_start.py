@@ -18,9 +18,8 @@ from edgeinfer.app.tui.screens.questions import DownloadQuestion
 from edgeinfer.settings import Settings
 from edgeinfer.steps import COMPILING
 from tests.app.tui.chat_apps import chat_app
-from tests.app.tui.flows import branch, quiet, say
+from tests.app.tui.flows import branch, quiet, say, wait_until
 from tests.app.tui.scripted import Script, ScriptedModel
-from tests.app.tui.waiting import wait_until
 
 SIZES = [(100, 40), (40, 12)]
 STARTER = Download("Tiny-1M", "pypi:tiny", 92_900_000)

@@ -13,8 +13,8 @@ from edgeinfer.app.chat_commands import COMMANDS, GROUPS
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.help import HelpScreen, help_text
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 WIDE = 200

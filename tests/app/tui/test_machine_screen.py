@@ -20,8 +20,8 @@ from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
 from edgeinfer.app.tui.widgets.machine_panels import CoreBars, EnergyPanel, Panel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.errors import EngineClosed
+from tests.app.tui.flows import wait_until
 from tests.app.tui.machine_source import Told, one_device
-from tests.app.tui.waiting import wait_until
 
 SMALL, LARGE = (40, 12), (100, 36)
 

@@ -16,9 +16,9 @@ from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import EXAMPLES, ModelHints
 from edgeinfer.models.sources import parse_source
+from tests.app.tui.flows import wait_until
 from tests.app.tui.models_app import Bare
 from tests.app.tui.test_models_screen import listed, look_up, notice, rows, table
-from tests.app.tui.waiting import wait_until
 
 
 @pytest.fixture

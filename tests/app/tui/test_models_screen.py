@@ -24,8 +24,8 @@ from edgeinfer.models.store import STARTER_NAME, ModelStore
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress, no_progress
+from tests.app.tui.flows import wait_until
 from tests.app.tui.models_app import QUICK, Bare
-from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
 
 SIZES = [(40, 12), (100, 40), (200, 60)]

@@ -17,8 +17,8 @@ from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import ModelTable
 from edgeinfer.models.store import ModelStore
+from tests.app.tui.flows import wait_until
 from tests.app.tui.models_app import Bare
-from tests.app.tui.waiting import wait_until
 
 SIZES = [(40, 12), (100, 40), (200, 60)]
 THEMES = ["textual-dark", "textual-light", "ansi-dark"]

@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static, TextArea
 
 from edgeinfer.app.personas import Personas
 from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
 

@@ -13,8 +13,8 @@ from edgeinfer.app.personas import Persona
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.personas import NONE_YET, PersonasScreen
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 SIZE = (100, 40)

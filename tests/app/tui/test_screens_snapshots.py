@@ -19,10 +19,10 @@ from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.widgets.machine_panels import Panel
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.machine_source import Told
 from tests.app.tui.scripted import Script
 from tests.app.tui.snapshots import NORMAL, SMALL, Compare, chat_of, opened, say
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 Steps = Callable[[Pilot[int]], Awaitable[None]]

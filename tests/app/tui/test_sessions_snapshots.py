@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.screens.sessions import SessionsScreen
 from edgeinfer.app.tui.widgets.text_fields import EntryLine
+from tests.app.tui.flows import wait_until
 from tests.app.tui.sessions_app import Bare
-from tests.app.tui.waiting import wait_until
 
 SIZES = [(40, 12), (80, 24), (120, 40)]
 THEMES = ["textual-dark", "textual-light", "ansi-dark"]

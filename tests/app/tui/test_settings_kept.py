@@ -14,7 +14,7 @@ from edgeinfer.app.config_file import written
 from edgeinfer.app.tui.app_state import Tuning
 from edgeinfer.app.tui.screens.settings import SettingsChanged, SettingsScreen
 from edgeinfer.settings import declared_options, find_option, user_config_path
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
 

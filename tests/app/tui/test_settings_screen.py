@@ -16,8 +16,8 @@ from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.settings import Settings, declared_options, user_config_path
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script, ScriptedModel
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 SIZE = (100, 40)

@@ -13,8 +13,8 @@ from textual.widgets import Static, TextArea
 
 from edgeinfer.app.tui.app import ChatApp, TooSmallScreen
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 
 @pytest.fixture

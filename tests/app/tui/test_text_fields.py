@@ -9,7 +9,7 @@ from textual.events import Key
 
 from edgeinfer.app.tui.widgets.text_fields import Area, Field
 from tests.app.tui.composer_app import ComposerApp
-from tests.app.tui.waiting import wait_until
+from tests.app.tui.flows import wait_until
 
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 

@@ -10,8 +10,8 @@ from textual.widgets import Static, TextArea
 
 from edgeinfer.app.tui.app import LEAST_HEIGHT, LEAST_WIDTH, ChatApp, TooSmallScreen, is_too_small
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
+from tests.app.tui.flows import wait_until
 from tests.app.tui.transcript_app import Shown, talk
-from tests.app.tui.waiting import wait_until
 
 THOUGHTFUL = "<think>first this, then that</think>\n\nSo it is."
 

@@ -10,8 +10,8 @@ from textual.pilot import Pilot
 
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.entries import AnswerEntry, ChatEntry, QuestionEntry
+from tests.app.tui.flows import wait_until
 from tests.app.tui.transcript_app import Shown
-from tests.app.tui.waiting import wait_until
 
 SIZES = [(40, 12), (100, 40), (200, 60)]
 THEMES = ["textual-dark", "textual-light", "ansi-dark"]

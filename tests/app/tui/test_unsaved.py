@@ -13,9 +13,8 @@ import pytest
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import opened
 from edgeinfer.app.tui.widgets.chat_bars import UnsavedBanner
-from tests.app.tui.flows import branch, quiet, say
+from tests.app.tui.flows import branch, quiet, say, wait_until
 from tests.app.tui.scripted import Script, ScriptedModel
-from tests.app.tui.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
 SIZES = [(100, 40), (40, 12)]

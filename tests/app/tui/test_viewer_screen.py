@@ -14,8 +14,8 @@ from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens import viewer
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from tests.app.tui.chat_apps import chat_app
+from tests.app.tui.flows import wait_until
 from tests.app.tui.scripted import Script
-from tests.app.tui.waiting import wait_until
 
 Make = Callable[..., ChatApp]
 

@@ -63,7 +63,7 @@ async def test_the_cursor_is_seen(
 
 
 @pytest.mark.parametrize("theme", ["textual-dark", "ansi-light"])
-async def test_no_colour_is_written(monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
+async def test_widgets_of_textual_write_no_colour(monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
     monkeypatch.setenv("NO_COLOR", "")
     app = Bare(ansi_color=ansi_colour({"NO_COLOR": ""}))
     async with app.run_test(size=(40, 24)) as pilot:
