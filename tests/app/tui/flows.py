@@ -1,4 +1,4 @@
-"""What tests of the chat do over and over: say something, wait until it is quiet, look at the branch."""
+"""What tests of the app do over and over: wait for what comes by itself, say something, look at the branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where entries of a transcript begin: the same whether lines were guessed first or counted at once."""
+"""Lines of the transcript: where entries begin, and text selected with the mouse, seen and copied as it is shown."""
 
 from __future__ import annotations
 

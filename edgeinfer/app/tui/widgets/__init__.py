@@ -1,1 +1,1 @@
-"""Widgets, one per file."""
+"""Widgets, one family per file."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it.token import Token
 from rich.style import Style
 
-from edgeinfer.app.tui.text import markdown as blocks
+from edgeinfer.app.tui.text import markdown
 from edgeinfer.app.tui.text.drawing import MOST_SIGNS, Drawer, Palette, text_of
 from edgeinfer.app.tui.text.markdown import block_parser
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
@@ -121,6 +121,6 @@ def test_fences_in_items_are_found_in_about_one_look(text: str, monkeypatch: pyt
             n_lines.append(source.count("\n"))
             return block_parser().parse(source)
 
-    monkeypatch.setattr(blocks, "block_parser", Counting)
-    assert "".join(block.source for block in blocks.blocks_of(text)).count("x") == text.count("x")
+    monkeypatch.setattr(markdown, "block_parser", Counting)
+    assert "".join(block.source for block in markdown.blocks_of(text)).count("x") == text.count("x")
     assert sum(n_lines) < 20 * text.count("\n")
