@@ -16,9 +16,8 @@ from edgeinfer.app.readings.records import (
     Roofline,
     Stretch,
 )
+from edgeinfer.app.tui.widgets.machine_charts import BRAILLE, plan_lines, roofline_lines
 from edgeinfer.app.tui.widgets.machine_panels import Line, core_lines, draft_lines, energy_lines, memory_lines, plain
-from edgeinfer.app.tui.widgets.plan_strip import plan_lines
-from edgeinfer.app.tui.widgets.roofline import BRAILLE, roofline_lines
 from tests.app.tui.machine_source import CORES, DRAFTING, ENERGY, MEMORY, ROOFLINE, STORED, TWO_DEVICES, one_device
 
 

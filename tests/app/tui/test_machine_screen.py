@@ -17,8 +17,8 @@ from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, Memor
 from edgeinfer.app.tui.engine import ReadingSource
 from edgeinfer.app.tui.screens import machine
 from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
+from edgeinfer.app.tui.widgets.machine_charts import PlanStripPanel
 from edgeinfer.app.tui.widgets.machine_panels import CoreBars, EnergyPanel, Panel
-from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.errors import EngineClosed
 from tests.app.tui.flows import wait_until
 from tests.app.tui.machine_source import Told, one_device

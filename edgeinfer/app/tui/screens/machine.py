@@ -22,9 +22,8 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from edgeinfer.app.tui.engine import ReadingSource
+from edgeinfer.app.tui.widgets.machine_charts import PlanStripPanel, RooflinePanel
 from edgeinfer.app.tui.widgets.machine_panels import AcceptanceTable, CoreBars, EnergyPanel, MemoryPanel
-from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
-from edgeinfer.app.tui.widgets.roofline import RooflinePanel
 from edgeinfer.errors import EdgeInferError
 
 LOOK_S = 1.0
