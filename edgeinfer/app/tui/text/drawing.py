@@ -17,8 +17,8 @@ from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
 
+from edgeinfer.app.tui.text.code_colours import CodeColours
 from edgeinfer.app.tui.text.markdown import Block
-from edgeinfer.app.tui.text.markdown_block import CodeColours
 
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000

@@ -1,4 +1,4 @@
-"""A Rich renderable for one block of Markdown, with its tables and its highlighted code.
+"""A Rich renderable for one block of Markdown, with its tables.
 
 In: the source of a block, and the number of a numbered list item. Out: a renderable. Line breaks in a paragraph are
 kept, headings are left-aligned, links show their addresses, items have their numbers, cells of tables are never
@@ -7,7 +7,7 @@ truncated. Characters written as entities are neutralised like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -16,59 +16,21 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, ListItem, Markdown, TableElement
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from edgeinfer.app.tui.text.code_colours import CodeColours
 from edgeinfer.app.tui.text.markdown import parser
 from edgeinfer.app.tui.text.neutral import neutral
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
-    from rich.syntax import Syntax
 
 
 LEAST_CELLS, GAP_CELLS = 6, 2
 """Minimum width of a column in a side-by-side layout, and the gap between columns."""
 QUOTE_CELLS, ITEM_CELLS = 4, 3
 """Cells taken by a quote, and by a list item without its number."""
-
-
-class CodeColours:
-    """Highlights code in one theme; `bare` removes unwanted attributes from styles."""
-
-    def __init__(self, theme: str, bare: Callable[[Style], Style | None]) -> None:
-        self._theme = theme
-        self._bare = bare
-        self._syntaxes: dict[str, Syntax] = {}
-        self._styles: dict[object, Style | None] = {}
-
-    def lines(self, code: str, language: str) -> list[list[Segment]]:
-        """Highlight code that contains no tabs. Returns the styled segments of each line."""
-        syntax = self._syntax(language)
-        lexer, theme = syntax.lexer, syntax.get_theme(self._theme)
-        assert lexer is not None
-        lines: list[list[Segment]] = [[]]
-        for kind, token in lexer.get_tokens(code):
-            if kind not in self._styles:
-                self._styles[kind] = self._bare(theme.get_style_for_token(kind))
-            style = self._styles[kind]
-            for place, part in enumerate(token.split("\n")):
-                if place:
-                    lines.append([])
-                if part:
-                    lines[-1].append(Segment(part, style))
-        return lines
-
-    def _syntax(self, language: str) -> Syntax:
-        """The highlighter of a language, cached because looking it up takes longer than highlighting a line."""
-        if language not in self._syntaxes:
-            from rich.syntax import Syntax  # slow import, deferred until there is code
-
-            lexer = Syntax("", language or "text").lexer or Syntax("", "text").lexer
-            assert lexer is not None
-            self._syntaxes[language] = Syntax("", lexer)
-        return self._syntaxes[language]
 
 
 class FoldingTable(TableElement):

@@ -41,8 +41,6 @@ SOURCES: dict[Source, str] = {
     "by bytes": "whole measured, stages by their bytes",
     "unknown": "",
 }
-
-
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille cell by row and column."""
 BRAILLE = 0x2800

@@ -37,8 +37,6 @@ NARROW_COLUMNS = ("state", "name", "fits", "tok/s")
 NAME_LEAST = 12
 PADDING = 2
 SCROLLBAR = 1
-
-
 EXAMPLES = (
     ("hub repository", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
     ("web address", "https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
