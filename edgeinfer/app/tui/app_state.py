@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.engine import EngineModel, Opening
     from edgeinfer.engine.requests.request import Options
 
-
 NEEDS_RELOAD = ("model", "load")
 """Groups of settings that require reopening the model."""
 

@@ -17,24 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from edgeinfer.app.fit import approve_quietly
 from edgeinfer.app.opening import note_answer
 from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
+from edgeinfer.app.web import wire
 from edgeinfer.app.web.shared_models import SharedModels
-from edgeinfer.app.web.wire import (
-    Called,
-    DownloadProgress,
-    Ended,
-    EngineOpened,
-    Failed,
-    Loading,
-    Noted,
-    PromptTokensRead,
-    Returned,
-    Stop,
-    TextPiece,
-    WantAnswer,
-    WantModel,
-    WantOptions,
-    WantSession,
-)
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.ipc.channel import Channel
 
@@ -84,28 +68,28 @@ class EngineHost:
     def _serve(self, channel: Channel) -> None:
         """Serve a connection according to its first message."""
         with channel, suppress(EOFError, OSError, ValueError):
-            match channel.receive(WantOptions, WantModel, WantSession, WantAnswer, Called):
-                case WantOptions():
-                    channel.send(Returned(self._options))
-                    channel.receive(Stop)
-                case WantModel() as request:
+            match channel.receive(wire.WantOptions, wire.WantModel, wire.WantSession, wire.WantAnswer, wire.Called):
+                case wire.WantOptions():
+                    channel.send(wire.Returned(self._options))
+                    channel.receive(wire.Stop)
+                case wire.WantModel() as request:
                     self._lend(channel, request)
-                case WantSession() as request:
+                case wire.WantSession() as request:
                     self._keep_session(channel, request)
-                case WantAnswer() as request:
+                case wire.WantAnswer() as request:
                     self._answer(channel, request)
-                case Called() as called:
+                case wire.Called() as called:
                     while True:
                         channel.send(_outcome(self._call, called))
-                        called = channel.receive(Called)
+                        called = channel.receive(wire.Called)
 
-    def _lend(self, channel: Channel, request: WantModel) -> None:
+    def _lend(self, channel: Channel, request: wire.WantModel) -> None:
         """Open a model for a tab and keep it until the connection ends."""
         face = WatchedFace(
-            lambda *progress: channel.send(Loading(*progress)),
-            lambda *progress: channel.send(DownloadProgress(*progress)),
+            lambda *progress: channel.send(wire.Loading(*progress)),
+            lambda *progress: channel.send(wire.DownloadProgress(*progress)),
             approve_quietly,
-            lambda text: channel.send(Noted(text)),
+            lambda text: channel.send(wire.Noted(text)),
             is_beside=request.is_beside,
         )
         over = _when_stopped(channel, face.call_off)
@@ -114,16 +98,16 @@ class EngineHost:
         except OpeningCalledOff:
             return
         except Exception as error:
-            channel.send(Failed.of(error))
+            channel.send(wire.Failed.of(error))
             over.wait(LAST_S)
             return
         try:
-            channel.send(EngineOpened(shared.number, shared.llm.info))
+            channel.send(wire.EngineOpened(shared.number, shared.llm.info))
             over.wait()
         finally:
             self._models.release(shared)
 
-    def _call(self, called: Called) -> object:
+    def _call(self, called: wire.Called) -> object:
         """Call a model and return the result. Raises EdgeInferError."""
         shared, name = self._models.find(called.model), called.name
         if name in OF_PROMPTS:
@@ -137,18 +121,18 @@ class EngineHost:
             return shared.llm.tokenize(str(text), add_special=bool(add_special), parse_special=bool(parse_special))
         raise EdgeInferError(f"models are not asked for {name!r}")
 
-    def _keep_session(self, channel: Channel, request: WantSession) -> None:
+    def _keep_session(self, channel: Channel, request: wire.WantSession) -> None:
         """Open a session for a tab and serve its calls until the connection ends."""
         try:
             shared = self._models.find(request.model)
             session = shared.llm.session()
         except Exception as error:
-            channel.send(Failed.of(error))
+            channel.send(wire.Failed.of(error))
             return
         number = next(self._session_numbers)
         shared.sessions[number] = session
 
-        def call(called: Called) -> object:
+        def call(called: wire.Called) -> object:
             if called.name in OF_SESSIONS:
                 return getattr(session, called.name)(*called.arguments)
             if called.name in TOLD_BY_SESSIONS:
@@ -156,14 +140,14 @@ class EngineHost:
             raise EdgeInferError(f"sessions are not asked for {called.name!r}")
 
         try:
-            channel.send(Returned(number))
+            channel.send(wire.Returned(number))
             while True:
-                channel.send(_outcome(call, channel.receive(Called)))
+                channel.send(_outcome(call, channel.receive(wire.Called)))
         finally:
             del shared.sessions[number]
             session.close()
 
-    def _answer(self, channel: Channel, request: WantAnswer) -> None:
+    def _answer(self, channel: Channel, request: wire.WantAnswer) -> None:
         """Answer a conversation piece by piece until it ends, the tab stops it or the tab disconnects."""
         relay = AnswerRelay(channel)
         options: Any = {**request.options, "progress": relay.read}
@@ -178,11 +162,11 @@ class EngineHost:
                 for piece in stream:
                     relay.piece(piece, stream.live)
         except Exception as error:
-            channel.send(Failed.of(error))
+            channel.send(wire.Failed.of(error))
             return
         stats = stream.stats
         assert stats is not None
-        channel.send(Ended(stats, stream.marks, stream.live))
+        channel.send(wire.Ended(stats, stream.marks, stream.live))
         shared.readings.answered(stats)
         if answering.was_alone:
             note_answer(shared.llm, stats)
@@ -199,22 +183,22 @@ class AnswerRelay:
     def read(self, what: str, done: int, total: int) -> None:
         """Report that prompt tokens were read. A tab that disconnects stops its answer, so errors are ignored here."""
         with suppress(OSError):  # an error would end a pass that serves other answers too
-            self._channel.send(PromptTokensRead(what, done, total))
+            self._channel.send(wire.PromptTokensRead(what, done, total))
 
     def piece(self, text: str, live: RequestProgress) -> None:
         """Send more text."""
         now = time.monotonic()
         is_due = now - self._sent_s >= LIVE_S
-        self._channel.send(TextPiece(text, live if is_due else None))
+        self._channel.send(wire.TextPiece(text, live if is_due else None))
         if is_due:
             self._sent_s = now
 
 
-def _outcome(call: Callable[[Called], object], called: Called) -> Returned | Failed:
+def _outcome(call: Callable[[wire.Called], object], called: wire.Called) -> wire.Returned | wire.Failed:
     try:
-        return Returned(call(called))
+        return wire.Returned(call(called))
     except Exception as error:
-        return Failed.of(error)
+        return wire.Failed.of(error)
 
 
 def _when_stopped(channel: Channel, do: Callable[[], None]) -> threading.Event:
@@ -223,7 +207,7 @@ def _when_stopped(channel: Channel, do: Callable[[], None]) -> threading.Event:
 
     def wait() -> None:
         with suppress(EOFError, OSError, ValueError, TypeError):  # TypeError: the channel was closed here
-            channel.receive(Stop)
+            channel.receive(wire.Stop)
         do()
         over.set()
 

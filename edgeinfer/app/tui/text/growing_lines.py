@@ -19,8 +19,6 @@ LEAST_S = 0.1
 SHARE = 1 / 50
 """Maximum share of time spent on drawing."""
 MOST_S = 0.6
-
-
 BLANK = Strip.blank(0)
 LONG_CHARACTERS, LONG_LINES = 1500, 24
 STRUCTURE = re.compile(r"\s|[-*+>#|](\s|$)|\d+[.)]\s|\|")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-
 GROWTH = 1.25
 """A tail without an apparent new block is reparsed after growing by this factor, so that long tables stay cheap."""
 LEAST_ITEM_INDENT = 2

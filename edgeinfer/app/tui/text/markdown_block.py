@@ -26,7 +26,6 @@ from edgeinfer.app.tui.text.neutral import neutral
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-
 LEAST_CELLS, GAP_CELLS = 6, 2
 """Minimum width of a column in a side-by-side layout, and the gap between columns."""
 QUOTE_CELLS, ITEM_CELLS = 4, 3
