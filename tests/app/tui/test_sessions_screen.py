@@ -238,8 +238,7 @@ async def test_rows_follow_the_size_of_the_screen(store: SessionStore) -> None:
 async def test_of_very_many_chats_the_newest_are_listed_and_all_are_searched(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("session_work", "sessions"):
-        monkeypatch.setattr(f"edgeinfer.app.tui.screens.{module}.MOST_ROWS", 2)
+    monkeypatch.setattr("edgeinfer.app.tui.screens.sessions.MOST_ROWS", 2)
     app = Bare(SessionsScreen(store, None))
     async with app.run_test(size=(80, 24)) as pilot:
         await listed(pilot, app, 2)
