@@ -27,7 +27,7 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.run.executor import Executor
@@ -77,9 +77,8 @@ class Bench:
         device = CpuDevice(DeviceOptions(n_threads))
         self._limits = limits_for(N_PROMPT + n_gen)
         self.worker_pool = WorkerPool(n_threads, device.cores, device.library)
-        self.lane = CpuLane(
-            model.spec, model.file, self._limits, self.worker_pool, device.library, device.isa, lambda *_: None
-        )
+        resources = LaneResources(self.worker_pool, device.library, device.isa)
+        self.lane = CpuLane(model.spec, model.file, self._limits, resources, lambda *_: None)
         self._device = device
         self.n_gen = n_gen
         self.n_threads = n_threads

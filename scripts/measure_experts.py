@@ -29,9 +29,9 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lanes import streamed as streamed
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.cpu.offload import sizes_of
-from edgeinfer.backends.cpu.streaming import lane as streamed
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.errors import BadBundle

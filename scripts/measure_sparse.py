@@ -28,13 +28,12 @@ from sparse_model import SparseShape, write_sparse
 
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.cpu.bundles import contents
-from edgeinfer.backends.cpu.bundles.orders import Orders
+from edgeinfer.backends.cpu.bundles.header import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.neuron_watch import watch_firing
-from edgeinfer.backends.cpu.offload import sizes_of
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
+from edgeinfer.backends.cpu.offload import sizes_of, watch_firing
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.firing import seen
 from edgeinfer.engine.offload.neuron_order import order_of
@@ -151,7 +150,7 @@ def orders_of(model: Model, held_in: contents.Contents) -> Orders:
     """Orders of neurons, found from other random tokens than those of the measurement."""
     tokens = np.random.default_rng(2).integers(0, SHAPE.vocabulary, CALIBRATION_TOKENS).astype(np.int32)
     started = time.perf_counter()
-    fired = watch_firing(model, held_in.layers, firing_limits(CONTEXT), tokens, no_progress)
+    fired = watch_firing(CpuDevice(DeviceOptions()), model, held_in.layers, firing_limits(CONTEXT), tokens, no_progress)
     orders = tuple(order_of(table) for table in fired)
     print(f"  orders of {len(orders)} layers from {len(tokens)} tokens: {time.perf_counter() - started:.0f} s")
     return orders

@@ -1,7 +1,8 @@
 """Optional abilities of a lane or a device: one frozen record for each, with None for what is missing.
 
 In and out: these records and the protocols of their fields. Code that needs more than `Lane` or `Device` declares reads
-it here, so a type checker sees what is used. Required abilities are in `base`.
+it here, so a type checker sees what is used. One ability has a lane of its own: a host device runs sections of a model
+and holds all buffers, while other devices run the rest. Required abilities are in `base`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgeinfer.backends.base import (
+    Device,
     FragmentDevice,
     Joined,
+    Limits,
     OpSeconds,
     PartsDevice,
     Peaked,
     Timing,
     WorkSplit,
 )
-from edgeinfer.backends.host import HostDevice
-from edgeinfer.backends.memories import StateMemory, WindowMemory
+from edgeinfer.backends.memories import KVMemory, StateMemory, WindowMemory
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.weights import Streaming, ThresholdLane
+from edgeinfer.steps import Progress, no_progress
 
 
 class Workers(Protocol):
@@ -145,3 +150,42 @@ class DeviceCapabilities:
     sections: HostDevice | None = None
     joined: Joined | None = None
     memory: OwnMemory | None = None
+
+
+class HostLane(KVMemory, Protocol):
+    """A model of which one device runs sections and holds all buffers, while others run the rest."""
+
+    def use(self, most_workers: int) -> None:
+        """Use at most this many workers from the next step on."""
+        ...
+
+    def begin(self, step: Step) -> None:
+        """Begin a step."""
+        ...
+
+    def run_section(self, number: int) -> None:
+        """Run one section of the step to completion."""
+        ...
+
+    def read(self, name: str) -> Floats:
+        """A buffer's current rows: float32[T or O, width], possibly a view."""
+        ...
+
+    def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
+        """Write float32[T or O, n] to the columns from `first` on, or add it to them."""
+        ...
+
+
+class HostDevice(Device, Protocol):
+    """A device that can host a model parts of which run on other devices."""
+
+    def compile_sections(
+        self,
+        spec: ModelSpec,
+        exposed: Sequence[frozenset[str]],
+        file: GGUFFile,
+        limits: Limits,
+        progress: Progress = no_progress,
+    ) -> HostLane:
+        """Compile a model in sections (the stages of `spec`); after each, other devices read the buffers `exposed`."""
+        ...

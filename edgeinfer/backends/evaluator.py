@@ -1,24 +1,48 @@
-"""The interface of programs that run whole models themselves: an alternative to devices for evaluating a `Batch`.
+"""The interface of programs that run whole models themselves, and the flag that aborts a pass of any kind.
 
 `Evaluator`: tokens in, logits out, with a KV memory of its own; `EvaluatorKind`: its entry in the device registry.
-Independent of text and models; the engine tracks positions and pages (`engine.run.foreign`).
+`StopFlag`: set by any thread, read by native code without calling Python. Independent of text and models; the engine
+tracks positions and pages (`engine.run.foreign`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from edgeinfer.backends.base import DeviceOptions, Footprint, Limits
-from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.text import Vocabulary
 from edgeinfer.steps import Progress
+
+
+class Interrupted(Exception):
+    """A pass was aborted because its flag was set; none of its results are kept."""
+
+
+class StopFlag(threading.Event):
+    """An event for a single answer; it is never cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ctypes.create_string_buffer(2)
+
+    def set(self) -> None:
+        """Request a stop, from any thread."""
+        self._text[0] = b"\1"
+        super().set()
+
+    @property
+    def address(self) -> int:
+        """Address of a C string: empty until the flag is set, then one character long."""
+        return ctypes.addressof(self._text)
 
 
 class ProgramText(Protocol):

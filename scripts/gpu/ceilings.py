@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.graphs import Recorder
+from edgeinfer.backends.cuda.driver import Recorder
 from gpu.sizes import Size
 
 

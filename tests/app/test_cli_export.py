@@ -19,7 +19,7 @@ from edgeinfer.steps import no_progress
 
 pytest.importorskip("onnx.helper")
 
-from edgeinfer.backends.onnx.export_graph import export_graph
+from edgeinfer.backends.onnx.folder import export_graph
 
 FILES = {"genai_config.json", "model.onnx", "model.onnx.data", "tokenizer.json", "tokenizer_config.json"}
 DATA = Path(os.environ.get("EDGEINFER_TEST_DATA", Path(__file__).resolve().parents[2] / ".." / "shared" / "data"))

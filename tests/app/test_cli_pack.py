@@ -181,7 +181,7 @@ def test_stopping_keeps_what_is_packed(home: Path, stored_model: Path) -> None:
         "import os, signal, sys\n"
         "from edgeinfer.backends.cpu.bundles import writing\n"
         "writing.GROUP_BYTES = 1\n"
-        "from edgeinfer.backends.cpu.bundles.part_file import PartFile\n"
+        "from edgeinfer.backends.cpu.bundles.writing import PartFile\n"
         "keep = PartFile.keep\n"
         "def stopped(part, written):\n"
         "    keep(part, written)\n"

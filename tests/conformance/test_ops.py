@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import edgeinfer
-from edgeinfer.backends.cpu.op import DEVICE_OPS
+from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
@@ -79,8 +79,8 @@ def test_a_field_that_a_device_does_not_read_is_refused_by_its_name(monkeypatch:
 @pytest.mark.parametrize("device", ["cuda", "onnx", "openvino"])
 def test_devices_for_token_ids_refuse_rows_and_axes_by_name(device: str) -> None:
     try:
-        ops = importlib.import_module(f"edgeinfer.backends.{device}.op").DEVICE_OPS
-    except ImportError as reason:
+        ops = importlib.import_module(f"edgeinfer.backends.{device}.ops").DEVICE_OPS
+    except ImportError as reason:  # the device's dependencies are not installed
         pytest.skip(str(reason))
     embed, rope = Embed(Weight("token_embd.weight", 0, 8, 32), "x"), Rope("query", 2, 16, RopeTable(1e4, 16))
     ops.check([embed, rope])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
-from edgeinfer.backends.cpu.bundles.orders import runs_of
+from edgeinfer.backends.cpu.bundles.header import runs_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of

@@ -9,8 +9,8 @@ import pytest
 
 from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model

@@ -17,7 +17,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.workers.tape import Tape
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
@@ -68,7 +68,7 @@ class OrderedDevice(CpuDevice):
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         worker_pool = OrderedWorkerPool(self, self._order, self._ignored)
-        return CpuLane(spec, file, limits, worker_pool, self.library, self.isa, progress)
+        return CpuLane(spec, file, limits, LaneResources(worker_pool, self.library, self.isa), progress)
 
 
 def played(device: CpuDevice, golden: Golden) -> bytes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.backends.cpu.lowering.needs import WORKER_POOL, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, DeviceOptions, Limits, WorkSplit
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.step import Batch
@@ -73,7 +73,8 @@ def decoded(device: CpuDevice, golden: Golden, options: DeviceOptions, slowness:
     with open_model(golden.model, golden.n_context) as model:
         worker_pool = WorkerPool(2, device.cores, device.library)
         worker_pool.slow_down(1, slowness)
-        lane = CpuLane(model.spec, model.file, limits, worker_pool, device.library, device.isa, no_progress)
+        resources = LaneResources(worker_pool, device.library, device.isa)
+        lane = CpuLane(model.spec, model.file, limits, resources, no_progress)
         logits, work_splits = [], set()
         with Executor(device, lane, limits, "golden", options) as executor:
             for _ in range(12):

@@ -11,12 +11,12 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
-from edgeinfer.backends.cpu.bundles.orders import Orders, natural
+from edgeinfer.backends.cpu.bundles.header import Orders, natural
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.neuron_watch import watch_firing
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
+from edgeinfer.backends.cpu.offload import watch_firing
 from edgeinfer.engine.offload.calibration import firing_limits
 from edgeinfer.engine.offload.neuron_order import order_of
 from edgeinfer.models.file_facts import fingerprint
@@ -53,7 +53,9 @@ def pack(model: Model, path: Path, orders: Orders | None) -> Path:
 def found_orders(model: Model, contents: Contents) -> Orders:
     """Orders from tokens that are not those of the test."""
     tokens = np.random.default_rng(9).integers(0, SHAPE.vocabulary, 400).astype(np.int32)
-    fired = watch_firing(model, contents.layers, firing_limits(N_CONTEXT), tokens, no_progress)
+    fired = watch_firing(
+        CpuDevice(DeviceOptions()), model, contents.layers, firing_limits(N_CONTEXT), tokens, no_progress
+    )
     assert all(0.05 < table.mean() < 0.2 for table in fired)
     return tuple(order_of(table) for table in fired)
 
@@ -76,10 +78,10 @@ def test_bits_do_not_depend_on_where_neurons_lie(golden: Golden, model: Model, s
 def test_what_fires_is_seen_alike_in_memory_and_from_disk(golden: Golden, model: Model, tmp_path: Path) -> None:
     contents, limits = contents_of(model.spec, model.file.tensors), firing_limits(N_CONTEXT)
     tokens = TOKENS[:100]
-    whole = watch_firing(model, contents.layers, limits, tokens, no_progress)
+    whole = watch_firing(CpuDevice(DeviceOptions()), model, contents.layers, limits, tokens, no_progress)
     path = pack(model, tmp_path / "it.bundles", None)
     held = FewNeurons(path, 0.4).limits(model.spec, model.file, limits)
-    streamed = watch_firing(model, contents.layers, held, tokens, no_progress)
+    streamed = watch_firing(CpuDevice(DeviceOptions()), model, contents.layers, held, tokens, no_progress)
     for one, other in zip(whole, streamed, strict=True):
         assert not np.any(one & ~other)
         assert np.count_nonzero(other & ~one) < 1e-3 * one.size  # of which the other factor is zero

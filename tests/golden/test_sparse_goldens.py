@@ -7,7 +7,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.step import Step
 from tests.golden.goldens import Golden, Player

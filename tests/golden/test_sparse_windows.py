@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import Bundle
 from scripts.sparse_model import SparseShape, write_sparse

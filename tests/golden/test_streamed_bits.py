@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.offload.weights import WeightReads
 from tests.golden.goldens import BRANCHING, Golden, Player
 from tests.golden.streamed_devices import Streamer

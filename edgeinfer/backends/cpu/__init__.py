@@ -1,23 +1,56 @@
 """The CPU device: Numba kernels over repacked panels, a worker pool of pinned threads, one tape per model.
 
-`DEVICE` is the public entry point: no module outside this folder imports anything else from it.
+`DEVICE` is the public entry point: no module outside this folder imports anything else from it. The memory that a model
+takes is computed here from its header alone; the compiler is loaded only by what opens a device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
-from edgeinfer.backends.cpu.footprint import footprint
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
+from edgeinfer.backends.cpu.layout.padding import BufferLayout, heads_of
+from edgeinfer.backends.cpu.layout.panels import UNIT_ROWS, panel_for
+from edgeinfer.backends.cpu.memory.sequences import kv_bytes, slot_bytes, states_bytes
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.device import CpuDevice
     from edgeinfer.backends.offload import WeightOffload
 
 
-def _open(options: DeviceOptions) -> Device:
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for an unknown quant format."""
+    heads = heads_of(spec)
+    matrices = {(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)}
+    panels = sum(
+        _panel_bytes(weight, cut.count * cut.padded if cut else weight.n_rows, tensors) for weight, cut in matrices
+    )
+    for op in spec.ops():
+        if isinstance(op, Experts):  # all experts are alike
+            one = (op.gate[0], op.up[0], op.down[0])
+            panels += len(op.gate) * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
+    all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
+    buffers = BufferLayout(spec, tensors, limits).total_bytes
+    states = states_bytes(spec, limits)
+    return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes, slot_bytes(spec))
+
+
+def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of the panels of a matrix with that many rows."""
+    panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
+    return -(-n_rows // UNIT_ROWS) * 2 * panel.panel_bytes(weight.columns)
+
+
+def _open(options: DeviceOptions) -> CpuDevice:
     from edgeinfer.backends.cpu.device import open_device  # loads Numba
 
     return open_device(options)
@@ -36,9 +69,9 @@ def _compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> None:
 
 
 def _offload() -> WeightOffload:
-    from edgeinfer.backends.cpu.offload import OFFLOAD  # not needed for models that fit in memory
+    from edgeinfer.backends.cpu.offload import weight_offload  # not needed for models that fit in memory
 
-    return OFFLOAD
+    return weight_offload(_open)
 
 
 DEVICE = DeviceKind(

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from edgeinfer.backends import base
 from edgeinfer.backends.cpu.layout import chosen_records, records
-from edgeinfer.backends.cpu.layout.columns import ColumnForm
+from edgeinfer.backends.cpu.layout.neurons import ColumnForm
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
@@ -49,11 +49,11 @@ LAYER_NORM = Kernel("layer_norm", _source("rows", "layer_norm"), records.LAYER_N
 GATED = {name: Kernel(f"gated_{name}", _source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
 ACT = {name: Kernel(f"act_{name}", _source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 CUT_GATED = {
-    name: Kernel(f"cut_gated_{name}", _source("sparse.thresholds", "gated", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_gated_{name}", _source("sparse.active", "gated", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 CUT_ACT = {
-    name: Kernel(f"cut_act_{name}", _source("sparse.thresholds", "act", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_act_{name}", _source("sparse.active", "act", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)

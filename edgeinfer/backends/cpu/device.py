@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.catalogue import kernel_library
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
+from edgeinfer.backends.cpu.lanes.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.needs import FILLING, kernels_of, usual_kernels
-from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
@@ -54,11 +54,11 @@ class CpuDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the worker pool, which all lanes of a device share."""
-        worker_pool = self._prepared(spec, file, limits, progress)
+        resources = self._prepared(spec, file, limits, progress)
         try:
-            return _lane_kind(limits)(spec, file, limits, worker_pool, self.library, self.isa, progress, self._n_nodes)
+            return _lane_kind(limits)(spec, file, limits, resources, progress)
         except BaseException:
-            worker_pool.close()
+            resources.worker_pool.close()
             raise
 
     def compile_sections(
@@ -71,19 +71,17 @@ class CpuDevice:
     ) -> CpuSections:
         """Compile a model in sections, the stages of `spec`; other devices read the buffers `exposed` after each."""
         sections = sections_of(spec, exposed)
-        worker_pool = self._prepared(spec, file, limits, progress, sections)
+        resources = self._prepared(spec, file, limits, progress, sections)
         try:
-            return CpuSections(
-                spec, sections, file, limits, worker_pool, self.library, self.isa, progress, self._n_nodes
-            )
+            return CpuSections(spec, sections, file, limits, resources, progress)
         except BaseException:
-            worker_pool.close()
+            resources.worker_pool.close()
             raise
 
     def _prepared(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
-    ) -> WorkerPool:
-        """The worker pool, once the kernels are ready."""
+    ) -> LaneResources:
+        """What a lane runs with, once the kernels are ready."""
         streams = limits.stored is not None and limits.stored.by_neurons
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
         needed += FILLING if limits.stored is not None and spec.has_experts else ()
@@ -93,7 +91,7 @@ class CpuDevice:
             self._worker_pool = WorkerPool(self.n_workers, self._pinned_to, self.library)
         else:
             self._worker_pool = shared.share()
-        return self._worker_pool
+        return LaneResources(self._worker_pool, self.library, self.isa, self._n_nodes)
 
     def close(self) -> None:
         """Does nothing: lanes own the threads."""
@@ -103,7 +101,7 @@ def _lane_kind(limits: Limits) -> type[CpuLane]:
     """The lane for these limits; the streaming code is loaded only if weights are streamed."""
     if limits.stored is None:
         return CpuLane
-    from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+    from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 
     return StreamedLane
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.backends.cuda.op import DEVICE_OPS
+from edgeinfer.backends.cuda.ops import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile

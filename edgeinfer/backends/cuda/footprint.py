@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cuda.layout import GpuBufferLayout, KVForm, matrix_forms, slab_bytes
-from edgeinfer.backends.cuda.op import DEVICE_OPS
+from edgeinfer.backends.cuda.ops import DEVICE_OPS
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import PagedKV, Weight
 from edgeinfer.graph.step import PAGE

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.cuda.caches import CudaWindows
-from edgeinfer.backends.cuda.driver import FAILURES
-from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, RecordedStep
+from edgeinfer.backends.cuda.driver import FAILURES, RECORDING_FAILURES, RecordedStep
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
 from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.errors import DeviceFailed, EngineClosed

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, GpuKernel, GpuLaunch, Series, Startable
 from edgeinfer.backends.cuda.gemm import LargeProducts
-from edgeinfer.backends.cuda.layout import BLOCK, GpuBufferLayout, KVForm, over
-from edgeinfer.backends.cuda.op import DEVICE_OPS, Call
+from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, GpuBufferLayout, IntegerForm, KVForm, over, padded
+from edgeinfer.backends.cuda.ops import DEVICE_OPS, Call
 from edgeinfer.backends.cuda.placing import Placed
 from edgeinfer.backends.cuda.step import GpuStepRecord, LaunchShape
 from edgeinfer.graph.graph import Stage
@@ -127,3 +129,22 @@ class CudaLowering:
         self.written(name)
         rows, blocks = self.rows(name), self.over(width)
         return lambda shape: GpuLaunch(kernel, (blocks, rows(shape), 1), self.flat, arguments)
+
+
+def look_up(lowering: CudaLowering, weight: Weight, name: str, scale: float, rows_at: int, *, adds: bool) -> list[Call]:
+    """Copy rows of a matrix to a buffer, or add them to it; their numbers are in the step from `rows_at` on."""
+    lowering.written(name)
+    placed, out, stride = lowering.place(weight), lowering.memory.buffers[name], lowering.stride(name)
+    form, factor = placed.form, np.float32(scale)
+    at = (lowering.step.array, rows_at, out)
+    arguments: tuple[object, ...]
+    if isinstance(form, IntegerForm):
+        kernel = lowering.kernels.get("embedding", "integer_rows", *form.constants)
+        count = weight.columns // BLOCK
+        arguments = (*placed.integer_arrays(), *at, count, stride, factor, int(adds))
+    else:
+        assert isinstance(form, FloatForm)
+        kernel = lowering.kernels.get("embedding", "float_rows", form.kind)
+        count = padded(weight.columns) // 8
+        arguments = (placed.region("codes"), *at, count, stride, factor, int(adds))
+    return [lambda shape: GpuLaunch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)]

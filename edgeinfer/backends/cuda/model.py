@@ -15,10 +15,9 @@ import numpy as np
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.caches import GpuKVMemory
-from edgeinfer.backends.cuda.driver import Driver, GpuArray
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, Recorder
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, LargeProducts
-from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import BLOCK, GpuBufferLayout
 from edgeinfer.backends.cuda.lowering import CudaLowering, GpuArrays, GpuLayerCache, Rounded
 from edgeinfer.backends.cuda.placing import GpuWeights, StageFeeding

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.llamacpp.library import INSTALL, KEY, library
-from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
+from edgeinfer.backends.evaluator import Interrupted, StopFlag
+from edgeinfer.backends.llamacpp.library import INSTALL, KEY, check_target, library, open_context, open_model, threads
 from edgeinfer.backends.llamacpp.passes import Arrays, is_chain, members_of
 from edgeinfer.backends.llamacpp.text import LlamaText
-from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import DeviceFailed, DoesNotFit
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.process import allowed_cpus

@@ -1,6 +1,7 @@
-"""The llama.cpp library: imported once, its messages kept off the terminal, its failures turned into messages.
+"""The llama.cpp library: imported once, its messages kept off the terminal; models and contexts opened with our limits.
 
-In: nothing. Out: the module of its functions, and the last errors it reported. Independent of models.
+In: a file, limits, options. Out: the module of its functions, and llama.cpp's handles, with the objects that must live
+as long; a failure to open one becomes a message with the last errors that the library reported. Independent of tokens.
 """
 
 from __future__ import annotations
@@ -8,11 +9,17 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import os
+import re
 from collections import deque
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.step import PAGE
+from edgeinfer.steps import Progress
 
 KEY = "llamacpp"
 INSTALL = "pip install 'edgeinfer[llamacpp]'"
@@ -78,3 +85,108 @@ class Library:
 def library(install: str) -> Library:
     """The library. Raises DeviceUnavailable."""
     return Library(install)
+
+
+MOST_SEQUENCES = 128
+"""Number of llama.cpp sequences: inactive ones, and one more per further leaf of a tree."""
+FEW_SEQUENCES = 8
+"""The same for a model that keeps a state per sequence, however short the sequence."""
+ALL_LAYERS = 1 << 20
+TARGETS = ("", "cpu", "gpu")
+SIZE = re.compile(r"buffer size\s*=\s*([\d.]+) MiB")
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaHandles:
+    """Handles of a llama.cpp model and its context. `is_recurrent`: its memory cannot be truncated."""
+
+    model: Any
+    context: Any
+    memory: Any
+    limits: Limits
+    n_sequences: int
+    resident_bytes: int
+    is_recurrent: bool
+
+    def close(self, api: Any) -> None:
+        """Free both."""
+        api.llama_free(self.context)
+        api.llama_model_free(self.model)
+
+
+def check_target(library: Library, target: str) -> None:
+    """Raises BadSetting for an unknown target, DeviceUnavailable for a GPU that this build cannot use."""
+    if target not in TARGETS:
+        raise BadSetting(f"llamacpp has no target {target!r}: it is llamacpp, llamacpp:cpu or llamacpp:gpu")
+    if target == "gpu" and not library.api.llama_supports_gpu_offload():
+        raise DeviceUnavailable(
+            f"this build of llama-cpp-python ({library.version}) cannot use a GPU; install one that was built for "
+            "yours (https://llama-cpp-python.readthedocs.io), or use --device llamacpp"
+        )
+
+
+def open_model(library: Library, path: Path, target: str, progress: Progress) -> Any:
+    """llama.cpp's model. Raises UnsupportedModel with llama.cpp's reason."""
+    api = library.api
+    wanted = api.llama_model_default_params()
+    wanted.n_gpu_layers = ALL_LAYERS if target == "gpu" else 0
+
+    def tell(share: float, _: object) -> bool:
+        progress("loading weights", int(100 * share), 100)
+        return True
+
+    callback = api.llama_progress_callback(tell)
+    wanted.progress_callback = callback
+    library.forget()
+    model = api.llama_model_load_from_file(str(path).encode(), wanted)
+    if not model:
+        raise UnsupportedModel(f"llama.cpp {library.version} cannot load {path}: {library.errors or 'no reason given'}")
+    if api.llama_model_has_encoder(model) or not api.llama_model_has_decoder(model):
+        api.llama_model_free(model)
+        raise UnsupportedModel(f"{path} has an encoder, or no decoder; edgeinfer runs models that continue a text")
+    return model
+
+
+def open_context(library: Library, model: Any, limits: Limits, options: DeviceOptions) -> LlamaHandles:
+    """A context of a model; it then owns the model. Raises DoesNotFit."""
+    api = library.api
+    is_recurrent = bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
+    n_sequences = FEW_SEQUENCES if is_recurrent else MOST_SEQUENCES
+    if is_recurrent:
+        limits = replace(limits, max_outputs=1)
+    n_decode, n_prefill = threads(options)
+    wanted = api.llama_context_default_params()
+    wanted.n_ctx = limits.n_pages * PAGE
+    wanted.n_batch = wanted.n_ubatch = limits.max_tokens
+    wanted.n_seq_max = n_sequences
+    wanted.n_threads, wanted.n_threads_batch = n_decode, n_prefill
+    wanted.offload_kqv = wanted.op_offload = options.target == "gpu"
+    wanted.kv_unified = True
+    wanted.swa_full = True
+    wanted.no_perf = True
+    if limits.kv == "int8":
+        wanted.type_k = wanted.type_v = api.GGML_TYPE_Q8_0
+    library.forget()
+    context = api.llama_init_from_model(model, wanted)
+    if not context:
+        if limits.kv == "int8" and "cache type" in library.errors:
+            raise BadSetting(
+                f"llama.cpp cannot keep this model's cache as int8: {library.errors}; use kv f16 (--kv f16)"
+            )
+        raise DoesNotFit(
+            f"llama.cpp cannot run this model with a context of {limits.n_context} tokens and kv {limits.kv}: "
+            f"{library.errors or 'no reason given'}; a smaller context may fit (--ctx)"
+        )
+    told = [float(found[1]) for line in library.sizes if (found := SIZE.search(line))]
+    resident_bytes = int(api.llama_model_size(model)) + int(sum(told) * (1 << 20))
+    return LlamaHandles(
+        model, context, api.llama_get_memory(context), limits, n_sequences, resident_bytes, is_recurrent
+    )
+
+
+def threads(options: DeviceOptions) -> tuple[int, int]:
+    """Threads for decode and for prefill: as many as requested, or as the plans of each kind use."""
+    most = options.n_workers or len(options.cores or ()) or 1
+    return tuple(  # type: ignore[return-value]
+        sum(share > 0 for share in shares) or most for shares in (options.decode_shares, options.prefill_shares)
+    )

@@ -8,9 +8,10 @@ output the new ones. Independent of steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, OnnxGraph
-from edgeinfer.backends.onnx.lowering import OnnxLowering, input_name
-from edgeinfer.backends.onnx.values import TensorPart, Turned, Value
+from edgeinfer.backends.onnx.lowering import OnnxLowering, TensorPart, Turned, Value, input_name
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
@@ -64,6 +65,25 @@ def grouped_inputs(lowering: OnnxLowering, query: Value, key: Value, value: Valu
         if in_order and query.whole == key.whole == value.whole:
             return [query.whole, "", ""]
     return [lowering.plain(part) for part in (query, key, value)]
+
+
+def grouped_attention(
+    graph: OnnxGraph, op: Attention, inputs: Sequence[str], outputs: Sequence[str], *, rotates: bool, **more: int
+) -> str:
+    """GroupQueryAttention: rows [tokens, heads * K]; `outputs` are the keys and values that it writes."""
+    attended, *_ = graph.nodes(
+        "GroupQueryAttention",
+        inputs,
+        ("?", *outputs),
+        domain=CONTRIB,
+        num_heads=op.heads,
+        kv_num_heads=op.kv_heads,
+        scale=op.scale,
+        softcap=op.soft_cap or 0.0,
+        do_rotary=int(rotates),
+        **more,
+    )
+    return graph.reshape(attended, -1, op.heads * op.value_width)
 
 
 class LaneSurroundings:
@@ -161,25 +181,15 @@ class GroupedSurroundings(LaneSurroundings):
             graph.reshape(part, 1, -1, count * op.key_width) if part else ""
             for part, count in zip(parts, heads, strict=True)
         ]
-        inputs, outputs = cache_names(op.layer)
+        names, outputs = cache_names(op.layer)
         shape = (1, op.kv_heads, "slots", op.key_width)
-        past = [graph.input(name, FLOAT, shape) for name in inputs]
+        past = [graph.input(name, FLOAT, shape) for name in names]
         for name in outputs:
             graph.output(name, FLOAT, shape)
         counts = [graph.input(LAST, INT32, (1,)), graph.input(TOTAL, INT32, ())]
         turns = ["", "", ""] if rotation is None else [*lowering.rotations(rotation.table), self._positions()]
-        attended = graph.nodes(
-            "GroupQueryAttention",
-            [*sources, *past, *counts, *turns, self._mask(op.window)],
-            ("?", *outputs),
-            domain=CONTRIB,
-            num_heads=op.heads,
-            kv_num_heads=op.kv_heads,
-            scale=op.scale,
-            softcap=op.soft_cap or 0.0,
-            do_rotary=int(rotation is not None),
-        )
-        return graph.reshape(attended[0], -1, op.heads * op.value_width)
+        inputs = [*sources, *past, *counts, *turns, self._mask(op.window)]
+        return grouped_attention(graph, op, inputs, outputs, rotates=rotation is not None)
 
 
 def surroundings(graph: OnnxGraph, *, grouped: bool) -> LaneSurroundings:

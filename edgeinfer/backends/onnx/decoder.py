@@ -18,11 +18,10 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.onnx.decoder_cache import DecoderCache, Numbers
-from edgeinfer.backends.onnx.decoder_ports import NamedPort, ports_of
+from edgeinfer.backends.evaluator import Interrupted, StopFlag
+from edgeinfer.backends.onnx.decoder_ports import DecoderCache, NamedPort, Numbers, ports_of
 from edgeinfer.backends.onnx.device import seats_of
 from edgeinfer.backends.onnx.session import GraphSession
-from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import open_folder

@@ -12,8 +12,8 @@ import onnxruntime
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
-from edgeinfer.backends.onnx.op import DEVICE_OPS
-from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
+from edgeinfer.backends.onnx.ops import DEVICE_OPS
+from edgeinfer.backends.onnx.session import CPU, REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.models.gguf import GGUFFile

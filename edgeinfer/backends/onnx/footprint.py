@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
-from edgeinfer.backends.onnx.grouping import ProductGroup, joined
-from edgeinfer.backends.onnx.op import DEVICE_OPS
+from edgeinfer.backends.onnx.matrices import ProductGroup, joined
+from edgeinfer.backends.onnx.ops import DEVICE_OPS
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.graph.operands import Rows
 from edgeinfer.graph.ops.attention import Attention

@@ -1,4 +1,4 @@
-"""An ONNX graph under construction: nodes, inputs, outputs and initialisers by name.
+"""An ONNX graph under construction: nodes, inputs, outputs and initialisers by name, and activations as nodes.
 
 In: operators and arrays. Out: a small ONNX model, and separately the large arrays, which are never put in a protobuf
 (limited to 2 GB). Independent of models; runs nothing.
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from edgeinfer.graph.activations import Activation
 
 OPSET = 21
 CONTRIB = "com.microsoft"
@@ -122,3 +124,21 @@ def _external(name: str, array: Array, location: str, offset: int, length: int) 
         entry = tensor.external_data.add()
         entry.key, entry.value = key, value
     return tensor
+
+
+def activated(graph: OnnxGraph, activation: Activation, gate: str) -> str:
+    """The name of the tensor activation(gate)."""
+    match activation:
+        case "silu":
+            return graph.contrib("QuickGelu", (gate,), alpha=1.0)
+        case "gelu_tanh":
+            return graph.node("Gelu", (gate,), approximate="tanh")
+        case "relu":
+            return graph.node("Relu", (gate,))
+        case "gelu":
+            return graph.node("Gelu", (gate,))
+        case "sigmoid":
+            return graph.node("Sigmoid", (gate,))
+        case "relu2":
+            positive = graph.node("Relu", (gate,))
+            return graph.node("Mul", (positive, positive))

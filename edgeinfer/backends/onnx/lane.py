@@ -31,9 +31,7 @@ from edgeinfer.backends.onnx.cache import OnnxCache
 from edgeinfer.backends.onnx.footprint import RowCounts, windows
 from edgeinfer.backends.onnx.graph import FLOAT, OnnxGraph
 from edgeinfer.backends.onnx.lowering import OnnxLowering, input_name, output_name
-from edgeinfer.backends.onnx.providers import CPU
-from edgeinfer.backends.onnx.session import GraphSession
-from edgeinfer.backends.onnx.watching import RunWatch
+from edgeinfer.backends.onnx.session import CPU, GraphSession, RunWatch
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.operands import Rows, Weight

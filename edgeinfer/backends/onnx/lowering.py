@@ -1,20 +1,21 @@
 """From the ops of a fragment to an ONNX graph.
 
 In: a fragment and its file. Out: nodes and initialisers in an `OnnxGraph`. Buffers are two-dimensional, [rows, width];
-the contents of a buffer stay deferred as long as a larger operator may absorb them (`values`). Independent of sessions
+the contents of a buffer stay deferred as long as a larger operator may absorb them: a residual sum is absorbed by the
+norm that reads it; the parts of a merged product and a rotation are absorbed by the attention. Independent of sessions
 and caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.onnx.graph import FLOAT, OnnxGraph
-from edgeinfer.backends.onnx.grouping import ProductGroup, joined
-from edgeinfer.backends.onnx.op import DEVICE_OPS
-from edgeinfer.backends.onnx.values import Plain, Sum, TensorPart, Turned, Value
+from edgeinfer.backends.onnx.matrices import ProductGroup, joined
+from edgeinfer.backends.onnx.ops import DEVICE_OPS
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.operands import Weight
@@ -26,6 +27,41 @@ from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A tensor of the graph, [rows, width]."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Two tensors whose sum is deferred."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPart:
+    """Columns of a tensor that is split into parts of `widths`: the part numbered `index`."""
+
+    whole: str
+    index: int
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A value whose rotation is deferred."""
+
+    value: Plain | Sum | TensorPart
+    rope: Rope
+
+
+Value = Plain | Sum | TensorPart | Turned
 
 
 class Surroundings(Protocol):

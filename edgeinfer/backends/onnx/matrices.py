@@ -1,6 +1,7 @@
 """Matrices as ONNX Runtime multiplies them: codes of 4 or 8 bits with float32 scales, or plain float32.
 
-In: quant formats, rows of a GGUF file. Out: the arrays that become initialisers, and their sizes from a header alone.
+In: quant formats, rows of a GGUF file, ops of a stage. Out: the arrays that become initialisers, and their sizes from a
+header alone; adjacent products of the same source and form merged into one, as the runtime has a cost per node.
 MatMulNBits computes scale * (code - middle), where middle is 8 or 128. This represents all of our formats exactly
 except for minimums: these are a second, small product of the block sums of the input and the float32 minimums, because
 the operator's own zero points are integers. Independent of graphs.
@@ -8,17 +9,19 @@ the operator's own zero points are integers. Independent of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
+from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Weight
+from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Floats
-from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.quants import BlockFormat, QuantFormat
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
+from edgeinfer.models.quants import BlockFormat, QuantFormat, format_of
 
 NIBBLES = (0, 15)
 """Unsigned 4-bit codes are stored unchanged; the middle is moved into the minimum."""
@@ -121,3 +124,65 @@ def _some_rows(file: GGUFFile, part: Weight, first: int, stop: int) -> Floats:
     if part.order is not None:
         return weights.matrix(file, part)[first:stop]
     return weights.matrix(file, Weight(part.tensor, part.start + first, part.start + stop, part.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class ProductGroup:
+    """Products of one source with their rows stacked; each op takes its own columns of the result."""
+
+    ops: tuple[MatMul, ...]
+    source: QuantFormat
+    form: Form
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        return tuple(op.weight for op in self.ops)
+
+    @property
+    def biases(self) -> tuple[Weight, ...]:
+        """The biases of all ops, or nothing: products are merged only if all have a bias or none has."""
+        return tuple(op.bias for op in self.ops if op.bias is not None)
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        return tuple(op.weight.n_rows for op in self.ops)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its initialisers."""
+        matrix = self.form.nbytes(sum(self.heights), self.ops[0].weight.columns)
+        return matrix + 4 * sum(bias.n_rows for bias in self.biases)
+
+
+def joined(ops: Iterable[Op], tensors: Mapping[str, TensorInfo]) -> Iterator[Op | ProductGroup]:
+    """The ops in order, every MatMul in a Product."""
+    open_group: ProductGroup | None = None
+    for op in ops:
+        if not isinstance(op, MatMul):
+            if open_group is not None:
+                yield open_group
+                open_group = None
+            yield op
+            continue
+        source = format_of(tensors[op.weight.tensor].ggml_type)
+        if open_group is not None and _may_join(open_group, op, source):
+            open_group = ProductGroup((*open_group.ops, op), source, open_group.form)
+            continue
+        if open_group is not None:
+            yield open_group
+        open_group = ProductGroup((op,), source, form_of(source))
+    if open_group is not None:
+        yield open_group
+
+
+def _may_join(group: ProductGroup, op: MatMul, source: QuantFormat) -> bool:
+    last = group.ops[-1]
+    return (
+        not (op.accumulate or last.accumulate)
+        and op.source == last.source
+        and op.source not in {other.out for other in (*group.ops, op)}
+        and op.out not in {other.out for other in group.ops}
+        and source.ggml_type == group.source.ggml_type
+        and op.weight.columns == last.weight.columns
+        and (op.bias is None) == (last.bias is None)
+    )

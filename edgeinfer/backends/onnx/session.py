@@ -1,12 +1,17 @@
-"""One ONNX Runtime session: created from a graph or its file, with its buffers bound by address.
+"""One ONNX Runtime session: created on an execution provider from a graph or its file, its buffers bound by address.
 
-In: a graph or a path, options, arrays. Out: results, in the arrays given. Independent of models.
+In: a graph or a path, a target ("cuda" of "onnx:cuda"), options, arrays. Out: results, in the arrays given. Runs that
+exceed their time limit are ended between two operators, without a thread per run. A stall within one operator cannot be
+ended: runtimes with drivers, which may stall, are waited for from another thread instead. Independent of models.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +21,42 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.onnx.graph import OnnxGraph
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
+
+SUFFIX = "ExecutionProvider"
+CPU = "CPUExecutionProvider"
+REMOTE = "azure"
+"""A provider that sends its input to a server; it is never used."""
+PACKAGES = {
+    "cuda": "onnxruntime-gpu",
+    "tensorrt": "onnxruntime-gpu",
+    "dml": "onnxruntime-directml",
+    "coreml": "onnxruntime (on macOS)",
+    "qnn": "onnxruntime-qnn",
+    "openvino": "onnxruntime-openvino",
+    "webgpu": "onnxruntime-webgpu",
+    "migraphx": "onnxruntime-migraphx",
+    "cann": "onnxruntime-cann",
+}
+
+
+def target_of(provider: str) -> str:
+    """The user-facing name of a provider."""
+    return provider.removesuffix(SUFFIX).lower()
+
+
+def providers_for(target: str, available: Sequence[str]) -> tuple[str, ...]:
+    """The provider of a target ("" is the CPU), followed by the CPU provider as fallback. Raises DeviceUnavailable."""
+    by_target = {target_of(name): name for name in available if target_of(name) != REMOTE}
+    wanted = target.lower() or target_of(CPU)
+    if wanted not in by_target:
+        package = PACKAGES.get(wanted)
+        advice = f"; that provider comes with: pip install {package}" if package else ""
+        there_are = ", ".join(f"onnx:{name}" for name in sorted(by_target))
+        raise DeviceUnavailable(
+            f"the installed ONNX Runtime has no execution provider {target[:40]!r}; it has: {there_are}{advice}"
+        )
+    return tuple(dict.fromkeys((by_target[wanted], CPU)))
+
 
 FATAL = 4
 SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
@@ -155,3 +196,49 @@ def _judged(error: Exception, what: str) -> EdgeInferError | MemoryError:
     if isinstance(error, MemoryError) or any(mark in text.lower() for mark in SHORT_OF_MEMORY):
         return MemoryError(text)
     return DeviceFailed(f"{what}: {text.strip()[:400]}")
+
+
+LOOKS = 4
+"""How often a run is checked within its time limit."""
+
+
+class RunWatch:
+    """Watches the runs of one session, one at a time. Must be closed."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._options = onnxruntime.RunOptions()
+        self._until: float | None = None
+        self._has_ended = False
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def run(self) -> Iterator[onnxruntime.RunOptions]:
+        """Wraps one run; yields its options. Raises DeviceFailed if the run was ended."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="onnx watch", daemon=True)
+            self._thread.start()
+        self._options.terminate, self._has_ended = False, False
+        self._until = time.monotonic() + self.patience_s
+        try:
+            yield self._options
+        except DeviceFailed:
+            if not self._has_ended:
+                raise
+            raise DeviceFailed(f"the onnx device did not finish a step in {self.patience_s:.0f} s") from None
+        finally:
+            self._until = None
+
+    def _look(self) -> None:
+        while not self._closed.wait(self.patience_s / LOOKS):
+            until = self._until
+            if until is not None and time.monotonic() > until:
+                self._options.terminate = self._has_ended = True
+
+    def close(self) -> None:
+        """End the thread; may be called twice."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None

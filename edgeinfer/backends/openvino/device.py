@@ -11,19 +11,14 @@ import openvino as ov
 
 from edgeinfer.backends.base import DeviceOptions, Joined, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.backends.openvino.attention import state_name
-from edgeinfer.backends.openvino.feeding import GraphFeed
+from edgeinfer.backends.openvino.feeding import GraphFeed, signature_of
 from edgeinfer.backends.openvino.footprint import float_layers, fragment_footprint
-from edgeinfer.backends.openvino.graph import OpenVinoLowering
-from edgeinfer.backends.openvino.holder import StateForm
+from edgeinfer.backends.openvino.graph import OpenVinoLowering, state_name
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import JOINED_PRODUCTS, MOST_JOINED, OpenVinoFragmentLane, OpenVinoLane
-from edgeinfer.backends.openvino.op import DEVICE_OPS
-from edgeinfer.backends.openvino.placing import Placing
-from edgeinfer.backends.openvino.properties import properties_of
-from edgeinfer.backends.openvino.runtime import core
-from edgeinfer.backends.openvino.signature import signature_of
-from edgeinfer.backends.openvino.states import States
+from edgeinfer.backends.openvino.ops import DEVICE_OPS
+from edgeinfer.backends.openvino.runtime import Placing, core, properties_of
+from edgeinfer.backends.openvino.states import StateForm, States
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.graph.ops.matmul import MatMul

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.openvino.constants import form_of
-from edgeinfer.backends.openvino.op import DEVICE_OPS
-from edgeinfer.backends.openvino.signature import signature_of
+from edgeinfer.backends.openvino.feeding import signature_of
+from edgeinfer.backends.openvino.ops import DEVICE_OPS
 from edgeinfer.graph.graph import Fragment, ModelSpec, whole
 from edgeinfer.graph.operands import Rows, Weight
 from edgeinfer.graph.ops.attention import Attention

@@ -16,7 +16,7 @@ from pathlib import Path
 import openvino as ov
 import platformdirs
 
-from edgeinfer.backends.openvino.properties import Properties
+from edgeinfer.backends.openvino.runtime import Properties
 from edgeinfer.graph.graph import Fragment
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.gguf import GGUFFile

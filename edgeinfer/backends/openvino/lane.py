@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.openvino.feeding import Arrays, GraphFeed
-from edgeinfer.backends.openvino.holder import Holder
-from edgeinfer.backends.openvino.placing import Placing
-from edgeinfer.backends.openvino.states import States
+from edgeinfer.backends.openvino.runtime import Placing
+from edgeinfer.backends.openvino.states import Holder, States
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.step import Floats, Int32s, Step
 

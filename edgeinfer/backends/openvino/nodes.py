@@ -1,4 +1,4 @@
-"""Small pieces of OpenVINO graphs: constants, inputs, and a stored matrix in the form that plugins keep compressed.
+"""Small pieces of OpenVINO graphs: constants, inputs, activations, and a stored matrix as plugins keep it compressed.
 
 In: numbers and `StoredMatrix` arrays. Out: nodes. Constants own their memory, so the caller need not keep anything
 alive.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
+from openvino import Node
 from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.constants import StoredMatrix
+from edgeinfer.graph.activations import Activation
 
 TYPES = {"u4": ov.Type.u4, "u8": ov.Type.u8, "f16": ov.Type.f16, "bf16": ov.Type.bf16, "f32": ov.Type.f32}
 
@@ -61,3 +63,21 @@ def matrix(stored: StoredMatrix) -> ov.Node:
     )
     whole = op.reshape(scaled, indices(n_rows, columns), False)
     return whole if form.scale == "f32" else op.convert(whole, ov.Type.f32)
+
+
+def activated(activation: Activation, source: Node) -> Node:
+    """activation(source)."""
+    match activation:
+        case "silu":
+            return op.swish(source)
+        case "gelu_tanh":
+            return op.gelu(source, "tanh")
+        case "relu":
+            return op.relu(source)
+        case "gelu":
+            return op.gelu(source, "erf")
+        case "sigmoid":
+            return op.sigmoid(source)
+        case "relu2":
+            positive = op.relu(source)
+            return op.multiply(positive, positive)

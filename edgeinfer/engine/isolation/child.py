@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.isolation.messages import (
     RemoteCall,
     RemoteFacts,

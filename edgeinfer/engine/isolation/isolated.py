@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
 from edgeinfer.engine.isolation.process import Child, KnownSequence
 from edgeinfer.engine.kv.kvcache import pages_for

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, DeviceOptions, Limits
-from edgeinfer.backends.stopping import Interrupted
+from edgeinfer.backends.evaluator import Interrupted
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.graph.step import AXES, Batch, Floats, InputRows
 from edgeinfer.ipc.channel import error_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edgeinfer.backends.base import PATIENCE_S
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteFacts, RemoteOpening, RemoteReply, Shared
 from edgeinfer.engine.kv.read_text import ReadText
 from edgeinfer.errors import DeviceFailed

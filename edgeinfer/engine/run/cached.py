@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
 from edgeinfer.engine.measure.power_limiter import PowerLimiter

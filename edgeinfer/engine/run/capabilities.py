@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import OpSeconds
-from edgeinfer.backends.evaluator import ProgramText
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import ProgramText, StopFlag
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.scheduling.batch.schedules import Schedule
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText, StopFlag
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
 from edgeinfer.engine.measure.power_limiter import PowerLimiter

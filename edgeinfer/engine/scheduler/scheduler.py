@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.stopping import Interrupted
+from edgeinfer.backends.evaluator import Interrupted
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, SequenceLogits, passes_of

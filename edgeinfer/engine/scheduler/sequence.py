@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.run.cached import CachedSequence

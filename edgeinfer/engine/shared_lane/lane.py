@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, FragmentLane, Limits
-from edgeinfer.backends.capabilities import LaneCapabilities
-from edgeinfer.backends.host import HostLane
+from edgeinfer.backends.capabilities import HostLane, LaneCapabilities
 from edgeinfer.engine.shared_lane.fragments import compiled_fragments, fragment_of, host_part
 from edgeinfer.engine.shared_lane.order import turns_of
 from edgeinfer.engine.shared_lane.partition import LaneTask, partition

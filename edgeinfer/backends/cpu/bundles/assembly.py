@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.contents import Contents
-from edgeinfer.backends.cpu.bundles.orders import Orders, natural
+from edgeinfer.backends.cpu.bundles.header import Orders, natural
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
-from edgeinfer.backends.cpu.layout.columns import shared_scales
+from edgeinfer.backends.cpu.layout.neurons import shared_scales
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS
 from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.backends.cpu.layout.records import PACKING_JOB
-from edgeinfer.backends.cpu.memory.packing import row_order
-from edgeinfer.backends.cpu.memory.repacking import MatrixPacking
+from edgeinfer.backends.cpu.memory.packing import MatrixPacking, row_order
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.gguf import GGUFFile

@@ -1,26 +1,33 @@
 """The bundle file of a model: packed, opened, checked, repaired.
 
-In: an open model and the path of its bundle file. Out: the file, and what was done to it. Does not decide what a file
-is used for or when one is made automatically.
+In: an open model and the path of its bundle file. Out: the file, and what was done to it. Packing always gives the same
+bytes, so a damaged bundle that is made again must have the checksum in the table; if it does not, the whole file must
+be packed again. Does not decide what a file is used for or when one is made automatically.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
-from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.header import is_bundle_file
-from edgeinfer.backends.cpu.bundles.orders import Orders
-from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
+from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
+from edgeinfer.backends.cpu.bundles.header import Orders, checksum, is_bundle_file
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait_for_packing, write_failure
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.offload import Bundled
-from edgeinfer.errors import BadBundle, DownloadFailed, PackFailed
+from edgeinfer.errors import BadBundle, DeviceFailed, DownloadFailed, PackFailed
+from edgeinfer.jit.memory import aligned
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model
-from edgeinfer.offload.bundle_file import SUFFIX
+from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
+from edgeinfer.offload.bundle_file import SUFFIX, PositionedFile
 from edgeinfer.steps import Progress
 
 
@@ -120,3 +127,59 @@ class Bundling:
         """Raise PackFailed if the existing file does not look like a bundle file: it must not be overwritten."""
         if self.path.suffix != SUFFIX and not is_bundle_file(self.path):
             raise PackFailed(f"{self.path} is not a bundle file; name another place with --out FILE")
+
+
+READERS = 4
+"""Reads under way at a time: as many as it takes to keep most disks busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A bundle that cannot be used, and why."""
+
+    bundle: Bundle
+    reason: str
+
+
+def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
+    """Read everything, past the page cache if possible, and list what is damaged or cannot be read."""
+    every = bundles.contents.bundles
+    source = bundles.source()
+
+    def examine(bundle: Bundle) -> Damage | None:
+        raw = aligned((bundle.padded_bytes + PAGE_BYTES,), np.uint8)
+        memory = raw[-raw.ctypes.data % PAGE_BYTES :].data
+        try:
+            bundles.read(bundle.number, memory, source, again=True)
+        except (BadBundle, DeviceFailed) as error:
+            return Damage(bundle, str(error))
+        return None
+
+    found: list[Damage] = []
+    try:
+        with ThreadPoolExecutor(at_a_time(every, READERS)) as threads:
+            for done, damage in enumerate(threads.map(examine, every), 1):
+                found += [] if damage is None else [damage]
+                progress("checking", done, len(every))
+    finally:
+        source.close()
+    return found
+
+
+def mend(bundles: BundleFile, damaged: Sequence[Bundle], assembly: Assembly, progress: Progress) -> bool:
+    """Write damaged bundles again, in place; False if that cannot make the file whole. Raises OSError.
+
+    A process that reads such a bundle meanwhile finds it damaged, as before.
+    """
+    file = PositionedFile(bundles.path, os.O_RDWR)
+    try:
+        for done, bundle in enumerate(damaged, 1):
+            data = assembly.bundle(bundle)
+            if checksum(data[: bundle.nbytes]) != bundles.checksum(bundle.number):
+                return False
+            file.write(data.data, bundles.offset(bundle.number))
+            progress("repairing", done, len(damaged))
+        file.sync()
+    finally:
+        file.close()
+    return True

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from edgeinfer.backends.cpu.layout.padding import PaddedHeads, heads_of
 from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
+from edgeinfer.backends.cpu.lowering.fusion import SparseLayer, sparse_layers
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
-from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts

@@ -16,8 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Contents
-from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksum, checksums_in, identity_of, repair
-from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
+from edgeinfer.backends.cpu.bundles.header import (
+    NEURON_BYTES,
+    Identity,
+    Orders,
+    checksum,
+    checksums_in,
+    identity_of,
+    orders_in,
+    repair,
+)
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
 from edgeinfer.offload.bundle_file import ByteSource, OpenSource, open_source

@@ -22,7 +22,7 @@ from edgeinfer.backends.base import WHOLE, WorkSplit
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PackedMatrix, PackedWeights, room
-from edgeinfer.backends.cpu.workers.pinning import pin
+from edgeinfer.backends.cpu.workers.worker_pool import pin
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.graph.operands import Weight
 from edgeinfer.jit.memory import aligned

@@ -1,15 +1,17 @@
-"""The header of a bundle file: whose bundles they are, how they are laid out, and the checksum of each.
+"""What a bundle file holds besides bundles: its header, a checksum of each bundle, and the order of neurons.
 
-In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
-Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
-stamp of the source files; a 64-bit checksum per bundle, 0 if the bundle is missing, and one of the order of neurons
-if there is one; a digest of all that. Data begins at the next multiple of 4096, and the order follows it.
+In: the contents of a model, its fingerprint and permutations, or bytes of a file. Out: the other form; data that is no
+permutation is refused. Header, all little-endian: magic, version, number of bundles; digests of the model and of the
+layout; bytes of data; a stamp of the source files; a 64-bit checksum per bundle, 0 if the bundle is missing, and one of
+the order of neurons if there is one; a digest of all that. Data begins at the next multiple of 4096, and the order
+follows it: a permutation of each sparse layer's neurons, which changes only where they lie, not their numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Contents
-from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
+from edgeinfer.backends.cpu.lowering.fusion import SparseLayer
 from edgeinfer.errors import BadBundle
+from edgeinfer.graph.step import Int32s
 from edgeinfer.offload.bundle import PAGE_BYTES, Key
 from edgeinfer.offload.bundle_file import pack_options
+from edgeinfer.offload.neuron_reads import LayerRuns
 
 WORDS = 1021
 """Words in a row of the checksum's sums. A prime, so that swapped pages land in other columns."""
@@ -221,3 +225,48 @@ def checksum(data: NDArray[np.uint8]) -> int:
     digest = hashlib.blake2b(sums, digest_size=8, salt=len(data).to_bytes(8, "little"))
     digest.update(data[n_words * WORD.itemsize :].tobytes())
     return int.from_bytes(digest.digest(), "little") or 1
+
+
+Orders = tuple[Int32s, ...]
+"""For each sparse layer the neuron at each position, int32[n_neurons]."""
+_NUMBER = np.dtype("<i4")
+
+
+def natural(contents: Contents) -> Orders:
+    """The order in which every neuron is at the position of its number."""
+    return tuple(np.arange(layer.layout.n_neurons, dtype=np.int32) for layer in contents.layers)
+
+
+def positions_of(order: Int32s) -> NDArray[np.int64]:
+    """The position of each neuron: int64[n_neurons]."""
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order))
+    return found
+
+
+def order_bytes(orders: Sequence[Int32s]) -> NDArray[np.uint8]:
+    """The bytes that a file holds: uint8[4 * all neurons]."""
+    parts = [order.astype(_NUMBER).view(np.uint8) for order in orders]
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders:
+    """The inverse of `order_bytes`, checked. Raises BadBundle unless each layer has a permutation of its neurons."""
+    numbers, found, first = data.view(_NUMBER).astype(np.int32), list[Int32s](), 0
+    for layer in contents.layers:
+        order = numbers[first : first + layer.layout.n_neurons]
+        if not np.array_equal(np.sort(order), np.arange(layer.layout.n_neurons)):
+            raise BadBundle(f"{path}: its order of neurons is none, as some are missing or there twice; {repair(path)}")
+        found.append(order)
+        first += layer.layout.n_neurons
+    return tuple(found)
+
+
+def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
+    """The neurons of each sparse layer as runs of records, in the order of a file or in that of their numbers."""
+    layouts = (layer.layout for layer in contents.layers)
+    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
+    return [
+        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
+        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
+    ]

@@ -2,8 +2,8 @@
 
 Memory: source, before, after and out float32[n, stride / 4]; weight float32[taps, row_bytes / 4]; states
 float32[slots, taps - 1, row_bytes / 4], the oldest token first; kept float32[rows, row_bytes / 4], of tokens that are
-not settled. `states.STATE_STEP` says where the states of sequences are. Workers share columns, as in products of that
-width. The sum of a column is one chain from the oldest token to the newest. The twin is `graph.ops.causal_conv`.
+not settled. `STATE_STEP` says where the states of sequences are. Workers share columns, as in products of that width.
+The sum of a column is one chain from the oldest token to the newest. The twin is `graph.ops.causal_conv`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ CONVOLUTION = np.dtype(
         ("states", "i8"),
         ("state_bytes", "i8"),
         ("kept", "i8"),
-        ("states_step", "i8"),  # `states.STATE_STEP`
+        ("states_step", "i8"),  # `step_records.STATE_STEP`
     ]
 )
 """Record of `kernels.convolution`."""
@@ -163,7 +163,7 @@ DELTA = np.dtype(
         ("state_bytes", "i8"),
         ("kept", "i8"),
         ("kept_stride", "i8"),
-        ("states_step", "i8"),  # `states.STATE_STEP`
+        ("states_step", "i8"),  # `step_records.STATE_STEP`
         ("count", "i8"),
         ("scale", "f4"),  # of queries
     ]
@@ -184,7 +184,7 @@ CUT_COLUMNS = np.dtype(
         ("threshold", "f4"),
     ]
 )
-"""Record of the kernels of `kernels.sparse.thresholds`."""
+"""Record of the kernels of `kernels.sparse.active`."""
 
 COUNT_LINE = 64
 """Bytes between the counts of two workers."""
@@ -240,6 +240,17 @@ JOIN_HEADS = np.dtype(
 )
 """Record of joined heads in `kernels.attention.rotary`."""
 
+PAGES = (
+    ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
+    ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
+    ("bank_pages", "i8"),
+    ("bank_bytes", "i8"),  # bytes between banks
+    ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
+    ("key_bytes", "i8"),
+    ("value_bytes", "i8"),
+)
+"""Fields for the pages of a layer, part of three records."""
+
 STORE_KV = np.dtype(
     [
         ("key", "i8"),
@@ -251,13 +262,7 @@ STORE_KV = np.dtype(
         ("kv_heads", "i8"),
         ("key_width", "i8"),
         ("value_width", "i8"),
-        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
-        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
-        ("bank_pages", "i8"),
-        ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
-        ("key_bytes", "i8"),
-        ("value_bytes", "i8"),
+        *PAGES,
         ("step", "i8"),
     ]
 )
@@ -265,13 +270,7 @@ STORE_KV = np.dtype(
 
 COPY_SLOTS = np.dtype(
     [
-        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
-        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
-        ("bank_pages", "i8"),
-        ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
-        ("key_bytes", "i8"),
-        ("value_bytes", "i8"),
+        *PAGES,
         ("kv_heads", "i8"),
         ("key_width", "i8"),
         ("value_width", "i8"),
@@ -286,13 +285,7 @@ ATTENTION = np.dtype(
         ("query_stride", "i8"),
         ("out", "i8"),
         ("out_stride", "i8"),
-        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
-        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
-        ("bank_pages", "i8"),
-        ("bank_bytes", "i8"),  # bytes between banks
-        ("places", "i8"),  # int32[n_pages]: the place of each page among those of the layer
-        ("key_bytes", "i8"),
-        ("value_bytes", "i8"),
+        *PAGES,
         ("heads", "i8"),
         ("kv_heads", "i8"),
         ("key_width", "i8"),

@@ -1,6 +1,6 @@
 """What kernels read of a pass: its tokens, slots, page tables, attention tiles, and the states of its sequences.
 
-In: nothing. Out: dtypes and places; `memory.step` and `memory.states` fill the records. Loads no compiler.
+In: nothing. Out: dtypes and places; `memory.step` and `memory.sequences` fill the records. Loads no compiler.
 """
 
 from __future__ import annotations

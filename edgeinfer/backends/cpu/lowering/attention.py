@@ -14,8 +14,8 @@ from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
-from edgeinfer.backends.cpu.memory.rotations import Rotations
 from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention

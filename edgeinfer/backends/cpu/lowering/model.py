@@ -21,15 +21,13 @@ from edgeinfer.backends.cpu.lowering.attention import AttentionLowering
 from edgeinfer.backends.cpu.lowering.experts import MoeLowering
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
-from edgeinfer.backends.cpu.lowering.needs import KernelChoice
-from edgeinfer.backends.cpu.lowering.sparse_ffn import SparseFfnLowering
-from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
+from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS, KernelChoice
+from edgeinfer.backends.cpu.lowering.sparse_ffn import SparseFfnLowering, ThresholdLowering
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
-from edgeinfer.backends.cpu.memory.rotations import Rotations
-from edgeinfer.backends.cpu.memory.states import CpuStates
+from edgeinfer.backends.cpu.memory.sequences import CpuStates
 from edgeinfer.backends.cpu.memory.step import StepRecord
-from edgeinfer.backends.cpu.op import DEVICE_OPS
+from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op

@@ -1,20 +1,22 @@
-"""Which kernels a model needs, known before any of its memory is allocated, so that all can be compiled at once.
+"""What the files of `ops` state about each op, and which kernels a model therefore needs, so all are compiled at once.
 
-In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: kernels and functions of the catalogue.
-`lowering` makes the same choices with the same functions.
+In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: kernels and functions of the catalogue,
+known before any memory is allocated. `lowering` makes the same choices with the same functions. Knows no op by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel, panel_for
-from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
-from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer, sparse_layers
-from edgeinfer.backends.cpu.op import DEVICE_OPS, KernelTarget
+from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, SparseLayer, fuse, sparse_layers
+from edgeinfer.backends.cpu.workers.tape import Call
+from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Rows
@@ -24,6 +26,35 @@ from edgeinfer.jit.code import CompiledFunction, Kernel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.settings import KVKind
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering.model import CpuLowering
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTarget:
+    """What a kernel is compiled for: the kind of KV pages, and the instruction set."""
+
+    kv: KVKind
+    isa_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOp:
+    """One op. `kernels`: given the choices, the op's place in the model and the op; `calls`: its calls on the tape.
+
+    `advances`: the calls that advance a state by tokens of the last pass, for an op that keeps one.
+    """
+
+    kernels: Callable[[KernelChoice, int, Any, KernelTarget], list[Kernel]]
+    calls: Callable[[CpuLowering, Any], list[Call]]
+    fields: frozenset[str] = frozenset()
+    why_not: Callable[[Op], str | None] | None = None
+    advances: Callable[[CpuLowering, Any], list[Call]] | None = None
+
+
+DEVICE_OPS: DeviceOps[CpuOp] = DeviceOps("edgeinfer.backends.cpu.ops", "cpu")
+
 
 WORKER_POOL = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
 FILLING = (

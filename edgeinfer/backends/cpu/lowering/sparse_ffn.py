@@ -1,13 +1,14 @@
-"""Calls of feed-forward layers that compute only active neurons: the whole gate, the list of active neurons, the rest.
+"""Calls of feed-forward layers with inactive neurons: activations cut at a threshold, the active neurons, the rest.
 
-In: sparse layers, the addresses of their shared scales, buffers. Out: calls whose results equal those of whole products
-bit for bit; between the list and the rest, the caller must supply the addresses of the listed neurons' records. Owns
-the lists. If more neurons are active than fit in memory, they are processed in turns, by blocks of 32.
+In: ops with a threshold, sparse layers, the addresses of their shared scales, buffers. Out: calls; counts of
+activations that grow with every pass. Results equal those of whole products bit for bit; between the list of active
+neurons and the rest, the caller must supply the addresses of the listed neurons' records. Owns the lists and the
+counts. If more neurons are active than fit in memory, they are processed in turns, by blocks of 32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,56 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import chosen_records, records
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.layout.panels import PANEL_ROWS, UNIT_ROWS
+from edgeinfer.backends.cpu.lowering.fusion import SparseLayer
 from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
-from edgeinfer.backends.cpu.lowering.sparse_layers import SparseLayer
-from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
+from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.memory import address, aligned
+
+
+class ThresholdLowering:
+    """Makes the calls of one model's thresholded activations; without any it has none."""
+
+    def __init__(self, ops: Iterable[Op], buffers: CpuBuffers, n_workers: int) -> None:
+        self._buffers = buffers
+        self._cut = [op for op in ops if isinstance(op, GatedAct | Act) and op.threshold]
+        self._kept = aligned((n_workers, records.COUNT_LINE // 8), np.int64)
+        self._n_activations = 0
+
+    @property
+    def activations(self) -> tuple[int, int]:
+        """Number of activations in all passes so far, and how many of them were kept."""
+        return self._n_activations, int(self._kept[:, 0].sum())
+
+    def begin(self) -> None:
+        """Count the activations of a pass with the present step."""
+        self._n_activations += sum(op.width * self._buffers.n_rows(op.out) for op in self._cut)
+
+    def call(self, op: GatedAct | Act, share: str) -> Call:
+        """out = cut(activation), multiplied by up if there is a gate."""
+        if isinstance(op, GatedAct):
+            return self._call(catalogue.CUT_GATED[op.activation], op, (op.gate, op.up, op.out), share)
+        return self.activate(op, op.source, op.out, share)
+
+    def activate(self, op: GatedAct | Act, source: str, out: str, share: str) -> Call:
+        """The activation of a buffer alone."""
+        return self._call(catalogue.CUT_ACT[op.activation], op, (source, source, out), share)
+
+    def _call(self, kernel: Kernel, op: GatedAct | Act, names: tuple[str, str, str], share: str) -> Call:
+        source, other, out = names
+        args, buffers = np.zeros(1, records.CUT_COLUMNS), self._buffers.arrays
+        args["source"], args["other"] = address(buffers[source]), address(buffers[other])
+        args["out"], args["stride"] = self._buffers.at(out)
+        args["n_vectors"] = buffers[out].shape[1] // LANES
+        args["count"], args["kept"] = self._buffers.count(out), address(self._kept)
+        args["threshold"] = op.threshold
+        return Call(kernel, args, frozenset(names), frozenset({out}), share)
+
 
 FLOAT_BYTES = 4
 MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"

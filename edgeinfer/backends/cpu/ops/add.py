@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.add import Add
 

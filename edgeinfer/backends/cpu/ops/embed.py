@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
 
 OP = CpuOp(lambda *_: [], lambda *_: [], fields=frozenset({"scale", "rows"}))

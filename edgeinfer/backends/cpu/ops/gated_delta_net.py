@@ -9,7 +9,7 @@ import numpy as np
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import LANES, padded
-from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.join_heads import JoinHeads
 

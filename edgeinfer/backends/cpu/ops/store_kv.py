@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.pages import PageLayout
-from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
+from edgeinfer.backends.cpu.lowering.needs import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.jit.code import Kernel

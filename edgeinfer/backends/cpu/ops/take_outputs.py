@@ -9,7 +9,7 @@ import numpy as np
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import LANES
-from edgeinfer.backends.cpu.op import CpuOp, KernelTarget
+from edgeinfer.backends.cpu.lowering.needs import CpuOp, KernelTarget
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.jit.code import Kernel

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.lowering.needs import CpuOp
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.ops.zero import Zero
 

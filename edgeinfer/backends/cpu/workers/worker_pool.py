@@ -1,8 +1,8 @@
 """The worker pool: pinned worker threads that spin briefly for the next tape and then sleep.
 
 In: a tape and a work split. The calling thread takes the place of the work split's first worker, so a step needs no
-hand-over between threads; it is pinned only while it works. Threads hold no interpreter lock while they compute or
-spin. Knows nothing of kernels.
+hand-over between threads; it is pinned only while it works. Systems without pinning run threads where they like.
+Threads hold no interpreter lock while they compute or spin. Knows nothing of kernels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,53 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import WHOLE, Timing, WorkSplit
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.workers.pinning import Pin, pin, running_on, yield_function
 from edgeinfer.errors import BadSetting, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address
+
+_C = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def pin(cores: Collection[int]) -> None:
+    """Let the calling thread run on these cores only."""
+    if sys.platform == "linux" and cores:
+        os.sched_setaffinity(0, cores)
+
+
+class Pin:
+    """Pins a thread for a while. If a signal handler raises at any point, `release` restores the state."""
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._before: Collection[int] = ()
+
+    def hold(self, cores: Collection[int]) -> None:
+        """Let the calling thread run on these cores only, until `release`."""
+        if sys.platform != "linux" or not cores:
+            return
+        thread = threading.get_ident()
+        if not self._before or self._thread != thread:  # otherwise the last release was interrupted
+            self._thread, self._before = thread, os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)
+
+    def release(self) -> None:
+        """Let the calling thread run where it could before `hold`, if it was held."""
+        if sys.platform == "linux" and self._before and self._thread == threading.get_ident():
+            os.sched_setaffinity(0, self._before)
+            self._before = ()
+
+
+def running_on() -> int:
+    """The core that the calling thread runs on now; -1 if the system does not report it."""
+    return int(_C.sched_getcpu()) if _C is not None else -1
+
+
+def yield_function() -> Any:
+    """The C function that yields the core."""
+    if sys.platform == "win32":
+        return ctypes.windll.kernel32.SwitchToThread
+    return ctypes.CDLL(None).sched_yield
+
 
 PATIENCE_S = 0.005
 """How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""

@@ -9,7 +9,7 @@ import numpy as np
 from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, float_of, half_of, lane_sum, load4
-from edgeinfer.backends.cuda.kernels.settling import settle
+from edgeinfer.backends.cuda.kernels.products import settle
 
 
 def eight_floats(kind):

@@ -11,7 +11,16 @@ import numpy as np
 from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, dp4a, half_of, lane_sum, load2, load4
-from edgeinfer.backends.cuda.kernels.settling import settle
+
+
+@cuda.jit(device=True)
+def settle(total, bias, out, row, place, mode):
+    """out[place] = total, plus bias[row] (mode & 1) and plus the value already at `place` (mode & 2); float32."""
+    if mode & 1:
+        total += bias[row]
+    if mode & 2:
+        total += out[place]
+    out[place] = total
 
 
 def code_words(bits):

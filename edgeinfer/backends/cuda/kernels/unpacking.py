@@ -10,8 +10,7 @@ from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.floats import eight_floats
 from edgeinfer.backends.cuda.kernels.intrinsics import half_bits
-from edgeinfer.backends.cuda.kernels.products import block_scale, code_words
-from edgeinfer.backends.cuda.kernels.settling import settle
+from edgeinfer.backends.cuda.kernels.products import block_scale, code_words, settle
 
 
 def unpacked_value(bits, low, scales, group, has_minimum):

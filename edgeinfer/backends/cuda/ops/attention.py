@@ -8,7 +8,7 @@ import numpy as np
 
 from edgeinfer.backends.cuda.driver import GpuLaunch
 from edgeinfer.backends.cuda.layout import SPLIT_TOKENS, over
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.graph.ops.attention import Attention
 

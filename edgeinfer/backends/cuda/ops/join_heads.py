@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:

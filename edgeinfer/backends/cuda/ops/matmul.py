@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cuda.driver import GpuLaunch, Series, Startable
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, IntegerForm, over, padded
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.backends.cuda.step import LaunchShape
 from edgeinfer.graph.ops.matmul import MatMul
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.cuda.op import Call, CudaOp
-from edgeinfer.backends.cuda.rows import look_up
+from edgeinfer.backends.cuda.lowering import look_up
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.cuda.driver import GpuLaunch
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 if TYPE_CHECKING:

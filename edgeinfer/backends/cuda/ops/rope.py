@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cuda.driver import GpuLaunch
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.soft_cap import SoftCap
 
 if TYPE_CHECKING:

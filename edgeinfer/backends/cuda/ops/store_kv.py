@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.backends.cuda.driver import GpuArray, GpuLaunch
 from edgeinfer.backends.cuda.layout import BLOCK, KVForm
-from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.ops import Call, CudaOp
 from edgeinfer.graph.ops.store_kv import StoreKV
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.onnx.activations import activated
-from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.backends.onnx.graph import activated
+from edgeinfer.backends.onnx.lowering import Plain
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.graph.ops.act import Act
 
 if TYPE_CHECKING:

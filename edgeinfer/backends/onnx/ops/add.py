@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Sum
+from edgeinfer.backends.onnx.lowering import Sum
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.backends.onnx.lowering import Plain
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 
 if TYPE_CHECKING:

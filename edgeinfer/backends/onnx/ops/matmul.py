@@ -8,10 +8,9 @@ import numpy as np
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.onnx import matrices
-from edgeinfer.backends.onnx.grouping import ProductGroup
-from edgeinfer.backends.onnx.matrices import BlockForm
-from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Plain, Sum, TensorPart
+from edgeinfer.backends.onnx.lowering import Plain, Sum, TensorPart
+from edgeinfer.backends.onnx.matrices import BlockForm, ProductGroup
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.models.quants import BlockFormat
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeinfer.backends.onnx.graph import CONTRIB
-from edgeinfer.backends.onnx.op import OnnxOp
-from edgeinfer.backends.onnx.values import Plain, Sum
+from edgeinfer.backends.onnx.lowering import Plain, Sum
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 if TYPE_CHECKING:

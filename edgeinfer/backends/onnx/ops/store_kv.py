@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.ops import OnnxOp
 from edgeinfer.graph.ops.store_kv import StoreKV
 
 if TYPE_CHECKING:

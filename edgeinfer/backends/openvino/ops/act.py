@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.openvino.activations import activated
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.nodes import activated
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.act import Act
 
 if TYPE_CHECKING:

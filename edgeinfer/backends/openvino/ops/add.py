@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from openvino import opset13 as op
 
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.add import Add
 
 if TYPE_CHECKING:

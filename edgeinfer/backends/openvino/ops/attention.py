@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.openvino.op import OpenVinoOp
-from edgeinfer.backends.openvino.signature import mask_name
+from edgeinfer.backends.openvino.feeding import mask_name
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.attention import Attention
 
 if TYPE_CHECKING:

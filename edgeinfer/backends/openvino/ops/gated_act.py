@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from openvino import opset13 as op
 
-from edgeinfer.backends.openvino.activations import activated
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.nodes import activated
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.gated_act import GatedAct
 
 if TYPE_CHECKING:

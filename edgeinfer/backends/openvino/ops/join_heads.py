@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import indices
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.join_heads import JoinHeads
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from openvino import opset13 as op
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.openvino.nodes import indices
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 

@@ -10,7 +10,7 @@ from openvino import opset13 as op
 from edgeinfer.backends import weights
 from edgeinfer.backends.openvino.constants import store
 from edgeinfer.backends.openvino.nodes import indices, matrix, numbers
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.quants import format_of
 

@@ -10,7 +10,7 @@ from openvino import opset13 as op
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.openvino.nodes import indices
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 if TYPE_CHECKING:

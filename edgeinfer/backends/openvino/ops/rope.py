@@ -8,9 +8,9 @@ import numpy as np
 from openvino import Node
 from openvino import opset13 as op
 
+from edgeinfer.backends.openvino.feeding import rope_name
 from edgeinfer.backends.openvino.nodes import indices, numbers
-from edgeinfer.backends.openvino.op import OpenVinoOp
-from edgeinfer.backends.openvino.signature import rope_name
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.rope import Rope
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from openvino import opset13 as op
 
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.scale import Scale
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import numbers
-from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.ops import OpenVinoOp
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 if TYPE_CHECKING:

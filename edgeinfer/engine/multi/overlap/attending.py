@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PATIENCE_S
-from edgeinfer.backends.host import HostLane
+from edgeinfer.backends.capabilities import HostLane
 from edgeinfer.engine.multi.overlap.micro_batches import MicroBatch
 from edgeinfer.engine.multi.overlap.parts import HOST, Exchange
 from edgeinfer.engine.shared_lane.timeline import DeviceSpan

@@ -38,7 +38,7 @@ def pretend() -> None:
 def compile_kernel(name: str, folder: Path) -> None:
     """Write one kernel's assembly and object file."""
     from edgeinfer.backends.cpu import catalogue
-    from edgeinfer.backends.cpu.layout.columns import ColumnForm
+    from edgeinfer.backends.cpu.layout.neurons import ColumnForm
     from edgeinfer.backends.cpu.layout.pages import PageLayout
     from edgeinfer.backends.cpu.layout.panels import IntegerPanel
     from edgeinfer.jit import compiler as jit

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu import lane
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lanes import lane
 from edgeinfer.backends.cpu.layout import pages
 from edgeinfer.backends.cpu.lowering import model as lowering
 from edgeinfer.backends.cpu.memory import buffers as buffers_module

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.layout.columns import columns_of, shared_scales
-from edgeinfer.backends.cpu.layout.neurons import NeuronLayout, neuron_layout, rows_of_panels
+from edgeinfer.backends.cpu.layout.neurons import NeuronLayout, columns_of, neuron_layout, rows_of_panels, shared_scales
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda import gemm
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Startable, Stream
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Recorder, Startable, Stream
 from edgeinfer.backends.cuda.footprint import footprint, weight_regions
-from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EngineClosed

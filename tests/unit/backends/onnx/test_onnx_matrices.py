@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.onnx import matrices
-from edgeinfer.backends.onnx.grouping import ProductGroup, joined
-from edgeinfer.backends.onnx.matrices import BlockForm, Blocks
+from edgeinfer.backends.onnx.matrices import BlockForm, Blocks, ProductGroup, joined
 from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.operands import Buffer, RopePermutation, Weight
 from edgeinfer.graph.ops.matmul import MatMul

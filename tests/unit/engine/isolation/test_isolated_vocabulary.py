@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.isolation.process import Child

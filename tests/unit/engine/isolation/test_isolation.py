@@ -20,7 +20,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation import process
 from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.isolated import Isolated

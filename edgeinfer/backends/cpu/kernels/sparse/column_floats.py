@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.kernels.matmul.floats import LOADS
 from edgeinfer.backends.cpu.kernels.sparse.columns import neurons_until, write_units
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout.chosen_records import COLUMN_PRODUCT
-from edgeinfer.backends.cpu.layout.columns import CODE_BITS, ColumnForm
+from edgeinfer.backends.cpu.layout.neurons import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.layout.panels import BLOCK, UNIT_ROWS
 from edgeinfer.jit import emit, simd
 

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.kernels.matmul.codes import VECTOR, PairReader
 from edgeinfer.backends.cpu.kernels.matmul.tiles import LinesAhead, PairEmitter
-from edgeinfer.backends.cpu.layout.columns import CODE_BITS, ColumnForm
+from edgeinfer.backends.cpu.layout.neurons import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, IntegerPanel
 from edgeinfer.jit import emit
 from edgeinfer.jit.targets import target

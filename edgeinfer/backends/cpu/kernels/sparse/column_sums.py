@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.layout import rounded as act
-from edgeinfer.backends.cpu.layout.columns import CODE_BITS, ColumnForm
+from edgeinfer.backends.cpu.layout.neurons import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.layout.panels import BLOCK, UNIT_ROWS
 from edgeinfer.jit import emit
 

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.kernels.sparse.column_sums import add_block
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import rounded as act
 from edgeinfer.backends.cpu.layout.chosen_records import COLUMN_PRODUCT
-from edgeinfer.backends.cpu.layout.columns import CODE_BITS, ColumnForm
+from edgeinfer.backends.cpu.layout.neurons import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.layout.panels import BLOCK, UNIT_ROWS
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.backends.cpu.bundles.bundling import find_damage
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.header import VERSION, identity_of
-from edgeinfer.backends.cpu.bundles.repair import find_damage
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.steps import no_progress

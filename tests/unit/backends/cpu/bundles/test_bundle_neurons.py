@@ -11,13 +11,12 @@ import pytest
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.bundling import find_damage, mend
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import start_from
-from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
-from edgeinfer.backends.cpu.layout.columns import codes_of_columns
-from edgeinfer.backends.cpu.layout.neurons import rows_of_panels
+from edgeinfer.backends.cpu.lanes.streamed_weights import compiled_reads
+from edgeinfer.backends.cpu.layout.neurons import codes_of_columns, rows_of_panels
 from edgeinfer.backends.cpu.memory.packing import PackedWeights
-from edgeinfer.backends.cpu.streaming.open_bundles import compiled_reads
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import paged

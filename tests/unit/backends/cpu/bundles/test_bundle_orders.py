@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.bundling import find_damage, mend
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.header import checksum, header_of, identity_of
-from edgeinfer.backends.cpu.bundles.orders import Orders, natural
-from edgeinfer.backends.cpu.bundles.part_file import PartFile
-from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
-from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.cpu.bundles.header import Orders, checksum, header_of, identity_of, natural
+from edgeinfer.backends.cpu.bundles.writing import PartFile, pack_bundles
 from edgeinfer.errors import BadBundle
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.steps import no_progress

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.cpu.layout.columns import ColumnForm, codes_of_columns, column_form, columns_of, shared_scales
 from edgeinfer.backends.cpu.layout.neurons import (
+    ColumnForm,
     NeuronLayout,
+    codes_of_columns,
+    column_form,
+    columns_of,
     neuron_layout,
     panels_of_rows,
     rows_of_panels,
     rows_of_raw,
+    shared_scales,
 )
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, pack_codes, panel_for
 from edgeinfer.graph.ops.matmul import MatMul

@@ -111,7 +111,7 @@ def test_formats_without_a_layout_are_unpacked(
     assert isinstance(form, BlockFormat)
     bare = dataclasses.replace(form, layout=None)
     monkeypatch.setattr("edgeinfer.backends.cpu.memory.packing.format_of", lambda _: bare)
-    monkeypatch.setattr("edgeinfer.backends.cpu.memory.repacking.format_of", lambda _: bare)
+    monkeypatch.setattr("edgeinfer.backends.cpu.memory.packing.format_of", lambda _: bare)
     weight = Weight(name, 3, ROWS, columns_of(name))
     store = PackedWeights(file, "portable", library)
     store.pack([(weight, None)], 2, no_progress)

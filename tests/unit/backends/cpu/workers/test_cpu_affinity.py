@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.jit.memory import HUGE, aligned
 from edgeinfer.models.load import open_model

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from edgeinfer.backends.base import Lane, Limits
-from edgeinfer.backends.capabilities import DeviceCapabilities
-from edgeinfer.backends.host import HostLane
+from edgeinfer.backends.capabilities import DeviceCapabilities, HostLane
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceFragment
 from edgeinfer.engine.multi.overlap.attending import AttentionJob, HostAttention
 from edgeinfer.engine.multi.overlap.pair import paired

@@ -1,0 +1,282 @@
+"""A whole model on the CPU: packed weights, KV pages, buffers, one tape, a worker pool.
+
+In: steps. Out: logits. Embedding rows are read straight from the file (only the rows of the step are touched);
+everything after them runs on the tape without Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Limits, OpSeconds, Timing, WorkSplit
+from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.layout.padding import heads_of, learned_positions, tile_tokens
+from edgeinfer.backends.cpu.layout.pages import slot_copying
+from edgeinfer.backends.cpu.lowering.fusion import Sections
+from edgeinfer.backends.cpu.lowering.model import CpuLowering
+from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
+from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
+from edgeinfer.backends.cpu.memory.step import StepRecord
+from edgeinfer.backends.cpu.memory.tables import Embedding
+from edgeinfer.backends.cpu.workers.tape import Tape
+from edgeinfer.backends.cpu.workers.timing import call_times, choose_ahead, op_times, overhead
+from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
+from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.steps import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class LaneResources:
+    """What a device gives to each of its lanes. `n_nodes`: NUMA nodes that the worker pool's cores belong to."""
+
+    worker_pool: WorkerPool
+    library: KernelLibrary
+    isa_name: str
+    n_nodes: int = 1
+
+
+class CpuLane:
+    """A compiled model. `work_split` may change between steps; the output bits do not depend on it."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        resources: LaneResources,
+        progress: Progress,
+        sections: Sections | None = None,
+    ) -> None:
+        """`sections`: None for one section of all ops."""
+        worker_pool, library = resources.worker_pool, resources.library
+        self.work_split = WorkSplit.even(worker_pool.n_workers)
+        self._spec, self._file, self._limits, self._worker_pool = spec, file, limits, worker_pool
+        self._library = library
+        self._closed = False
+        embed = _embedding(spec)
+        self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
+        packed = self._weights(resources.isa_name, progress)
+        self._kv = CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
+        self._kv_places = slot_copying(self._kv.pools)
+        self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
+        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
+        self._lowering = CpuLowering(
+            spec, file, limits, packed, self._kv.pools, self._step, worker_pool.n_workers, sections
+        )
+        self._packed, self._buffers = packed, self._lowering.buffers
+        self._embedded = None if embed is None else self._buffers.arrays[embed.out]
+        self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
+        self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
+        self._tape, self._alone_tape = (
+            Tape([call for _, calls in found for call in calls], library, progress)
+            for found in (self._calls, self._alone_calls)
+        )
+        self.states = self._lowering.states if spec.states else None
+        advances = self._lowering.advances()
+        self._advance_tape = Tape(advances, library) if advances else None
+        self._lowering.states.run = self._advance
+        self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
+        every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
+        self.reads_ahead = choose_ahead(every_call, worker_pool, library)
+        file.release()
+
+    def _weights(self, isa_name: str, progress: Progress) -> PanelWeights:
+        """The model's matrices, packed."""
+        packed, heads, worker_pool = (
+            PackedWeights(self._file, isa_name, self._library),
+            heads_of(self._spec),
+            self._worker_pool,
+        )
+        wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
+        wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.matrices]
+        if self._limits.prepacked is not None:
+            from edgeinfer.backends.cpu.bundles.contents import contents_of
+            from edgeinfer.backends.cpu.bundles.filling import start_from
+
+            contents = contents_of(self._spec, self._file.tensors)
+            start_from(
+                packed, self._limits.prepacked, contents, wanted, worker_pool.n_workers, progress, worker_pool.cores
+            )
+        packed.pack(wanted, worker_pool.n_workers, progress, worker_pool.cores)
+        return packed
+
+    @property
+    def capabilities(self) -> LaneCapabilities:
+        memories = self.states, self.windows
+        return LaneCapabilities(*memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self)
+
+    @property
+    def resident_bytes(self) -> int:
+        kept = 0 if self._embedding is None else self._embedding.nbytes
+        return self._packed.resident_bytes + self._lowering.resident_bytes + kept + self._kv.nbytes
+
+    @property
+    def n_workers(self) -> int:
+        return self._worker_pool.n_workers
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on."""
+        return self._worker_pool.affinity
+
+    @property
+    def worker_pool_size(self) -> int:
+        """Number of workers that take part; setting it makes their shares equal."""
+        return len(self.work_split.workers)
+
+    @worker_pool_size.setter
+    def worker_pool_size(self, size: int) -> None:
+        self.work_split = WorkSplit.even(size)
+
+    @property
+    def seconds(self) -> float:
+        """How long the last step took on the worker pool."""
+        return self._worker_pool.seconds
+
+    @property
+    def timing(self) -> Timing:
+        """How long the last step took on the worker pool, and how busy workers were."""
+        return self._worker_pool.timing
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
+        self._start(step)
+        self._worker_pool.run(self._alone_tape if len(step.batch.tokens) == 1 else self._tape, self.work_split)
+        return self._logits(step)
+
+    def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
+        """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
+        self._start(step)
+        for op, calls in self._calls:
+            self._worker_pool.run(Tape(calls, self._library), self.work_split)
+            seen(op)
+        return self._logits(step)
+
+    def profile(self, step: Step) -> list[KernelTime]:
+        """Evaluate a step and time its ops. Slower than `run`: for measurements."""
+        self._start(step)
+        alone = len(step.batch.tokens) == 1
+        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        return op_times(calls, self._worker_pool.profile(tape, self.work_split))
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""
+        self._start(step)
+        alone = len(step.batch.tokens) == 1
+        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        if stages is not None:
+            names = (stage.name for stage in self._spec.stages for _ in stage.ops)
+            calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
+            tape = Tape([call for _, its_calls in calls for call in its_calls], self._library)
+        return call_times(calls, self._worker_pool.profile(tape, self.work_split))
+
+    def overhead(self) -> Overhead:
+        """The cost of a launch, a call and a barrier that compute nothing."""
+        return overhead(self._worker_pool, self._library, self.work_split)
+
+    def value(self, name: str) -> Floats:
+        """The present values of a buffer: float32[T or O, width]."""
+        return self._buffers.value(name)
+
+    def rounded(self, name: str) -> Floats:
+        """The values that the int8 form of a buffer represents, as products read it: float32[T or O, width]."""
+        return self._buffers.rounded(name)
+
+    def hidden(self, op: Experts) -> Floats:
+        """The values that the int8 hidden rows of experts represent, if `op` is the last of its kind that ran."""
+        return self._lowering.hidden(op)
+
+    def _start(self, step: Step) -> None:
+        """Load a step into the step record and write the embedding rows of its tokens."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        self._worker_pool.settle()
+        self._step.fill(step)
+        if self.states is not None:
+            self.states.fill(step)
+        self._lowering.thresholds.begin()
+        batch, rotations = step.batch, self._lowering.rotations
+        if batch.axes is None:
+            rotations.reach(1 + int(batch.positions.max()))
+            self._step.turn(None)
+        else:
+            self._step.turn(rotations.rows_of(batch.axes))
+        if self._embedding is not None and self._embedded is not None:
+            self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
+
+    def _advance(self) -> None:
+        """Advance a state as `states.record` says."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        assert self._advance_tape is not None
+        self._worker_pool.settle()
+        self._worker_pool.run(self._advance_tape, self.work_split)
+
+    @property
+    def activations(self) -> tuple[int, int]:
+        """Activations that a threshold applied to in all passes so far, and how many of them were kept."""
+        return (0, 0) if self._closed else self._lowering.thresholds.activations
+
+    @property
+    def peaks(self) -> Floats:
+        """The highest of each `base.PEAK_LOGITS` logits of the last step, a view that the next run overwrites."""
+        return self._lowering.peaks[: self._step.n_outputs]
+
+    def _logits(self, step: Step) -> Floats:
+        if len(step.batch.outputs) == 1:
+            return self._one_logits
+        return self._buffers.arrays[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
+
+    @property
+    def windows(self) -> CpuWindows | None:
+        """Layers that keep only a window."""
+        return self._kv.windows
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values from slots to slots in all layers."""
+        sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
+        layers = self._kv_places
+        self._copy_slots(layers.ctypes.data, len(layers), sources.ctypes.data, targets.ctypes.data, len(sources))
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages of the layers without a window: uint8[len(pages), page_bytes]."""
+        return self._kv.read(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Restore contents of pages."""
+        self._kv.write(pages, contents)
+
+    def close(self) -> None:
+        """Leave the worker pool and free the memory. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._worker_pool.close()
+        self._kv.close()
+        self._calls.clear()
+        self._alone_calls.clear()
+        self._buffers.arrays.clear()
+        self.states = self._lowering.states.run = None
+        del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
+        del self._embedding, self._embedded, self._one_logits
+
+
+def _embedding(spec: ModelSpec) -> Embed | None:
+    """The op that embeds tokens, None if another device has it. Raises UnsupportedModel if there are several."""
+    found = [op for op in spec.ops() if isinstance(op, Embed)]
+    if len(found) > 1:
+        raise UnsupportedModel(f"{spec.architecture} has {len(found)} embeddings; the CPU device takes models with one")
+    return found[0] if found else None

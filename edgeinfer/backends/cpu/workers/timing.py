@@ -1,0 +1,144 @@
+"""Where the time of a step goes: per kind of op and kernel, in launches and barriers, and with and without prefetching.
+
+In: the seconds that a worker pool recorded per tape entry, or a pool and calls to run. Out: sums; argument records with
+`ahead` kept or set to 0. Processors differ in whether prefetching beyond their own pays, so the products of the first
+layers are run alternately both ways the first time on a machine; output bits are the same. Knows nothing of what the
+ops compute.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import OpSeconds, WorkSplit
+from edgeinfer.backends.capabilities import KernelTime, Overhead
+from edgeinfer.backends.cpu.catalogue import NOTHING
+from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
+from edgeinfer.backends.cpu.layout.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
+from edgeinfer.backends.cpu.workers.tape import Call, Tape
+from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
+from edgeinfer.graph.op import Op
+from edgeinfer.jit.library import KernelLibrary
+
+PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
+"""Arguments of the kernels that multiply; an op's other calls round what they read."""
+
+
+def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[KernelTime]:
+    """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape."""
+    busy, waiting = times.busy.mean(axis=0), times.waiting.mean(axis=0)
+    sums: dict[tuple[str, str], list[float]] = {}
+    place = 0
+    for op, its_calls in calls:
+        for call in its_calls:
+            row = sums.setdefault((type(op).__name__, call.kernel.name), [0.0, 0.0, 0.0])
+            row[0] += float(busy[place])
+            row[1] += float(waiting[place + 1])
+            row[2] += 1
+            place += 1
+    return [KernelTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
+
+
+def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpSeconds]:
+    """Seconds of each call of the profiled tape, in order, including the barrier after it."""
+    busy, waiting = times.busy.mean(axis=0).tolist(), times.waiting.mean(axis=0).tolist()
+    flat = [(op, call) for op, its_calls in calls for call in its_calls]
+    return [
+        OpSeconds(op, call.kernel.arguments in PRODUCTS, busy[place] + waiting[place + 1])
+        for place, (op, call) in enumerate(flat)
+    ]
+
+
+def overhead(
+    worker_pool: WorkerPool, library: KernelLibrary, work_split: WorkSplit, n_entries: int = 2000, runs: int = 21
+) -> Overhead:
+    """Measured with tapes of calls that do nothing: medians over runs."""
+    empty = _median_s(worker_pool, work_split, _idle_tape(library, 0, barriers=False), runs)
+    calls = _median_s(worker_pool, work_split, _idle_tape(library, n_entries, barriers=False), runs)
+    barriers = _median_s(worker_pool, work_split, _idle_tape(library, n_entries, barriers=True), runs)
+    return Overhead(empty, (calls - empty) / n_entries, (barriers - calls) / n_entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _IdleTape:
+    entries: NDArray[np.int64]
+
+
+def _idle_tape(library: KernelLibrary, count: int, barriers: bool) -> _IdleTape:
+    entries = np.zeros((count + 1, ENTRY_INTS), np.int64)
+    entries[:-1, 0], entries[:, 2] = library.address(NOTHING), barriers
+    entries[-1, 2] = 1
+    return _IdleTape(entries)
+
+
+def _median_s(worker_pool: WorkerPool, work_split: WorkSplit, tape: _IdleTape, runs: int) -> float:
+    seconds = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        worker_pool.run(tape, work_split)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+ROUNDS = 7
+MEASURED_BYTES = 48 << 20
+"""Bytes of weights read in a round: they take some milliseconds, and exceed most caches."""
+HARM = 1.1
+"""Prefetching is turned off from this ratio of times, with to without, on; the result is saved."""
+
+
+def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
+    """Decide whether to prefetch, and write it into the calls; the step record must have one token and one output.
+
+    A model too small to measure does prefetch.
+    """
+    asking = [call for call in calls if "ahead" in (call.arguments.dtype.names or ())]
+    measured = _first_products(asking)
+    if sum(map(_weight_bytes, measured)) < MEASURED_BYTES:
+        return True
+    name = f"reads_ahead-{worker_pool.n_workers}"
+    known = library.note(name)
+    pays = _pays(measured, worker_pool, library) if known is None else known == "yes"
+    if known is None:
+        library.keep_note(name, "yes" if pays else "no")
+    for call in asking:
+        call.arguments["ahead"] = int(pays)
+    return pays
+
+
+def _pays(measured: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
+    """Whether prefetching does no harm."""
+    tape, ratios = Tape(list(measured), library), []
+    for _ in range(ROUNDS):
+        with_it, without = _seconds(tape, measured, worker_pool, 1), _seconds(tape, measured, worker_pool, 0)
+        ratios.append(with_it / without)
+    return statistics.median(ratios) < HARM
+
+
+def _first_products(calls: Sequence[Call]) -> list[Call]:
+    """Integer products from the start of a model up to MEASURED_BYTES of weights."""
+    found, n_bytes = [], 0
+    for call in calls:
+        if call.arguments.dtype == PRODUCT and n_bytes < MEASURED_BYTES:
+            found.append(call)
+            n_bytes += _weight_bytes(call)
+    return found
+
+
+def _weight_bytes(call: Call) -> int:
+    return int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
+
+
+def _seconds(tape: Tape, calls: Sequence[Call], worker_pool: WorkerPool, ahead: int) -> float:
+    """Seconds of a run with or without prefetching."""
+    for call in calls:
+        call.arguments["ahead"] = ahead
+    started = time.perf_counter()
+    worker_pool.run(tape, WorkSplit.even(worker_pool.n_workers))
+    return time.perf_counter() - started
