@@ -13,21 +13,21 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers treat this as true; importing typing takes too long
 if TYPE_CHECKING:
-    from edgeinfer.engine.batch_stream import BatchStream as BatchStream
-    from edgeinfer.engine.batch_stream import Prompt as Prompt
-    from edgeinfer.engine.kv.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.model_info import ModelInfo as ModelInfo
-    from edgeinfer.engine.model_info import QueueStats as QueueStats
+    from edgeinfer.engine.requests.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.requests.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.scheduler.batcher import BatchAnswer as BatchAnswer
+    from edgeinfer.engine.scheduler.batcher import BatchStream as BatchStream
+    from edgeinfer.engine.scheduler.batcher import Prompt as Prompt
     from edgeinfer.engine.scheduler.stats import DraftSpan as DraftSpan
+    from edgeinfer.engine.scheduler.stats import QueueStats as QueueStats
     from edgeinfer.engine.scheduler.stats import RequestProgress as RequestProgress
     from edgeinfer.engine.scheduler.stats import Stats as Stats
+    from edgeinfer.engine.scheduler.stream import TextStream as TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.session import Session as Session
-    from edgeinfer.engine.stream import TextStream as TextStream
     from edgeinfer.errors import BadBundle as BadBundle
     from edgeinfer.errors import BadFlag as BadFlag
     from edgeinfer.errors import BadGGUF as BadGGUF
@@ -98,19 +98,19 @@ def _home(name: str) -> str:
     """Return the module that defines a public name."""
     homes = {
         "BatchAnswer": "engine.scheduler.batcher",
-        "BatchStream": "engine.batch_stream",
+        "BatchStream": "engine.scheduler.batcher",
         "LLM": "engine.llm",
         "ModelInfo": "engine.model_info",
         "RequestProgress": "engine.scheduler.stats",
-        "QueueStats": "engine.model_info",
+        "QueueStats": "engine.scheduler.stats",
         "DraftSpan": "engine.scheduler.stats",
         "Message": "models.text",
-        "Prompt": "engine.batch_stream",
-        "PromptRows": "engine.kv.prompt_rows",
+        "Prompt": "engine.scheduler.batcher",
+        "PromptRows": "engine.requests.prompt_rows",
         "SamplingSettings": "engine.requests.sampling",
         "Session": "engine.session",
         "Stats": "engine.scheduler.stats",
-        "TextStream": "engine.stream",
+        "TextStream": "engine.scheduler.stream",
         "TokenLogprobs": "engine.scheduler.token_choice",
         "ToolCall": "models.text.tools",
         "load": "engine.loading",

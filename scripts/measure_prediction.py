@@ -24,9 +24,9 @@ from edgeinfer.app.bench.subject import random_tokens
 from edgeinfer.app.machine_profile import measured_profile
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.idle import idle_share
-from edgeinfer.engine.multi.choosing import choose
-from edgeinfer.engine.multi.opening import FORMATS
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
+from edgeinfer.engine.opening.devices import FORMATS
+from edgeinfer.engine.opening.plan_choice import choose
 from edgeinfer.engine.probing.combination import alone_profiles, combined_profile
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of

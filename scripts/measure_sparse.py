@@ -34,9 +34,8 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.cpu.offload import sizes_of, watch_firing
-from edgeinfer.engine.offload.calibration import firing_limits
-from edgeinfer.engine.offload.firing import seen
-from edgeinfer.engine.offload.neuron_order import order_of
+from edgeinfer.engine.offload.neuron_order import firing_limits, order_of
+from edgeinfer.engine.offload.streaming import seen
 from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.file_facts import fingerprint

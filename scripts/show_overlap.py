@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.multi import AUTO
-from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
-from edgeinfer.engine.multi.overlap.opening import accelerator_of, open_overlap
-from edgeinfer.engine.run.capabilities import Tally
+from edgeinfer.engine.opening.devices import OpeningRequest
+from edgeinfer.engine.opening.overlap import accelerator_of, open_overlap
+from edgeinfer.engine.overlap.executor import OverlapExecutor
+from edgeinfer.engine.run.evaluators import Tally
+from edgeinfer.engine.run.executor import AUTO_SCHEDULE
 from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import PAGE, Batch
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--cached", type=int, default=256, help="tokens of each at first; their keys and values are 0")
     parser.add_argument("--tokens", type=int, default=16, help="to make of each sequence, on average")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--schedules", default=",".join((*SCHEDULES, AUTO)))
+    parser.add_argument("--schedules", default=",".join((*SCHEDULES, AUTO_SCHEDULE)))
     given = parser.parse_args()
     n_context = given.cached + given.tokens * given.sequences + PAGE
     each = pages_for(n_context)
@@ -64,7 +64,7 @@ def main() -> None:
         with (
             open_model(given.model, n_context) as model,
             open_overlap(
-                given.device, model.spec, model.file, limits, DeviceOptions(), resident_pages=resident_pages
+                given.device, OpeningRequest(model.spec, model.file, limits), resident_pages=resident_pages
             ) as executor,
         ):
             print("\n".join(executor.notices))
@@ -138,7 +138,7 @@ def show(found: dict[str, list[Found]], accelerator: str) -> None:
             f"{name:>17} {tok_s:7.1f} {predicted:9.1f} {n_passes:6.0f} {n_joins:6.0f}  "
             + " ".join(f"{100 * part:3.0f} %" for part in parts)
         )
-        if name == AUTO:
+        if name == AUTO_SCHEDULE:
             chosen = rounds[-1].tallies
             print(f"{'':>17} chosen: " + ", ".join(f"{each} {tally.n_passes}" for each, tally in chosen.items()))
 

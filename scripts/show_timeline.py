@@ -15,7 +15,7 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.shared_lane.timeline import StepTimeline
 from edgeinfer.errors import EdgeInferError

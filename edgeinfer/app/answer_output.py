@@ -22,7 +22,7 @@ from edgeinfer.app.counting import counted
 if TYPE_CHECKING:
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.engine.scheduler.stats import Stats
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
 
 KEPT_CONTROLS = "\n\t"
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.batch_stream import Prompt
     from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.batcher import Prompt
 
 CONTENTS = ("prompt", "messages", "text")
 """A question, a conversation, or a text to continue verbatim."""
@@ -57,7 +57,7 @@ def read_entries(lines: Iterable[str], system: str | None) -> list[BatchEntry]:
 
 
 def _entry(index: int, line: str, system: str | None) -> BatchEntry:
-    from edgeinfer.engine.batch_stream import Prompt
+    from edgeinfer.engine.scheduler.batcher import Prompt
 
     if not line.lstrip().startswith("{"):
         return BatchEntry(index, index, Prompt(_question(line.strip(), system)))

@@ -16,8 +16,8 @@ from edgeinfer.app.sessions.conversation import SUMMARY, told_of, with_attachmen
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.session import Session
-from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
 
 

@@ -77,7 +77,7 @@ def choose_model(
 
 def _compile_ahead(settings: Settings) -> None:
     """Compile kernels while the starter model is downloading."""
-    from edgeinfer.engine.opening import compile_ahead
+    from edgeinfer.engine.opening.evaluator import compile_ahead
     from edgeinfer.models.store import STARTER_TYPES
 
     if settings.load.device in ("auto", "cpu"):

@@ -18,7 +18,7 @@ from edgeinfer.settings import Settings, repeat_penalty_of
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.racing.choosing import Compared
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
 

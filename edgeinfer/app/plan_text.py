@@ -11,7 +11,7 @@ from edgeinfer.app.counting import counted
 from edgeinfer.app.plan_record import PlannedModel, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
 from edgeinfer.app.sizes import Fit, memory_text
-from edgeinfer.engine.measure.calibration import Adjustment
+from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.variants import threshold_of, told
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile

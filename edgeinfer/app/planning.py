@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
-from edgeinfer.engine.measure.calibration import Adjustment
-from edgeinfer.engine.multi.choosing import N_DECODED, N_PROMPT
-from edgeinfer.engine.run.staffing import CorePlans, core_plans, worker_pools_of
+from edgeinfer.engine.measure.profiles import Adjustment
+from edgeinfer.engine.opening.plan_choice import N_DECODED, N_PROMPT
+from edgeinfer.engine.run.workers import CorePlans, core_plans, worker_pools_of
 from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, SequenceGroup
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_NAMES

@@ -1,8 +1,8 @@
-"""Embeddings and rankings: one vector for a text, and a score for how well documents answer a query.
+"""What a model computes from texts without generating any: token ids, embeddings, rankings.
 
-In: tokens, and a model that exposes its hidden states. Out: float32[D] for a text, of length 1 if normalized, or a
-number between 0 and 1 for a query with a document. The final hidden states of all tokens are pooled as the model's file
-says, or averaged if it does not say (llama.cpp calls this mean pooling; Reimers and Gurevych, arXiv 1908.10084). A
+In: texts, and a model that exposes its hidden states. Out: token ids; float32[D] for a text, of length 1 if normalized;
+a number between 0 and 1 for a query with a document. The final hidden states of all tokens are pooled as the model's
+file says, or averaged if it does not say (llama.cpp calls this mean pooling; Reimers and Gurevych, arXiv 1908.10084). A
 ranking applies a head to the hidden row of the first token, or of the last token in a causal model. The sigmoid is
 taken of a single score; with scores for "yes" and "no" the result is the share of the first (BERT, arXiv 1810.04805, as
 a cross-encoder; Qwen3 Embedding, arXiv 2506.05176). Passes are small, so that running requests continue between them.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.kv.kvcache import pages_for
+from edgeinfer.engine.requests.request import Prompts
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
@@ -35,6 +37,64 @@ _BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4
 """Values of `pooling_type` in GGUF files (llama.cpp); 0 does not specify a pooling, and 4 marks a ranking model."""
 CHUNK = 64
 """Tokens per pass while other requests are running."""
+TEMPLATE = "tokenizer.chat_template.rerank"
+
+
+class TextReader:
+    """The methods of `LLM` that read texts without generating."""
+
+    _pool: Pool
+    _subject: Subject
+    _tokenizer: Tokenizer
+    prompts: Prompts
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return Embedder(self._pool, self._subject)
+
+    def embed(
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        pooling: Pooling | None = None,
+        normalized: bool = True,
+        progress: Progress = no_progress,
+    ) -> list[Floats]:
+        """Embed texts, or lists of their tokens: float32[D] each, of length 1 if `normalized`; usable from any thread.
+
+        `pooling`: how the last hidden states of the tokens are combined; default: as the model's file says, else their
+        mean. `progress` is called with the number of tokens read of each text; an exception that it raises ends the
+        work. Raises BadSetting, ContextOverflow, UnsupportedModel if the device does not expose hidden states,
+        EngineClosed.
+        """
+        self._pool.check_open()
+        if isinstance(texts, str):
+            raise BadSetting("embed takes a list of texts; write [text]")
+        prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
+        return self._embedder.embed(prompts, pooling, normalized=normalized, progress=progress)
+
+    @cached_property
+    def _ranker(self) -> Ranker:
+        return Ranker(self._embedder, self._subject, self._tokenizer)
+
+    def rerank(self, query: str, documents: Sequence[str], *, progress: Progress = no_progress) -> list[float]:
+        """Score how well each document answers a query, between 0 and 1, with a reranker; usable from any thread.
+
+        `progress` as in `embed`. Raises UnsupportedModel if the model is not a reranker, BadSetting, ContextOverflow,
+        EngineClosed.
+        """
+        self._pool.check_open()
+        if isinstance(documents, str):
+            raise BadSetting("rerank takes a list of documents; write [document]")
+        return self._ranker.rank(query, documents, progress)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Return the token ids of a text. `add_special`: add the tokens that the model expects around a text."""
+        return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:
+        """Return the text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
+        return self._tokenizer.decode(tokens, skip_special=skip_special)
 
 
 def _pooling_of(metadata: Metadata, key: str) -> Pooling:
@@ -181,9 +241,6 @@ class Embedder:
         assert self._weight is not None
         normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
         return normed
-
-
-TEMPLATE = "tokenizer.chat_template.rerank"
 
 
 class Ranker:

@@ -11,29 +11,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from edgeinfer.engine.batch_stream import BatchStream, Prompt
+from edgeinfer.engine.embedding import TextReader
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.model_info import ModelInfo, renamed
-from edgeinfer.engine.racing.afterwards import Comparison
+from edgeinfer.engine.racing.choosing import Comparison
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.prompts import Prompts
-from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.requests.prompt_rows import Piece
+from edgeinfer.engine.requests.request import Options, Prompts, Request
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.engine.scheduler.batcher import Batcher
+from edgeinfer.engine.scheduler.batcher import Batcher, BatchStream, Prompt
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import LaterDrafts, priming_of
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
-from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
@@ -75,24 +73,20 @@ class LLM(TextReader):
         tokenizer: Tokenizer,
         template: ChatTemplate,
         info: ModelInfo,
-        drafts: ModelDrafts | None = None,
+        drafting: ModelDrafting,
         *,
-        primes: bool = False,
         parallel: int | None = None,
         comparison: Comparison | None = None,
-        later_drafts: LaterDrafts | None = None,
     ) -> None:
-        """`parallel`: requests that run at the same time; None: as many as a pass has outputs.
-
-        `later_drafts`: see `begin_drafting`.
-        """
+        """`parallel`: requests that run at the same time; None: as many as a pass has outputs."""
         self._subject = subject
         self._pool = pool
         self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs)
-        self.drafts = drafts
+        self.drafts, self.later_drafts = drafting.drafts, drafting.later
+        self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         self.info = info
@@ -100,7 +94,6 @@ class LLM(TextReader):
         self._note = RunningNote(OpenModel(info.name, info.path))
         self.comparison = comparison
         """A comparison of devices that has not been made yet; None: there is nothing to compare."""
-        self._primes, self.later_drafts = primes, later_drafts
         self._start_priming()
 
     def _start_priming(self) -> None:

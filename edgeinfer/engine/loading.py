@@ -26,14 +26,11 @@ from edgeinfer.engine.kv.limits import (
     weights_bytes,
 )
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
+from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
-from edgeinfer.engine.multi import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
-from edgeinfer.engine.opening import approximate_on, open_evaluator
-from edgeinfer.engine.racing.afterwards import Comparison
-from edgeinfer.engine.racing.choices import Choices
-from edgeinfer.engine.racing.choosing import ChosenDevice, chosen_device
+from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
+from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, Comparison, chosen_device
 from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
@@ -43,12 +40,12 @@ from edgeinfer.engine.run.evaluators import (
     open_subject,
     other_device,
 )
-from edgeinfer.engine.run.executor import AUTO_DEVICE
+from edgeinfer.engine.run.executor import AUTO_DEVICE, AUTO_SCHEDULE
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.run.staffing import device_options, known_core_plans, shared_cores, worker_kinds
+from edgeinfer.engine.run.workers import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.running import OpenModel, RunningNote
-from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, drafts_for, may_draft_later
+from edgeinfer.engine.speculation.draft_model import draft_bytes, split_sources
+from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, ModelDrafting, drafts_for, may_draft_later
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
@@ -343,9 +340,10 @@ def _start(
     primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if compare is None else Comparison(compare, lambda: pool.idle_s, executor.device)
-    own = subject, pool, tokenizer, template, facts, drafts
     later = LaterDrafts(executor, tokenizer, subject.fingerprint, options) if drafts_later else None
-    return LLM(*own, primes=primes, parallel=options.parallel, comparison=comparison, later_drafts=later)
+    drafting = ModelDrafting(drafts, later, primes)
+    own = subject, pool, tokenizer, template, facts, drafting
+    return LLM(*own, parallel=options.parallel, comparison=comparison)
 
 
 def _texts_beside(subject: Subject, beside: ThreadPoolExecutor) -> Future[Texts] | None:

@@ -1,4 +1,7 @@
-"""Records about an open model: what was loaded and where it runs, its queue, its running requests."""
+"""What an open model is: a record of what was loaded and where it runs, and how its former names are looked up.
+
+In: plain values. Out: a frozen `ModelInfo`. Knows nothing of requests.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgeinfer.engine.scheduler.stats import RequestProgress
-from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.settings import KVKind, Mode
 
@@ -37,40 +37,6 @@ class ModelInfo:
     """The cores given to devices other than the cpu alone."""
     need: MemoryNeed | None = None
     """Memory the model takes with a full context, by part."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """Counts of a model's requests: running, waiting, and finished with a prefix to share; and totals so far.
-
-    n_preempted: how often keys and values of a request were swapped out; n_recomputed: how often they were dropped, so
-    that the text is read again. n_pages: pages of the cache, of which n_free_pages are free.
-    """
-
-    n_active: int
-    n_waiting: int
-    n_kept: int
-    n_preempted: int
-    n_recomputed: int
-    n_passes: int
-    n_evaluated: int
-    n_generated: int
-    n_pages: int
-    n_free_pages: int
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            return renamed(self, name, {"n_parked": "n_preempted", "n_forgotten": "n_recomputed"})
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveRequest:
-    """A running or waiting request."""
-
-    is_active: bool
-    priority: Priority
-    live: RequestProgress
 
 
 def renamed(record: object, name: str, names: Mapping[str, str]) -> object:

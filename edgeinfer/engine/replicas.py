@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
-from edgeinfer.engine.batch_stream import BatchStream, Prompt
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.run.staffing import DEPTH
+from edgeinfer.engine.run.workers import DEPTH
+from edgeinfer.engine.scheduler.batcher import BatchStream, Prompt
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.cost.seconds import Pass
 from edgeinfer.scheduling.cost.work import ModelWork

@@ -11,18 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.kv.prompt_rows import Piece
 from edgeinfer.engine.kv.saved_state import seal, unseal
 from edgeinfer.engine.requests.conversation import Messages
-from edgeinfer.engine.requests.prompts import Prompts
-from edgeinfer.engine.requests.request import Options, Request
+from edgeinfer.engine.requests.prompt_rows import Piece
+from edgeinfer.engine.requests.request import Options, Prompts, Request
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
-from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.temporary import temporary_file

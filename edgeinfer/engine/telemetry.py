@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.engine.model_info import ActiveRequest, ModelInfo, QueueStats
+from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.offload.weight_placement import StageBytes, stage_bytes_of, streamed_of
-from edgeinfer.engine.run.capabilities import Tally
-from edgeinfer.engine.run.evaluators import Subject
+from edgeinfer.engine.run.evaluators import Subject, Tally
 from edgeinfer.engine.run.observed import LastStep, StageSeconds, median_stages, stage_seconds
 from edgeinfer.engine.scheduler.scheduler import Scheduler
+from edgeinfer.engine.scheduler.stats import ActiveRequest, QueueStats
 from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.step import PAGE

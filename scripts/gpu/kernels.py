@@ -14,7 +14,7 @@ from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.step import LaunchShape, chunk_bound
-from edgeinfer.engine.probing.lane_times import placed_step
+from edgeinfer.engine.probing.rates import placed_step
 from edgeinfer.graph.graph import Fragment, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add import Add

@@ -19,7 +19,7 @@ from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, cublas
 from edgeinfer.backends.cuda.lane import CudaFragmentLane, CudaLane
-from edgeinfer.engine.multi.opening import Together
+from edgeinfer.engine.opening.devices import Together
 from edgeinfer.engine.probing.combination import combined_profile
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.shared_lane.lane import SharedLane

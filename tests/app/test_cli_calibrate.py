@@ -14,7 +14,7 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.header import Orders, natural
-from edgeinfer.engine.offload.calibration import calibrated
+from edgeinfer.engine.offload.neuron_order import calibrated
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.steps import no_progress

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.reference import ReferenceFragment, ReferenceLane
 from edgeinfer.engine.measure.profiles import ProfileStore
-from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.probing import accelerator, combination
 from edgeinfer.engine.probing.probe import ProbeRequest, probe
 from edgeinfer.engine.probing.synthetic import ModelShape
 from edgeinfer.errors import DeviceFailed
@@ -52,7 +52,7 @@ def _quick(home: Path, measured: Profile, monkeypatch: pytest.MonkeyPatch) -> No
     small = ModelShape(256, 512, 4, 2, 64, 1, 256, 256)
     for name, value in (("SLIM", small), ("BROAD", replace(small, width=512, heads=8))):
         monkeypatch.setattr(accelerator, name, value)
-    monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
+    monkeypatch.setattr("edgeinfer.engine.probing.link.EXCHANGE_RUNS", {1: 2, 8: 1})
     monkeypatch.setattr(combination, "USUAL", accelerator.Amount({1: 2, 4: 1}, (8, 16), 1, 1, 1))
     monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
 
@@ -145,7 +145,7 @@ def test_an_answer_survives_its_device(
         return before(lane, step)
 
     monkeypatch.setattr(ReferenceLane, "run", run)
-    monkeypatch.setattr("edgeinfer.engine.opening.NEVER_RESCUED", ("cpu",))
+    monkeypatch.setattr("edgeinfer.engine.opening.evaluator.NEVER_RESCUED", ("cpu",))
     found = answer("-m", str(tiny_model), "--device", "reference")
     assert found["tokens"] == plain["tokens"]
     assert found["devices"] == ["cpu"]

@@ -16,7 +16,7 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.requests.texts import ProgramTokenizer
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel

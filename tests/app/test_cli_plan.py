@@ -17,7 +17,7 @@ from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.racing.choosing import Choices, DeviceChoice
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header

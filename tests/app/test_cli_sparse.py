@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.offload.firing import LEAST_TOKENS, firing_of, keep_firing
+from edgeinfer.engine.offload.streaming import LEAST_TOKENS, firing_of, keep_firing
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle_file import WHOLE, bundle_path, firing_path

@@ -25,8 +25,7 @@ from edgeinfer.app.opening import record_speed
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.measure.calibration import Adjustment
-from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
+from edgeinfer.engine.measure.profiles import Adjustment, ProfileStore, fingerprint_of
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.models.gguf import GGUFFile

@@ -12,8 +12,7 @@ from edgeinfer.app import first_look, machine_profile
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
-from edgeinfer.engine.racing.afterwards import Compared, Comparison
-from edgeinfer.engine.racing.choosing import ChosenDevice
+from edgeinfer.engine.racing.choosing import ChosenDevice, Compared, Comparison
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Device, Limits, WorkSplit
 from edgeinfer.backends.capabilities import Buffers, DeviceCapabilities, LaneCapabilities, OpTimes, Workers
-from edgeinfer.engine.probing.lane_times import placed_step
+from edgeinfer.engine.probing.rates import placed_step
 from edgeinfer.graph.graph import ModelSpec, whole
 from edgeinfer.graph.step import Step
 from edgeinfer.models.load import Model, open_model

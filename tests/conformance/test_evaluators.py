@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import Interrupted, StopFlag
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, is_own, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch

@@ -13,7 +13,7 @@ import pytest
 
 from edgeinfer.backends.base import DEVICES, Device, Limits
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.multi.overlap.parts import parts_of
+from edgeinfer.engine.overlap.parts import parts_of
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op

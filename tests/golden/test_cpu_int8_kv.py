@@ -12,7 +12,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.jit import targets

@@ -17,8 +17,7 @@ from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.cpu.offload import watch_firing
-from edgeinfer.engine.offload.calibration import firing_limits
-from edgeinfer.engine.offload.neuron_order import order_of
+from edgeinfer.engine.offload.neuron_order import firing_limits, order_of
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.steps import no_progress

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.kv.prompt_rows import Piece, PromptRows
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.prompt_rows import Piece, PromptRows
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.session import Session
-from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, DeviceUnavailable, UnsupportedModel
 from tests.golden.row_goldens import RowGolden
 

@@ -11,14 +11,14 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
+from edgeinfer.engine.requests.drafting import Speculator
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
-from edgeinfer.engine.speculation.speculator import Speculator
-from edgeinfer.engine.stream import TextStream
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.settings import KVKind

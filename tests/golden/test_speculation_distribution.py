@@ -16,7 +16,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.executor import Executor

@@ -18,7 +18,7 @@ from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import Model, open_model

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edgeinfer.app.server.chunks import ContentReader
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.engine.requests.constrained.tool_grammar import tool_grammar
+from edgeinfer.engine.requests.tool_use import tool_grammar
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer

@@ -16,8 +16,8 @@ from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpeni
 from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.drafting import Draft, Walk
 from edgeinfer.engine.requests.request import Options
-from edgeinfer.engine.requests.tree import Draft, Walk
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.graph.step import Floats, Int32s

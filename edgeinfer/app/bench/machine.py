@@ -95,7 +95,7 @@ def read_memory(cores: tuple[int, ...], model_bytes: int) -> MemoryBandwidth:
 
 def main() -> None:
     """Measure, and print a `MemoryBandwidth` as JSON."""
-    from edgeinfer.engine.measure import bandwidth
+    from edgeinfer.engine.probing.memory import buffer_bytes, measure
     from edgeinfer.jit import targets
     from edgeinfer.jit.machine_code import cpu_features
     from edgeinfer.scheduling.machine.topology import available_bytes
@@ -104,8 +104,8 @@ def main() -> None:
     shown = tuple(name for name in (*SHOWN_FEATURES, *SHOWN_FEATURES_ARM) if name in features)
     cores, model_bytes = json.loads(sys.argv[1])
     best, of_model = (
-        max(bandwidth.measure(cores, n_bytes), key=lambda reading: reading.bytes_per_s)
-        for n_bytes in (bandwidth.buffer_bytes(available_bytes()), max(model_bytes, SMALLEST_BYTES))
+        max(measure(cores, n_bytes), key=lambda reading: reading.bytes_per_s)
+        for n_bytes in (buffer_bytes(available_bytes()), max(model_bytes, SMALLEST_BYTES))
     )
     isa = targets.choose(features, os.environ.get("EDGEINFER_SIMD"))
     print(json.dumps(asdict(MemoryBandwidth(shown, isa, best.bytes_per_s, best.pattern, of_model.bytes_per_s))))

@@ -19,7 +19,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch

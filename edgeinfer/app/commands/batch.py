@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from edgeinfer.app.batch_input import BatchEntry
     from edgeinfer.app.batch_loading import BatchSettings
-    from edgeinfer.engine.batch_stream import BatchStream
     from edgeinfer.engine.replicas import Replicas
+    from edgeinfer.engine.scheduler.batcher import BatchStream
     from edgeinfer.settings import Settings
 
 PARALLEL = 8

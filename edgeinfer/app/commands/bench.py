@@ -99,7 +99,7 @@ def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, que
 def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[BenchExecutor, ...]]:
     """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
     from edgeinfer.app.bench.executors import ours, read_against
-    from edgeinfer.engine.opening import approximate_on
+    from edgeinfer.engine.opening.evaluator import approximate_on
     from edgeinfer.engine.run.executor import AUTO_DEVICE
 
     load = settings.load

@@ -129,7 +129,7 @@ def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, 
     """Pack the neurons in the order that a text shows to be good."""
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.engine.offload.calibration import calibrated
+    from edgeinfer.engine.offload.neuron_order import calibrated
     from edgeinfer.text_values import size_text
 
     with ProgressLine() as progress:

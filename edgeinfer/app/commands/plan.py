@@ -110,7 +110,7 @@ def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
 
 def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     """Settings and schedule, on the cpu where --approx is wanted. Raises BadSetting where that cannot be."""
-    from edgeinfer.engine.opening import approximate_on
+    from edgeinfer.engine.opening.evaluator import approximate_on
     from edgeinfer.errors import BadSetting
 
     approx = settings.load.approx
@@ -318,7 +318,7 @@ def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[in
     """This machine with these devices; None for a device that nothing is known of."""
     from edgeinfer.app.machine_profile import are_measurable, devices_profile, profile_or_short_probe
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.multi.opening import FORMATS
+    from edgeinfer.engine.opening.devices import FORMATS
     from edgeinfer.scheduling.machine.profile import CPU
 
     with ProgressLine() as progress:
@@ -333,7 +333,7 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
     """The machine as each of these devices has it to itself."""
     from edgeinfer.app.machine_profile import devices_alone
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.multi.opening import FORMATS
+    from edgeinfer.engine.opening.devices import FORMATS
 
     with ProgressLine() as progress:
         return devices_alone(devices, formats[:FORMATS], cores, progress)

@@ -19,9 +19,9 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.racing.choosing import Compared
     from edgeinfer.engine.scheduler.stats import Stats
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.offload.weights import WeightReads
     from edgeinfer.settings import Settings
 

@@ -14,7 +14,7 @@ from edgeinfer.app.server.sse import DONE, event
 if TYPE_CHECKING:
     from edgeinfer.app.server.schemas import Sampling
     from edgeinfer.engine.scheduler.stats import Stats
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 
 

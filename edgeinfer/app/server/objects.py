@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
-    from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text import Tokenizer
     from edgeinfer.models.text.tools import ToolCall
 

@@ -19,7 +19,7 @@ from edgeinfer.app.server.errors import APIError, api_error
 from edgeinfer.app.server.objects import Record
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
 
 T = TypeVar("T")
 

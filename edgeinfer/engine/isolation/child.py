@@ -23,10 +23,9 @@ from edgeinfer.engine.isolation.messages import (
     RemoteVocabulary,
     Shared,
 )
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.opening import open_evaluator
-from edgeinfer.engine.run.capabilities import ModelProgram
-from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.opening.evaluator import open_evaluator
+from edgeinfer.engine.run.evaluators import ModelProgram, SequenceEvaluator, open_subject
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.ipc.channel import Channel
 from edgeinfer.ipc.child import connect

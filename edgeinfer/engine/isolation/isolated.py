@@ -18,9 +18,9 @@ from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteOpening, RemotePass, RemoteVocabulary, check_ids
 from edgeinfer.engine.isolation.process import Child, KnownSequence
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.kv.read_text import ReadText
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.kv.saved_state import ReadText
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Inputs, Int32s

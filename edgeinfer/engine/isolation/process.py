@@ -15,7 +15,7 @@ from pathlib import Path
 from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteFacts, RemoteOpening, RemoteReply, Shared
-from edgeinfer.engine.kv.read_text import ReadText
+from edgeinfer.engine.kv.saved_state import ReadText
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.ipc.child import ChildDied, ChildProcess
 from edgeinfer.ipc.records import read_as

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.engine.kv.kv_records import (
+from edgeinfer.engine.kv.pages import (
     FULL,
     NO_COPIES,
     Copies,
@@ -19,11 +19,11 @@ from edgeinfer.engine.kv.kv_records import (
     PendingBatch,
     PlacedStep,
     SequencePages,
+    WindowPages,
     leaders_of,
     table_slots,
 )
 from edgeinfer.engine.kv.states import SequenceStates
-from edgeinfer.engine.kv.windows import WindowPages
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 from edgeinfer.graph.operands import Windows
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step

@@ -1,8 +1,10 @@
-"""Saved states as bytes: what a device holds of a sequence, framed with a header and a checksum.
+"""What of a sequence outlives its memory: its saved state as bytes, and its text, to be read again.
 
 In: a magic word, a header of plain values and a body; for a sequence, a cache's bookkeeping and a lane: its pages, the
 window of sliding-window layers, and its states. Out: bytes, and back. Layout: magic, uint32 header length, header as
-JSON, body, BLAKE2b-128 of everything before it. Knows no files.
+JSON, body, BLAKE2b-128 of everything before it. A `ReadText` is for evaluators that outlive the owner of keys and
+values: it takes batches and the accepted paths through them, and returns batches that read the same text. Knows no
+files.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +24,15 @@ from edgeinfer.backends.base import Lane
 from edgeinfer.backends.memories import StateMemory
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.errors import DoesNotFit, EdgeInferError
-from edgeinfer.graph.step import PAGE, Int32s
+from edgeinfer.graph.step import PAGE, Batch, Floats, InputRows, Int32s, same_axes
 
 Value = str | int | Sequence[int]
 
 LENGTH = struct.Struct("<I")
 CHECKSUM_BYTES = 16
 _MAGIC = re.compile(rb"(?P<kind>EDGEINFER [A-Z ]+)\d+\n")
+SAVED_CHECKPOINT_BYTES = 64_000_000
+"""Byte limit for checkpoints saved with a sequence; the newest one is always saved."""
 
 
 def seal(magic: bytes, header: Mapping[str, Value], body: bytes) -> bytes:
@@ -101,10 +106,6 @@ def _loading(device: Value | None) -> str:
 
 def _checksum(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
-
-
-SAVED_CHECKPOINT_BYTES = 64_000_000
-"""Byte limit for checkpoints saved with a sequence; the newest one is always saved."""
 
 
 def n_saved_checkpoints(slot_bytes: int) -> int:
@@ -187,3 +188,67 @@ def _put_states_back(
             slot = cache.states.slots.take()
             cache.states.slots.keep(int(pages[n_pages - 1]), slot)
             states.write([slot], content[None])
+
+
+@dataclass(slots=True)
+class ReadText:
+    """Tokens in order, negative where a row was read; the rows; and the axes of all tokens if any token had some."""
+
+    tokens: list[int] = field(default_factory=list)
+    rows: list[Floats] = field(default_factory=list)
+    axes: list[list[int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def extend(self, batch: Batch, path: Int32s) -> None:
+        """Append accepted tokens of a batch."""
+        n_before = len(self.tokens)
+        self.tokens += batch.tokens[path].tolist()
+        if batch.rows is not None and (chosen := batch.rows_of(path)) is not None:
+            self.rows += list(chosen.values)
+        if batch.axes is not None and self.axes is None:
+            first = int(batch.positions[path[0]]) - n_before if len(path) else 0
+            self.axes = same_axes(np.arange(first, first + n_before, dtype=np.int32)).tolist()
+        if self.axes is not None:
+            axes = same_axes(batch.positions) if batch.axes is None else batch.axes
+            self.axes += axes[path].tolist()
+
+    def cut(self, n_tokens: int) -> None:
+        """Drop everything after the first `n_tokens` tokens."""
+        if self.rows:
+            del self.rows[sum(token < 0 for token in self.tokens[:n_tokens]) :]
+        del self.tokens[n_tokens:]
+        if self.axes is not None:
+            del self.axes[n_tokens:]
+            self.axes = self.axes or None
+
+    def copied(self) -> ReadText:
+        """Return an independent copy."""
+        return ReadText(list(self.tokens), list(self.rows), None if self.axes is None else list(self.axes))
+
+    def batches(self, sequence: int, most_tokens: int, first: int = 0) -> Iterator[Batch]:
+        """Yield batches that read the text one after the other, from position `first` on, without logits."""
+        n_rows = 0
+        for start in range(0, len(self.tokens), most_tokens):
+            tokens = np.array(self.tokens[start : start + most_tokens], np.int32)
+            order, n_own = np.arange(len(tokens), dtype=np.int32), int(np.count_nonzero(tokens < 0))
+            rows = InputRows(np.array(self.rows[n_rows : n_rows + n_own], np.float32)) if n_own else None
+            axes = None if self.axes is None else np.array(self.axes[start : start + most_tokens], np.int32)
+            sequences, positions = np.full(len(tokens), sequence, np.int32), order + np.int32(first + start)
+            yield Batch(tokens, sequences, positions, order - 1, order[:0], rows, axes)
+            n_rows += n_own
+
+    def sealed(self) -> tuple[str, bytes]:
+        """The text as JSON, and the bytes of its rows."""
+        width = len(self.rows[0]) if self.rows else 0
+        header = json.dumps({"tokens": self.tokens, "axes": self.axes, "n_rows": len(self.rows), "width": width})
+        return header, b"".join(row.tobytes() for row in self.rows)
+
+    @classmethod
+    def unsealed(cls, header: str, body: bytes) -> tuple[ReadText, bytes]:
+        """Restore what `sealed` returned. Returns the text and the remaining bytes."""
+        fields = json.loads(header)
+        n_rows, width = fields["n_rows"], fields["width"]
+        rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
+        return cls(fields["tokens"], list(rows), fields["axes"]), body[4 * n_rows * width :]

@@ -16,7 +16,7 @@ from edgeinfer.backends.offload import BundlePacking, BundleSizes, WeightOffload
 from edgeinfer.engine.kv.limits import limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
-from edgeinfer.engine.offload.firing import firing_of
+from edgeinfer.engine.offload.streaming import firing_of
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts

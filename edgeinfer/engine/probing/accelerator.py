@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from edgeinfer.backends.base import Device
-from edgeinfer.engine.measure.quiet import QuietMeter
+from edgeinfer.engine.measure.idle import QuietMeter
 from edgeinfer.engine.probing.rates import bytes_per_weight
-from edgeinfer.engine.probing.separation import (
+from edgeinfer.engine.probing.synthetic import ModelShape
+from edgeinfer.engine.probing.whole_passes import (
     CACHED,
     ELEMENT,
     NARROW,
@@ -31,10 +32,9 @@ from edgeinfer.engine.probing.separation import (
     WIDE_COLUMNS,
     Part,
     TimedPass,
+    WholePasses,
     separated,
 )
-from edgeinfer.engine.probing.synthetic import ModelShape
-from edgeinfer.engine.probing.whole_passes import WholePasses
 from edgeinfer.scheduling.machine import profile
 from edgeinfer.scheduling.machine.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
 

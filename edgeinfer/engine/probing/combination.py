@@ -14,8 +14,7 @@ from dataclasses import replace
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of, open_device
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
-from edgeinfer.engine.probing.exchange import measured_exchange
-from edgeinfer.engine.probing.link import measured_link
+from edgeinfer.engine.probing.link import measured_exchange, measured_link
 from edgeinfer.engine.probing.probe import ProbeRequest, footprint, probe, rounded
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.store import default_root

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.measure.idle import QuietMeter
 from edgeinfer.engine.measure.profiles import fingerprint_of, machine_name
-from edgeinfer.engine.measure.quiet import QuietMeter
 from edgeinfer.engine.probing.disk import DiskProbe
 from edgeinfer.engine.probing.memory import MemoryProbe, MemoryRates
 from edgeinfer.engine.probing.rates import HEAD_WIDTHS, FormatProbe, FormatRates, combined

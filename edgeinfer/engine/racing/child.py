@@ -23,7 +23,7 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.errors import DeviceUnavailable

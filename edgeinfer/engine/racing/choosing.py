@@ -1,38 +1,161 @@
-"""Chooses what `auto` means for a model: the remembered device, or the winner of a comparison on first use.
+"""Chooses what `auto` means for a model: the remembered device, or the winner of a comparison.
 
 In: an open model and the options devices are opened with. Out: a device's name, and notices for the user. The registry
-lists the devices; no device's runtime is imported in this process. For large models only a few layers are run. A
-comparison takes half a minute, so a small model may answer on the CPU first and be compared afterwards.
+lists the devices; no device's runtime is imported in this process. For large models only a few layers are run. Choices
+are remembered in a file of the user's data folder, by machine, model and settings; a damaged file counts as empty. A
+choice measured while other programs were running is provisional: it is used, but compared again at a few later starts,
+then ever less often. A comparison takes half a minute, so a small model may answer on the CPU first: a `Comparison` is
+then made after an answer, while the model is idle, for the next start. A new request ends it at once; it can be
+repeated after that answer.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions, device_kinds
 from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.engine.measure.profiles import fingerprint_of
-from edgeinfer.engine.racing.choices import Choices, DeviceChoice, now_s
-from edgeinfer.engine.racing.contest import Contestant, compare
+from edgeinfer.engine.racing.contest import Contestant, Finish, compare, is_certain, notice_of, runner_up_of, winner_of
 from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel
-from edgeinfer.engine.racing.finish import Finish, is_certain, notice_of, runner_up_of, winner_of
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
-from edgeinfer.engine.run.staffing import shared_cores
+from edgeinfer.engine.run.workers import shared_cores
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.file_lock import FileLock
+from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.scheduling.machine.topology import Topology, available_bytes
 from edgeinfer.setting_values import KVKind, Race
 from edgeinfer.steps import Progress, no_progress
+from edgeinfer.temporary import write_whole
 
+MOST_KEPT = 256
+EAGER_TRIES = 3
+"""Times a provisional choice is compared again at the next start;"""
+PAUSE_S, LONGEST_PAUSE_S = 24 * 3600.0, 32 * 24 * 3600.0
+"""then after a day, with the interval doubling each time up to this one."""
+SLOWER = 1.3
+"""An answer this many times slower than the runner-up casts doubt on a choice;"""
+SLOW_ANSWERS = 3
+"""after this many in a row."""
 LEAST_BYTES = 16 << 20
 """Bytes of weights below which a model is fast on any device."""
 ANSWER_FIRST_BYTES = 2 << 30
 """Bytes of weights up to which the CPU answers about as fast as people read, so that the comparison can wait."""
 OPENED_BYTES = 1 << 30
 """Memory of a device in a comparison: its runtime, and the layers in the file's form and in the device's own."""
+SLACK_S = 0.5
+"""Tolerance between two clocks, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """A device and how certain the choice is.
+
+    tries               comparisons made, or put off because the machine was busy
+    tried_at            time of the last one, in seconds since 1970
+    runner_up_tok_s     decoding speed of the second device; None if there was none or it was not recorded
+    n_slow              answers in a row that were much slower than that
+    """
+
+    device: str
+    is_provisional: bool = False
+    tries: int = 1
+    tried_at: float = 0.0
+    runner_up_tok_s: float | None = None
+    n_slow: int = 0
+
+    def is_due(self, now: float) -> bool:
+        """Whether the comparison should be repeated."""
+        if not self.is_provisional:
+            return False
+        if self.tries < EAGER_TRIES:
+            return True
+        pause = min(PAUSE_S * 2.0 ** min(self.tries - EAGER_TRIES, 16), LONGEST_PAUSE_S)
+        return not self.tried_at <= now < self.tried_at + pause  # the clock was set back: do not wait
+
+    def is_slow(self, decode_tok_s: float) -> bool:
+        """Whether an answer was so slow that the runner-up is probably faster."""
+        return self.runner_up_tok_s is not None and decode_tok_s * SLOWER < self.runner_up_tok_s
+
+    def answered(self, *, slowly: bool) -> DeviceChoice:
+        """The choice after an answer on the device."""
+        n_slow = self.n_slow + 1 if slowly else 0
+        return replace(self, n_slow=n_slow, is_provisional=self.is_provisional or n_slow >= SLOW_ANSWERS)
+
+    def put_off(self, now: float) -> DeviceChoice:
+        """The choice after a start on a machine too busy to compare again."""
+        return replace(self, tries=self.tries + 1, tried_at=now)
+
+
+class Choices:
+    """Earlier choices in a file (default: in the user's data folder)."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = default_root().parent / "devices.json" if path is None else path
+
+    def alone(self) -> FileLock:
+        """A lock for comparing devices, for use in `with`: two comparisons at once would distort each other.
+
+        Raises EdgeInferError if another program holds it, OSError if nothing can be written.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self._path.with_suffix(".lock"), "devices", "comparing")
+
+    def find(self, key: str) -> DeviceChoice | None:
+        """The choice made before."""
+        return _read_choice(self._read().get(key))
+
+    def keep(self, key: str, choice: DeviceChoice) -> None:
+        """Remember a choice; the oldest ones are dropped when there are many."""
+        table = {name: value for name, value in self._read().items() if name != key}
+        write_whole(self._path, json.dumps(dict([*table.items(), (key, asdict(choice))][-MOST_KEPT:]), indent=1))
+
+    def forget(self, device: str) -> None:
+        """Forget all choices of a device that turned out not to run."""
+        read = {key: (value, _read_choice(value)) for key, value in self._read().items()}
+        kept = {key: value for key, (value, choice) in read.items() if choice is None or choice.device != device}
+        write_whole(self._path, json.dumps(kept, indent=1))
+
+    def _read(self) -> dict[str, object]:
+        try:
+            loaded = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return loaded if isinstance(loaded, dict) else {}
+
+
+def _read_choice(value: object) -> DeviceChoice | None:
+    """A stored choice; None if the entry is invalid."""
+    if isinstance(value, str):
+        return DeviceChoice(value)  # file format before choices could be provisional
+    if not isinstance(value, dict) or not isinstance(value.get("device"), str):
+        return None
+    runner_up = _number(value, "runner_up_tok_s")
+    return DeviceChoice(
+        value["device"],
+        value.get("is_provisional") is True,
+        int(_number(value, "tries") or 1),
+        _number(value, "tried_at") or 0.0,
+        runner_up or None,
+        int(_number(value, "n_slow") or 0),
+    )
+
+
+def _number(value: dict[str, object], name: str) -> float | None:
+    found = value.get(name)
+    return float(found) if type(found) in (int, float) and 0 <= found < 1e12 else None  # type: ignore[operator,arg-type]
+
+
+def now_s() -> float:
+    """Seconds since 1970."""
+    return time.time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +283,56 @@ def _installed() -> list[str]:
             origins = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
             found.append(f"{kind.key}:{max((int(path.stat().st_mtime) for path in origins), default=0)}")
     return sorted(found)
+
+
+class _Disturbed(Exception):
+    """A request arrived, or the model was closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result of a comparison in one line; `changes`: whether another device than the one in use is the fastest."""
+
+    notice: str
+    changes: bool
+
+
+class Comparison:
+    """A pending comparison of devices for a loaded model.
+
+    `choose` compares and remembers the winner; `idle_s`: seconds since something was generated, 0 while generating.
+    """
+
+    def __init__(self, choose: Callable[[Progress], ChosenDevice], idle_s: Callable[[], float], device: str) -> None:
+        self._choose, self._idle_s, self._device = choose, idle_s, device
+        self.is_due, self.runs = True, False
+
+    def run(self, progress: Progress = no_progress) -> Compared | None:
+        """Compare the devices; None if there was no result, or if a request interrupted it: then it stays pending.
+
+        Raises whatever `progress` raises.
+        """
+        if not self.is_due or self.runs:
+            return None
+        began, idle_s = time.monotonic(), self._idle_s()
+
+        def watched(what: str, done: int, total: int) -> None:
+            if self._idle_s() + SLACK_S < idle_s + time.monotonic() - began:
+                raise _Disturbed
+            progress(what, done, total)
+
+        self.runs = True
+        try:
+            chosen = self._choose(watched)
+        except _Disturbed:
+            return None
+        except (EdgeInferError, OSError):  # the model can still answer
+            self.is_due = False
+            return None
+        finally:
+            self.runs = False
+        self.is_due = False
+        if chosen.notice is None:
+            return None
+        changes = chosen.device != self._device
+        return Compared(chosen.notice + ("; it is used from the next start on" if changes else ""), changes)

@@ -1,19 +1,28 @@
 """A generation request: the prompt as tokens, how to choose tokens, and when to stop.
 
-In: plain values. Out: one frozen `Request`, which can check whether it is possible. Knows no text and no engine.
+In: options as plain values; messages, through the model's template, or a text as it is. Out: one frozen `Request`,
+which can check whether it is possible. A last message of the assistant is continued. Knows no cache and no devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import index
+from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
-from edgeinfer.engine.kv.prompt_rows import MixedPrompt
 from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
+from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, partial_tokens, split_partial, whole
+from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.graph.step import IDS_ONLY, Inputs
+from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.tools import with_objects
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
@@ -23,6 +32,11 @@ REQUEST_KEYS = (
 
 MOST_LOGPROBS = 20
 """Limit for the likely tokens whose log probabilities are returned with each chosen token."""
+Known = Callable[[Sequence[int]], Sequence[int]]
+"""Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
+"""Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
 class Options(TypedDict, total=False):
@@ -129,3 +143,137 @@ def request_of(
         tools=tools,
         mixed=mixed,
     )
+
+
+def nothing_known(head: Sequence[int]) -> Sequence[int]:
+    """Return (): no text was read."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model's tokenizer and template, for a context of `n_context` tokens.
+
+    `inputs`: what it takes besides token ids.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    n_context: int
+    inputs: Inputs = IDS_ONLY
+
+    @cached_property
+    def guidance(self) -> Guidance:
+        """Builds constraints for this model."""
+        return Guidance(self.tokenizer)
+
+    def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
+        """The request for a conversation, given whole; drops its oldest turns if it is too long and that is allowed.
+
+        If the last message is the assistant's, the answer continues its text, which is built from `known` tokens as far
+        as they agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
+        """
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        variables = _checked_variables(options.get("template_variables") or {})
+
+        def tokens(shortened: Sequence[Message]) -> list[int]:
+            return self._tokens(shortened, known, tools, variables)
+
+        if options.get("keeps_all"):
+            fitted = whole(messages, tokens, self.n_context)
+        else:
+            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
+        partial = split_partial([Message.of(message) for message in messages])[1]
+        return request_of(
+            fitted.prompt,
+            options,
+            notices=fitted.notices,
+            continues_text=bool(partial),
+            constraint=self._constraint(options, tools),
+            tools=tools,
+        )
+
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
+        """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
+        return fit(messages, lambda shortened: self._tokens(shortened, nothing_known), self.n_context, max_tokens)
+
+    def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
+        """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers among them.
+
+        `parse_special`: names of special tokens in the text become those tokens. Raises BadSetting; UnsupportedModel
+        and ContextOverflow for rows that the model cannot take.
+        """
+        mixed = None
+        if isinstance(text, str):
+            prompt = self.tokenizer.encode(text, parse_special=parse_special)
+            if self.tokenizer.vocabulary.add_eos:  # a text to continue has no end yet
+                prompt.pop()
+        else:
+            prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
+            if len(prompt) < len(text):
+                mixed = MixedPrompt.of(text, self.inputs, self.n_context)
+                prompt = list(mixed.tokens)
+        constraint = self._constraint(options)
+        return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
+        try:
+            tokens = list(map(index, tokens))
+        except TypeError:
+            raise BadSetting("a prompt is a text, or a list of token ids, which PromptRows may be among") from None
+        strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
+        if strange is not None:
+            raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
+        return tokens
+
+    def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
+        """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
+        grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
+        if tools is not None:
+            if grammar is not None:
+                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
+            return tools.constraint(self.guidance, self.tokenizer)
+        return None if grammar is None else self.guidance.constraint(grammar)
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
+        before, partial = split_partial([Message.of(message) for message in messages])
+        used = ToolUse.of(tools, "auto", True, self.template)
+        return self._text(before, used, _checked_variables(variables)) + (partial or "")
+
+    def n_tokens(self, messages: Messages) -> int:
+        """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
+        return len(self._tokens([Message.of(message) for message in messages], nothing_known))
+
+    def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
+        """The text of a conversation as the model gets it, up to where the answer begins."""
+        if tools is None:
+            return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
+        schemas = None if tools.in_words else tools.tools
+        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=schemas, **variables)
+
+    def _tokens(
+        self,
+        messages: Sequence[Message],
+        known: Known,
+        tools: ToolUse | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> list[int]:
+        before, partial = split_partial(messages)
+        head = self.tokenizer.encode_rendered(self._text(before, tools, variables))
+        return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head
+
+
+def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for variables that the template gets in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables

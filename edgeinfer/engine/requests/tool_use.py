@@ -1,23 +1,26 @@
 """Functions that an answer may call: how to describe them to the model, what it may write, and how to find the calls.
 
-In: options of an answer, a chat template. Out: messages, a grammar, a reader of calls. Knows no logits.
+In: options of an answer, a chat template, a model family's call format. Out: messages; a grammar in Lark's syntax, for
+llguidance: text until a call begins, then the call as its schema demands; a reader of calls. Knows no logits.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgeinfer.engine.requests.constrained.constraints import Constraint
-from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.engine.requests.constrained.tool_grammar import tool_grammar, trigger_token
+from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
+from edgeinfer.engine.requests.constrained.guidance import JSON_FORM, Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
 from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words, with_objects
 
 CHOICES = ("auto", "none", "required")
+_TEXT = r"TEXT: /(.|\n)*/"
+_NO_OBJECT = r"TEXT: /([^{\s](.|\n)*)?/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +83,60 @@ class ToolUse:
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether calls begin with a token that is not shown in text."""
         return trigger_token(self.form, tokenizer) is not None
+
+
+def tool_grammar(
+    form: ToolFormat, functions: Sequence[Function], tokenizer: Tokenizer, *, required: bool, several: bool
+) -> Grammar:
+    """The grammar of calls of these functions: after text or, if `required`, at once; `several` calls, or one."""
+    calls = "\n".join(f"call_{number}: {_call(form, function)}" for number, function in enumerate(functions))
+    choice = " | ".join(f"call_{number}" for number in range(len(functions)))
+    trigger = _quoted_trigger(form, tokenizer)
+    rules = {"each": _each, "list": _list, "bare": _bare}[form.shape](form, trigger, required, several)
+    return Grammar("grammar", f"%llguidance {{}}\n{rules}\ncall: {choice}\n{calls}\n")
+
+
+def _call(form: ToolFormat, function: Function) -> str:
+    """The JSON object of one call."""
+    begin = f'{{"name": {json.dumps(function.name)}, "{form.arguments_key}": '
+    schema = {**function.parameters, "x-guidance": JSON_FORM}
+    return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
+
+
+def _each(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
+    after, end = form.begin[len(form.trigger) :], json.dumps(form.end)
+    body = f"{json.dumps(after)} call {end}" if after else f"call {end}"
+    more = f"({json.dumps(form.separator)} {trigger} {body})*" if several else ""
+    if required:
+        return f"start: {trigger} {body} {more}"
+    return f"{_until(trigger)}\nstart: TEXT | begun {body} {more}\n{_TEXT}"
+
+
+def _list(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
+    more = '(", " call)*' if several else ""
+    body = f'"[" call {more} "]" {json.dumps(form.end) if form.end else ""}'
+    if required:
+        return f"start: {trigger} {body}"
+    return f"{_until(trigger)}\nstart: TEXT | begun {body}\n{_TEXT}"
+
+
+def _bare(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
+    more = f"({json.dumps(form.separator)} call)*" if several else ""
+    return f"start: call {more}" if required else f"start: TEXT | call {more}\n{_NO_OBJECT}"
+
+
+def _until(trigger: str) -> str:
+    """Text up to the first occurrence of the trigger."""
+    return f"begun: TEXT {trigger}" if trigger.startswith("<[") else f"begun[lazy]: TEXT {trigger}"
+
+
+def _quoted_trigger(form: ToolFormat, tokenizer: Tokenizer) -> str:
+    """The trigger in the grammar's notation."""
+    token = trigger_token(form, tokenizer)
+    return json.dumps(form.trigger) if token is None else f"<[{token}]>"
+
+
+def trigger_token(form: ToolFormat, tokenizer: Tokenizer) -> int | None:
+    """The token that begins calls, if it is one that plain text is never tokenized to and that is not shown in text."""
+    token = tokenizer.token_id(form.trigger)
+    return token if token is not None and tokenizer.vocabulary.is_control(token) else None

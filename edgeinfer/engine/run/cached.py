@@ -13,16 +13,15 @@ import numpy as np
 
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.kv.kvcache import pages_for
-from edgeinfer.engine.kv.prompt_rows import ROW, MixedPrompt
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.requests.tree import Draft
-from edgeinfer.engine.run.fair_lock import FairLock
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.requests.drafting import Draft
+from edgeinfer.engine.requests.prompt_rows import ROW, MixedPrompt
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.offload.weights import WeightReads
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.run.pool import Pool
+    from edgeinfer.engine.run.pool import FairLock, Pool
 
 
 class CachedSequence:

@@ -1,4 +1,4 @@
-"""The executor: runs a model on a `Device` through its compiled lane, and accounts for the pages of its KV cache.
+"""The executor: compiles a model for a `Device`, runs it, and accounts for the pages of its KV cache.
 
 In: batches of tokens. Out: logits. Applies the decisions of `kvcache` and knows nothing of text, sampling or sessions.
 One call at a time (callers hold a lock), with batches no larger than the lane's limits.
@@ -15,15 +15,13 @@ from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.offload.firing import keep_seen
-from edgeinfer.engine.offload.pressure import Pressure
-from edgeinfer.engine.run.adaptation import Adaptation
-from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.offload.streaming import Pressure, keep_seen
+from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
 from edgeinfer.engine.run.observed import Observed
-from edgeinfer.engine.run.opening import compiled
+from edgeinfer.engine.run.workers import Adaptation
 from edgeinfer.engine.shared_lane.lane import SharedLane
-from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import IDS_ONLY, PAGE, Batch, Floats, Inputs, Int32s
 from edgeinfer.models.gguf import GGUFFile
@@ -32,6 +30,8 @@ from edgeinfer.steps import Progress, no_progress
 MAGIC = b"EDGEINFER KV 3\n"
 AUTO_DEVICE = "cpu"
 """The device that "auto" falls back to: it runs on every machine."""
+AUTO_SCHEDULE = "auto"
+"""The schedule with the lowest predicted time."""
 
 
 class Executor(Observed):
@@ -214,3 +214,15 @@ class Executor(Observed):
         if self._lane is None:
             raise EngineClosed("the model is closed; load it again")
         return self._lane
+
+
+def compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
+    """Compile a model for a device. Raises DoesNotFit if memory is short."""
+    try:
+        return device.compile(spec, file, limits, progress)
+    except MemoryError:
+        kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
+        raise DoesNotFit(
+            f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
+            f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
+        ) from None

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText, StopFlag
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import check_same, seal, unseal
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.run.evaluators import EvaluatorCapabilities, Subject
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import IDS_ONLY, Batch, Floats, Int32s
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.steps import Progress, no_progress
-
-if TYPE_CHECKING:
-    from edgeinfer.engine.run.evaluators import Subject
-    from edgeinfer.graph.graph import ModelSpec
-    from edgeinfer.models.gguf import GGUFFile
 
 MAGIC = b"EDGEINFER PROGRAM KV 1\n"
 PASS_TOKENS = 512

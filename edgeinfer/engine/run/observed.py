@@ -16,9 +16,9 @@ import numpy as np
 from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kv import saved_state
-from edgeinfer.engine.kv.kv_records import PlacedStep
 from edgeinfer.engine.kv.kvcache import KVCache
-from edgeinfer.engine.offload.pressure import Pressure
+from edgeinfer.engine.kv.pages import PlacedStep
+from edgeinfer.engine.offload.streaming import Pressure
 from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention

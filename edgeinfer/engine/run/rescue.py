@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgeinfer.backends.base import Limits
-from edgeinfer.engine.kv.read_text import ReadText
-from edgeinfer.engine.kv.saved_state import seal, unseal
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.run.capabilities import EvaluatorCapabilities, Tally
-from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.kv.saved_state import ReadText, seal, unseal
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.run.evaluators import EvaluatorCapabilities, SequenceEvaluator, Tally
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s, join

@@ -15,9 +15,8 @@ from collections.abc import Collection, Iterable
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.scheduler.prefixes import Prefixes, is_being_read
+from edgeinfer.engine.scheduler.retained import Prefixes, SwapSpace, is_being_read
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
-from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256

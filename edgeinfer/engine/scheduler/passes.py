@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgeinfer.engine.run.capabilities import Overlapping
-from edgeinfer.engine.run.evaluators import SequenceEvaluator
+from edgeinfer.engine.run.evaluators import Overlapping, SequenceEvaluator
 from edgeinfer.graph.step import Batch, Floats, join
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.backends.evaluator import Interrupted
+from edgeinfer.engine.requests.drafting import ALONE, OtherWork
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.scheduler.admission import Admission
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, SequenceLogits, passes_of
+from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import BatchWork, ScheduledSequence
-from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.speculation.speculator import ALONE, OtherWork
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.allotment import Pace, PassRoom, Wish, allot

@@ -16,14 +16,22 @@ from typing import Literal
 import numpy as np
 
 from edgeinfer.backends.evaluator import StopFlag
+from edgeinfer.engine.requests.drafting import (
+    ALONE,
+    ClosingSpeculator,
+    Draft,
+    OtherWork,
+    Speculator,
+    Walk,
+    trimmed,
+    walk,
+)
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.requests.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler.output import Output, Waiter
 from edgeinfer.engine.scheduler.passes import SequenceLogits
 from edgeinfer.engine.scheduler.stats import DraftSpan, FinishReason, GenerationMeter, RequestProgress, Stats
 from edgeinfer.engine.scheduler.token_choice import TokenChooser, TokenLogprobs
-from edgeinfer.engine.speculation.speculator import ALONE, ClosingSpeculator, OtherWork, Speculator
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Priority, checked, rank

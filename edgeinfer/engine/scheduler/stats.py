@@ -1,4 +1,4 @@
-"""Progress, results and speed of a request: measured numbers, None if nothing was measured.
+"""Progress, results and speed of requests, and counts of a model's queue: measured numbers, None if not measured.
 
 In: moments of a sequence, marked as they happen. Out: frozen records. Those of a running request can be read from any
 thread without a lock, so numbers may be one step apart. Knows no screens.
@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from edgeinfer.engine.speculation.speculator import DraftReport
+from edgeinfer.engine.model_info import renamed
+from edgeinfer.engine.requests.drafting import DraftReport
+from edgeinfer.scheduling.allotment import Priority
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -89,6 +91,40 @@ class DraftSpan:
 
     n_characters: int
     source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Counts of a model's requests: running, waiting, and finished with a prefix to share; and totals so far.
+
+    n_preempted: how often keys and values of a request were swapped out; n_recomputed: how often they were dropped, so
+    that the text is read again. n_pages: pages of the cache, of which n_free_pages are free.
+    """
+
+    n_active: int
+    n_waiting: int
+    n_kept: int
+    n_preempted: int
+    n_recomputed: int
+    n_passes: int
+    n_evaluated: int
+    n_generated: int
+    n_pages: int
+    n_free_pages: int
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            return renamed(self, name, {"n_parked": "n_preempted", "n_forgotten": "n_recomputed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRequest:
+    """A running or waiting request."""
+
+    is_active: bool
+    priority: Priority
+    live: RequestProgress
 
 
 class GenerationMeter:

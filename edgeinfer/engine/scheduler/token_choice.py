@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.engine.requests.constrained.constraints import allowed_nodes
+from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import Sampler
-from edgeinfer.engine.requests.tree import Draft
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.text import Tokenizer

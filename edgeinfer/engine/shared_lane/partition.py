@@ -1,6 +1,7 @@
-"""Partitions a placed model into tasks: runs of ops that one device executes without waiting for another.
+"""Partitions a placed model into tasks, runs of ops that one device executes without waiting, and orders them.
 
-In: a ModelSpec and a `Placement` of its stages. Out: tasks with their inputs, outputs and dependencies. Every buffer
+In: a ModelSpec and a `Placement` of its stages. Out: tasks with their inputs, outputs and dependencies, and the same
+sequence of steps for every pass, in which one thread starts other devices early and awaits them late. Every buffer
 exists on the host, the device through whose memory all others exchange values. A task elsewhere takes its inputs from
 there when it starts and delivers its results there when it ends. A task ends where one of its values is needed
 elsewhere, or where it needs one that another device has computed since it started. Knows neither devices nor times.
@@ -8,8 +9,9 @@ elsewhere, or where it needs one that another device has computed since it start
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec, Stage
@@ -282,3 +284,36 @@ class _Drafting:
             tuple(draft.widths),
             frozenset(draft.spare),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTurn:
+    """Start a task on another device, run one on the host, or await one that was started."""
+
+    act: Literal["submit", "run", "wait"]
+    task: int
+
+
+def turns_of(tasks: Sequence[LaneTask], host: str) -> tuple[TaskTurn, ...]:
+    """Run each host task once; start and await each other task once. Raises ValueError for cyclic dependencies."""
+    pending = list(range(len(tasks)))
+    running: list[int] = []
+    done: set[int] = set()
+    turns: list[TaskTurn] = []
+    while pending or running:
+        ready = [number for number in pending if tasks[number].after <= done]
+        away = [number for number in ready if tasks[number].device != host]
+        if away:
+            turns += [TaskTurn("submit", number) for number in away]
+            running += away
+            pending = [number for number in pending if number not in away]
+        elif ready:
+            turns.append(TaskTurn("run", ready[0]))
+            pending.remove(ready[0])
+            done.add(ready[0])
+        elif running:
+            turns.append(TaskTurn("wait", running[0]))
+            done.add(running.pop(0))
+        else:
+            raise ValueError(f"tasks {pending} wait for each other")
+    return tuple(turns)

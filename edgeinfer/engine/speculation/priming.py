@@ -14,7 +14,7 @@ import numpy as np
 
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
-from edgeinfer.engine.run.fair_lock import FairLock
+from edgeinfer.engine.run.pool import FairLock
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.errors import DoesNotFit

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.engine.requests.tree import Draft, Walk
+from edgeinfer.engine.requests.drafting import ALONE, Draft, DraftReport, OtherWork, SourceCount, Walk
 from edgeinfer.engine.speculation.draft_model import DraftModelPolicy, Offer
-from edgeinfer.engine.speculation.drafters import SessionTables
+from edgeinfer.engine.speculation.drafters import SessionTables, TokenLog
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.suffix import AutomatonCursor, split_texts
-from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import (
     BEST,
     CANDIDATE,
@@ -30,7 +29,6 @@ from edgeinfer.engine.speculation.records import (
     TREE,
     offset_of,
 )
-from edgeinfer.engine.speculation.speculator import ALONE, DraftReport, OtherWork, SourceCount
 from edgeinfer.graph.step import Floats, Int32s
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.costs import Costs, MeasuredCosts, measure
+from edgeinfer.engine.speculation.draft_model import open_draft_model, split_sources
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
 from edgeinfer.engine.speculation.files import DraftFolder, file_texts
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
-from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.jit.library import KernelLibrary
@@ -131,6 +131,18 @@ class LaterDrafts:
     def drafts(self) -> ModelDrafts | None:
         """The drafts. Runs passes; only one pass may run at a time."""
         return drafts_for(*self._given, self._loops)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDrafting:
+    """How a loaded model drafts: from `drafts`; or `later`, once they are compiled; None: not at all.
+
+    `primes`: the table of likely successors is computed in idle time.
+    """
+
+    drafts: ModelDrafts | None = None
+    later: LaterDrafts | None = None
+    primes: bool = False
 
 
 def may_draft_later(load: LoadOptions) -> bool:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.engine.batch_stream import Prompt
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.replicas import Replicas, even_worker_pools, planned_worker_pools
+from edgeinfer.engine.scheduler.batcher import Prompt
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.scheduling.machine.catalogue import machine_profile
 from tests.unit.scheduling.profiles import GB

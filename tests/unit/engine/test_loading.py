@@ -9,9 +9,8 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.multi import opening
-from edgeinfer.engine.racing.choices import Choices, DeviceChoice
-from edgeinfer.engine.racing.choosing import ChosenDevice
+from edgeinfer.engine.opening import devices
+from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, DeviceChoice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 
 REASONS = [
@@ -35,7 +34,7 @@ def test_where_the_fastest_device_cannot_load_the_cpu_does(
     with load(tiny_model, device="cpu", threads=1, spec="off") as llm:
         expected = llm.complete("the rain", max_tokens=8, temperature=0).read()
     opened: list[str] = []
-    open_device = opening.open_device
+    open_device = devices.open_device
 
     def refusing(name: str, options: DeviceOptions) -> Device:
         opened.append(name)
@@ -44,7 +43,7 @@ def test_where_the_fastest_device_cannot_load_the_cpu_does(
         return open_device(name, options)
 
     choose(monkeypatch, "onnx")
-    monkeypatch.setattr(opening, "open_device", refusing)
+    monkeypatch.setattr(devices, "open_device", refusing)
     Choices().keep("this model", DeviceChoice("onnx"))
     Choices().keep("another", DeviceChoice("cpu"))
     with load(tiny_model, threads=1, spec="off") as llm:
@@ -66,7 +65,7 @@ def test_where_the_cpu_cannot_load_nothing_else_is_tried(
         raise DeviceUnavailable("no such instructions")
 
     choose(monkeypatch, "cpu")
-    monkeypatch.setattr(opening, "open_device", refusing)
+    monkeypatch.setattr(devices, "open_device", refusing)
     with pytest.raises(DeviceUnavailable, match="no such instructions"):
         load(tiny_model, threads=1, spec="off")
     assert opened == ["cpu"]
@@ -78,7 +77,7 @@ def test_a_device_that_was_asked_for_is_not_replaced(
     def refusing(name: str, options: DeviceOptions) -> Device:
         raise DeviceUnavailable("the driver is gone")
 
-    monkeypatch.setattr(opening, "open_device", refusing)
+    monkeypatch.setattr(devices, "open_device", refusing)
     with pytest.raises(DeviceUnavailable, match="the driver is gone"):
         load(tiny_model, device="onnx", threads=1, spec="off")
 

@@ -30,7 +30,7 @@ from edgeinfer.app.server.state import ServerState, server_state
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel
     from edgeinfer.engine.scheduler.stats import Stats
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text import Tokenizer
 
 ROUTER = APIRouter(tags=["answers"])

@@ -1,21 +1,31 @@
 """Constraints from JSON schemas and grammars, by llguidance (https://github.com/guidance-ai/llguidance).
 
 In: a tokenizer, a `Grammar`. Out: a `Constraint`. llguidance is imported when the first constraint is requested; its
-vocabulary tables are built once per tokenizer. Knows no logits and no drafts.
+vocabulary tables are built once per tokenizer. llama.cpp's grammars (GBNF) are rewritten so that llguidance reads them
+with the same meaning: characters given by number stand as themselves; characters in sets that its regular expressions
+would read as operators ([a-z&&b], [--9]) are given by number; "any character" includes the new line; and no rule has
+llguidance's name for the root. Grammars in Lark's syntax stay as they are. Errors in a grammar are left to llguidance.
+Knows no logits and no drafts.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeinfer.engine.requests.constrained import schemas
-from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
-from edgeinfer.engine.requests.constrained.gbnf import spelled
-from edgeinfer.engine.requests.constrained.guided import Guided, first_line, problem_ahead, problem_of
+from edgeinfer.engine.requests.constrained.constraints import (
+    Constraint,
+    Grammar,
+    Guided,
+    first_line,
+    problem_ahead,
+    problem_of,
+)
 from edgeinfer.engine.requests.constrained.guided_json import GuidedCalls, GuidedJson, JsonTokens
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
@@ -24,12 +34,19 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
+
 JSON_FORM: JsonCompileOptions = {"whitespace_pattern": r"( |\n {0,32})?"}
 """Whitespace between the parts of JSON: none, a space, or a new line with its indentation. Small models otherwise tend
 to write whitespace forever.
 """
 MOST_TEXT = 1 << 20
 """Most characters of a schema or grammar."""
+_FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+_PART = re.compile(r'#[^\r\n]*|"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\.|(?<![\w-])start(?![\w-])', re.DOTALL)
+"""A comment, a literal, a character set, any character, or a reserved name."""
+_INSTEAD = {".": r"[^\x00]", "start": "start-here"}
+_CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|.", re.DOTALL)
+_OPERATORS = "&~-"
 
 
 def grammar_of(
@@ -199,3 +216,40 @@ def _require_llguidance() -> None:
 
 def _name(grammar: Grammar) -> str:
     return {"json": "schema", "regex": "regular expression"}.get(grammar.kind, "grammar")
+
+
+def spelled(grammar: str) -> str:
+    """Rewrite a grammar for llguidance."""
+    return _PART.sub(_part, grammar) if _FIRST_RULE.search(grammar) else grammar
+
+
+def _part(found: re.Match[str]) -> str:
+    text = _INSTEAD.get(found[0], found[0])
+    if text != found[0] or text.startswith("#"):
+        return text
+    characters = _CHARACTER.findall(text[1:-1])
+    return f"[{_set(characters)}]" if text.startswith("[") else f'"{"".join(map(_character, characters))}"'
+
+
+def _set(characters: list[str]) -> str:
+    """Rewrite the contents of a character set: characters, and ranges of them."""
+    found = "^" if characters[:1] == ["^"] else ""
+    rest = characters[len(found) :]
+    while rest:
+        n = 3 if len(rest) > 2 and rest[1] == "-" else 1
+        found += "-".join(_character(end, _OPERATORS) for end in rest[:n:2])
+        rest = rest[n:]
+    return found
+
+
+def _character(written: str, by_number: str = "") -> str:
+    """Rewrite one character: by number if it is in `by_number`, a control character, or ASCII and given by number."""
+    if written in by_number or written < " ":
+        code = ord(written)
+    elif written[0] == "\\" and len(written) > 2:
+        code = int(written[2:], 16)
+    else:
+        return written
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return written if 0xD800 <= code < 0xE000 or code > 0x10FFFF else chr(code)

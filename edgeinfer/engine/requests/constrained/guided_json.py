@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.requests.constrained.guided import Guided
-from edgeinfer.engine.requests.constrained.schemas import forms
-from edgeinfer.engine.requests.constrained.short_texts import FORMATS, shortest
+from edgeinfer.engine.requests.constrained.constraints import Guided
+from edgeinfer.engine.requests.constrained.schemas import FORMATS, forms, shortest
 from edgeinfer.models.text import Tokenizer
 
 if TYPE_CHECKING:

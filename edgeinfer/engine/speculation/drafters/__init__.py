@@ -1,25 +1,30 @@
 """Drafters, which propose tokens that may come next. This folder is the registry: each file exports `DRAFTER`.
 
 A drafter has draft sources, which are compiled functions that propose tokens at a node of a tree, and the tables that
-they use. Proposals are always verified, and accepted ones are counted.
+they use; a session's tables read its tokens from a `TokenLog`. Proposals are always verified, and accepted ones are
+counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.code import CodeSource, CompiledFunction
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"
+DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model",))
+FIRST_CAPACITY = 4096
+MOST_TOKENS = 1 << 18
+"""A log that would grow longer than this with a new text starts anew."""
 
 
 class SessionTables(Protocol):
@@ -117,10 +122,58 @@ class Drafter:
         return [function for function in found if function is not None]
 
 
-DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model",))
-
-
 def loop(module: str, name: str, n_arguments: int = 3) -> CompiledFunction:
     """A compiled function of a module of `loops`; functions of one argument return a number."""
     source = CodeSource(LOOPS, module, name)
     return CompiledFunction(f"{module}.{name}", source, n_arguments, returns=n_arguments == 1)
+
+
+class TokenLog:
+    """Texts in the order in which they were seen; the last one grows.
+
+    `moved` is called with the log when its memory moves.
+    """
+
+    def __init__(self, moved: Callable[[TokenLog], None]) -> None:
+        self._moved = moved
+        self.tokens: Int32s = np.empty(FIRST_CAPACITY, np.int32)
+        self.n_tokens = 0
+        self._text: list[int] = []
+        moved(self)
+
+    @property
+    def address(self) -> int:
+        return int(self.tokens.ctypes.data)
+
+    @property
+    def capacity(self) -> int:
+        return len(self.tokens)
+
+    def begin(self, text: Sequence[int]) -> None:
+        """Continue the last text if `text` continues it, else begin a new one."""
+        known = len(self._text)
+        if self._text != list(text[:known]):
+            if self.n_tokens + len(text) + 1 > MOST_TOKENS:
+                self.n_tokens = 0
+                self._moved(self)
+            elif self.n_tokens:
+                self._append([NO_TOKEN])
+            self._text = []
+        self.follow(text)
+
+    def follow(self, text: Sequence[int]) -> None:
+        """Append what the last text has gained."""
+        new = text[len(self._text) :]
+        if new:
+            self._append(new)
+            self._text.extend(new)
+
+    def _append(self, tokens: Sequence[int]) -> None:
+        stop = self.n_tokens + len(tokens)
+        if stop > self.capacity:
+            grown = np.empty(max(2 * self.capacity, stop), np.int32)
+            grown[: self.n_tokens] = self.tokens[: self.n_tokens]
+            self.tokens = grown
+            self._moved(self)
+        self.tokens[self.n_tokens : stop] = tokens
+        self.n_tokens = stop

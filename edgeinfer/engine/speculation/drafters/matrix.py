@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
-from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, TokenLog, loop
 from edgeinfer.engine.speculation.records import BEST, MATRIX
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.library import KernelLibrary

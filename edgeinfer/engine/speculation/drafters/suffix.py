@@ -11,8 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, loop
-from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.drafters import Drafter, DraftSource, TokenLog, loop
 from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, NO_TOKEN, READER, STATE
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.library import KernelLibrary

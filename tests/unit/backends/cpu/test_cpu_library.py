@@ -28,7 +28,7 @@ COMPILE = """
 import json, sys
 from pathlib import Path
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.engine.measure.bandwidth import READ_PATTERNS
+from edgeinfer.engine.probing.memory import READ_PATTERNS
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.backends.cpu.layout.panels import FloatPanel
 library = KernelLibrary(Path(sys.argv[1]))

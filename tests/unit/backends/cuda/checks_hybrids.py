@@ -21,11 +21,10 @@ from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
 from edgeinfer.backends.cuda.placing import GpuWeights, stage_weights
 from edgeinfer.backends.cuda.step import LaunchShape
-from edgeinfer.engine.opening import open_evaluator, open_executor
+from edgeinfer.engine.opening.evaluator import open_evaluator, open_executor
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
-from edgeinfer.engine.shared_lane.fragments import fragment_of
-from edgeinfer.engine.shared_lane.lane import SharedLane
+from edgeinfer.engine.shared_lane.lane import SharedLane, fragment_of
 from edgeinfer.engine.shared_lane.partition import partition
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec

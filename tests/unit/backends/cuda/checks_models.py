@@ -26,7 +26,7 @@ from tests.conformance.test_shared_caches import changed
 from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, is_cpu_only
 from tests.unit.backends.cuda import quick_blocks
 from tests.unit.backends.cuda.checks_kernels import step_of
-from tests.unit.engine.multi.overlap.journeys import (
+from tests.unit.engine.overlap.journeys import (
     EACH,
     Journey,
     alone,

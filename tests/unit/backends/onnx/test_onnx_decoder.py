@@ -17,7 +17,7 @@ import onnx
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.evaluator import Interrupted, StopFlag
 from edgeinfer.backends.onnx.decoder import FolderEvaluator, paths_of
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EdgeInferError, ModelNotFound, UnsupportedModel
 from edgeinfer.graph.step import Batch

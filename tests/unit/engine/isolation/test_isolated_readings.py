@@ -1,8 +1,9 @@
-"""What isolated processes read of weights: told with every pass, and added up where one process follows another."""
+"""What isolated processes report: reads of weights, added up over processes, and vocabularies and tokens, validated."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from edgeinfer.backends.evaluator import StopFlag
 from edgeinfer.engine.isolation.child import Server
+from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.isolation.process import Child
-from edgeinfer.engine.opening import open_evaluator
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.ipc.records import Plain, from_json, to_json
@@ -71,3 +73,64 @@ def test_nonsense_is_a_failure_of_the_device(
         telling(monkeypatch, nonsense)
         with pytest.raises(DeviceFailed):
             feed(apart, apart.create(), [1])
+
+
+@pytest.fixture(scope="module")
+def apart(tiny_model: Path) -> Iterator[Isolated]:
+    """One for all tests: each failure ends its process, and it must go on with a new one."""
+    with isolated(tiny_model) as found:
+        yield found
+
+
+NO_TOKENS = dict.fromkeys(("bos_id", "eos_id", "eot_id", "pad_id", "unk_id"))
+SWITCHES = dict.fromkeys(("add_bos", "add_eos", "add_space_prefix"), False)
+LISTS = {"tokens": ["a", "b"], "scores": [], "types": [1, 1], "end_of_generation": [1], "strips_right": []}
+WORDS: dict[str, Plain] = {"model": "gpt2", "pre": "default", **NO_TOKENS, **SWITCHES, **LISTS}
+GOOD: dict[str, Plain] = {"pieces": ["YQ==", "Yg=="], "fields": WORDS}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, name: str, value: Plain) -> None:
+    """Let every process give this answer to one kind of call."""
+    call = Child.call
+
+    def hostile(child: Child, asked: RemoteCall, stopped: StopFlag | None = None) -> RemoteReply:
+        return RemoteReply(value) if asked.name == name else call(child, asked, stopped)
+
+    monkeypatch.setattr(Child, "call", hostile)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None,
+        "words",
+        {**GOOD, "fields": None},
+        {**GOOD, "pieces": [1, 2]},
+        {**GOOD, "pieces": ["YQ=="]},
+        {**GOOD, "fields": {**WORDS, "tokens": [1, 2]}},
+        {**GOOD, "fields": {**WORDS, "more": 1}},
+        {**GOOD, "fields": {**WORDS, "end_of_generation": [-1]}},
+    ],
+)
+def test_a_vocabulary_that_cannot_be_is_a_failure(
+    apart: Isolated, monkeypatch: pytest.MonkeyPatch, reply: Plain
+) -> None:
+    with monkeypatch.context() as patch:
+        answering(patch, "vocabulary", reply)
+        with pytest.raises(DeviceFailed, match=r"makes no sense.*second time in a row"):
+            apart.vocabulary()
+    with monkeypatch.context() as patch:
+        answering(patch, "vocabulary", GOOD)
+        assert apart.vocabulary().tokens == ("a", "b")
+        assert apart.piece(1) == b"b"
+
+
+@pytest.mark.parametrize("reply", [None, {"a": 1}, ["b"], [-1], [1 << 40]])
+def test_tokens_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pytest.MonkeyPatch, reply: Plain) -> None:
+    with monkeypatch.context() as patch:
+        answering(patch, "encode", reply)
+        with pytest.raises(DeviceFailed, match=r"makes no sense.*second time in a row"):
+            apart.encode("a", add_special=True, parse_special=False)
+    with monkeypatch.context() as patch:
+        answering(patch, "encode", [3, 4])
+        assert apart.encode("a", add_special=True, parse_special=False) == [3, 4]

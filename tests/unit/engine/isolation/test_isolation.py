@@ -27,10 +27,9 @@ from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.isolation.messages import RemoteCall, RemoteReply
 from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
-from edgeinfer.engine.measure.power_limiter import PowerLimiter
-from edgeinfer.engine.opening import open_evaluator
-from edgeinfer.engine.run.capabilities import EvaluatorCapabilities
-from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
+from edgeinfer.engine.measure.power import PowerLimiter
+from edgeinfer.engine.opening.evaluator import open_evaluator
+from edgeinfer.engine.run.evaluators import EvaluatorCapabilities, SequenceEvaluator, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Batch
 from edgeinfer.ipc import child as child_process

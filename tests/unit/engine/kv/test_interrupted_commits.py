@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from edgeinfer.engine.kv.kv_records import Copies
 from edgeinfer.engine.kv.kvcache import KVCache
+from edgeinfer.engine.kv.pages import Copies
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.run.cached import CachedSequence

@@ -10,8 +10,8 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
-from edgeinfer.engine.multi.choosing import choose
-from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.opening.plan_choice import choose
+from edgeinfer.engine.probing import accelerator, combination, link
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe, Amount
 from edgeinfer.engine.probing.combination import combined_profile, cores_of, kept_combination, on_host, options_for
 from edgeinfer.engine.probing.link import measured_link
@@ -36,7 +36,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference device is slow: small models, few runs, shallow caches."""
     monkeypatch.setattr(accelerator, "SLIM", ModelShape(256, 512, 4, 2, 64, 1, 256, 256))
     monkeypatch.setattr(accelerator, "BROAD", ModelShape(768, 1024, 4, 2, 64, 1, 256, 256))
-    monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
+    monkeypatch.setattr(link, "EXCHANGE_RUNS", {1: 2, 8: 1})
     monkeypatch.setattr(combination, "USUAL", FEW)
     monkeypatch.setattr(combination, "footprint", lambda topology: FOOTPRINT)
 

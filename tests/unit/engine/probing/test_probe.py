@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.engine.measure import quiet
-from edgeinfer.engine.measure.quiet import QuietMeter
+from edgeinfer.engine.measure import idle
+from edgeinfer.engine.measure.idle import QuietMeter
 from edgeinfer.engine.probing import disk, memory, probe, rates
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.machine.profile import Curve, ProductRates
@@ -65,10 +65,10 @@ def test_numbers_are_kept_with_four_digits() -> None:
 
 
 def test_a_round_that_others_disturbed_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet.psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(idle.psutil, "cpu_count", lambda: 2)
     # busy, own, all: others take 0.5 s of 2 s in the first round, 0.01 s in the second
     counters = iter([(9.0, 5.0, 99.0), (10.0, 5.0, 100.0), (11.5, 6.0, 102.0), (11.5, 6.0, 102.0), (12.51, 7.0, 104.0)])
-    monkeypatch.setattr(quiet, "_counters", lambda: next(counters))
+    monkeypatch.setattr(idle, "_counters", lambda: next(counters))
     meter = QuietMeter()
     meter.begin()
     assert not meter.end()

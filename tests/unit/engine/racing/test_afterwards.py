@@ -10,10 +10,8 @@ import pytest
 
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.afterwards import Comparison
-from edgeinfer.engine.racing.choices import Choices
-from edgeinfer.engine.racing.choosing import ChosenDevice, chosen_device
-from edgeinfer.engine.racing.finish import Finish
+from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, Comparison, chosen_device
+from edgeinfer.engine.racing.contest import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import DeviceUnavailable

@@ -13,9 +13,17 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.choices import SLOW_ANSWERS, Choices, DeviceChoice
-from edgeinfer.engine.racing.choosing import ChosenDevice, choice_key, chosen_device, entrant_kinds, note_speed
-from edgeinfer.engine.racing.finish import Finish
+from edgeinfer.engine.racing.choosing import (
+    SLOW_ANSWERS,
+    Choices,
+    ChosenDevice,
+    DeviceChoice,
+    choice_key,
+    chosen_device,
+    entrant_kinds,
+    note_speed,
+)
+from edgeinfer.engine.racing.contest import Finish
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.load_options import LoadOptions

@@ -6,8 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from edgeinfer.engine.racing.contest import Contestant, ContestantFailed, TurnSpeeds, Waiting, compare
-from edgeinfer.engine.racing.finish import Finish, is_certain, notice_of, runner_up_of, winner_of
+from edgeinfer.engine.racing.contest import (
+    Contestant,
+    ContestantFailed,
+    Finish,
+    TurnSpeeds,
+    Waiting,
+    compare,
+    is_certain,
+    notice_of,
+    runner_up_of,
+    winner_of,
+)
 
 QUIET, BUSY = True, False
 

@@ -14,7 +14,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
-from edgeinfer.engine.opening import open_executor
+from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.racing import child, contestant
 from edgeinfer.engine.racing.child import first_layers, pass_s
 from edgeinfer.engine.racing.choosing import entrant_kinds
@@ -137,8 +137,8 @@ def test_no_runtime_stays_in_this_process_where_the_cpu_wins(home: Path) -> None
     """A whole start with the race, in a fresh Python: afterwards no other device's runtime is imported."""
     code = (
         "import sys, edgeinfer\n"
-        "from edgeinfer.engine.racing import choosing, finish\n"
-        "choosing.LEAST_BYTES, finish.WORTH = 0, 1e9\n"  # the cpu wins
+        "from edgeinfer.engine.racing import choosing, contest\n"
+        "choosing.LEAST_BYTES, contest.WORTH = 0, 1e9\n"  # the cpu wins
         "from edgeinfer.engine.loading import load\n"
         f"llm = load({str(GOLDEN.model)!r}, race='first', n_context=128, spec='off')\n"
         "print(llm.info.device, [text for text in llm.info.notices if 'device' in text])\n"

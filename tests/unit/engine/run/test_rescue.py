@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits
-from edgeinfer.engine import opening
+from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run import evaluators
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.rescue import Rescued
@@ -197,10 +197,10 @@ def test_memory_is_looked_at_before_the_cpu_goes_on(monkeypatch: pytest.MonkeyPa
         lane.last, device.name = 1, str(arguments[4])
         return Executor(device, lane, LIMITS, "model")
 
-    monkeypatch.setattr(opening, "open_executor", open_slots)
-    monkeypatch.setattr(opening, "available_bytes", lambda: 1000)
+    monkeypatch.setattr("edgeinfer.engine.opening.evaluator.open_executor", open_slots)
+    monkeypatch.setattr("edgeinfer.engine.opening.evaluator.available_bytes", lambda: 1000)
     with subject.file:
-        evaluator = opening.open_evaluator(subject, LIMITS, DeviceOptions(), LoadOptions(device="onnx"))
+        evaluator = open_evaluator(subject, LIMITS, DeviceOptions(), LoadOptions(device="onnx"))
         with pytest.raises(DoesNotFit, match="the model needs"):
             evaluator.evaluate(chain(evaluator.create(), 0, [1, 2]))
         assert opened == ["onnx"]

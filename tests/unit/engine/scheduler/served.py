@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeinfer.backends.base import Limits
+from edgeinfer.engine.requests.drafting import Speculator
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
+from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.speculation.speculator import Speculator
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Step
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import Priority

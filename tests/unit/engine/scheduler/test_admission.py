@@ -9,8 +9,8 @@ import pytest
 
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.scheduler import scheduler
+from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
-from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.allotment import AGED_S, Pace, PassRoom, Wish, allot

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
-from edgeinfer.engine.scheduler.swap import SwapSpace
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.scheduler.served import Served, request

@@ -18,11 +18,11 @@ from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import Rescued
-from edgeinfer.engine.scheduler import admission as loop
+from edgeinfer.engine.scheduler import admission
 from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed
 from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
@@ -120,7 +120,7 @@ def test_a_prompt_is_read_while_others_go_on(tokenizer: Tokenizer) -> None:
 
 
 def test_answers_whose_memory_was_taken_are_the_same(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "EXPECTED_TOKENS", 1)
+    monkeypatch.setattr(admission, "EXPECTED_TOKENS", 1)
     requests = [request(range(3, 3 + 5 * n), None, n) for n in range(1, 7)]
     pool, lane = make_pool(n_pages=6, n_context=200)
     batcher = batcher_of(pool, tokenizer, 6)

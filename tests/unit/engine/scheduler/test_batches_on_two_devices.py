@@ -13,19 +13,17 @@ from typer.testing import CliRunner
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.engine.batch_stream import Prompt
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.multi.overlap.choosing import Choosing
-from edgeinfer.engine.multi.overlap.executor import OverlapExecutor
-from edgeinfer.engine.multi.overlap.expectation import Expectation, expected
-from edgeinfer.engine.multi.overlap.pair import paired
+from edgeinfer.engine.overlap.choosing import Choosing, Expectation, expected
+from edgeinfer.engine.overlap.executor import OverlapExecutor
+from edgeinfer.engine.overlap.passes import paired
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.run.evaluators import SequenceEvaluator
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
 from edgeinfer.engine.run.rescue import RescuedBatches
-from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest
+from edgeinfer.engine.scheduler.batcher import BatchAnswer, Batcher, NumberedRequest, Prompt
 from edgeinfer.engine.scheduler.passes import AdvancingPasses, passes_of
 from edgeinfer.engine.scheduler.scheduler import Scheduler
 from edgeinfer.engine.scheduler.sequence import ScheduledSequence
@@ -38,7 +36,7 @@ from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
 from edgeinfer.scheduling.machine.topology import usable_cores
-from tests.unit.engine.multi.overlap.journeys import cpu, pretend_machine
+from tests.unit.engine.overlap.journeys import cpu, pretend_machine
 
 LIMITS = Limits(4 * PAGE, 24, 64, 64)
 SIZES = [(5, 20), (90, 9), (130, 30), (2, 1), (40, 40), (70, 25)]
@@ -252,7 +250,7 @@ def test_one_device_alone_where_that_is_predicted_to_make_more(
     def predicted(*arguments: object) -> Expectation:
         return Expectation(2, 2, 127, {"accelerator-only": 10.0, "overlap": 30.0}, {"cpu": 50.0, "reference": 20.0})
 
-    monkeypatch.setattr("edgeinfer.engine.multi.overlap.opening.expected", predicted)
+    monkeypatch.setattr("edgeinfer.engine.opening.overlap.expected", predicted)
     options = {"device": "cpu,reference", "n_context": 128, "n_sessions": 4, "spec": "off"}
     with load(tiny_model, sharing=SequenceSharing(), **options) as llm:  # type: ignore[arg-type]
         assert llm.telemetry.device == "cpu"
@@ -271,13 +269,13 @@ def test_a_device_without_room_for_all_is_not_counted_on_alone(
         asked.append(set(alone))
         return expected(costs, alone, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("edgeinfer.engine.multi.overlap.opening.expected", predicted)
+    monkeypatch.setattr("edgeinfer.engine.opening.overlap.expected", predicted)
     options = {"device": "cpu,reference", "n_context": 128, "n_sessions": 4, "spec": "off"}
     with load(tiny_model, sharing=SequenceSharing(), **options) as llm:  # type: ignore[arg-type]
         llm.complete("the", max_tokens=2).read()
     assert asked[0] == {"cpu", "reference"}
     asked.clear()
-    monkeypatch.setattr("edgeinfer.engine.multi.overlap.opening._Situation.room", lambda *given: 2)
+    monkeypatch.setattr("edgeinfer.engine.opening.overlap._Situation.room", lambda *given: 2)
     with load(tiny_model, sharing=SequenceSharing(), **options):  # type: ignore[arg-type]
         pass
     assert asked[0] == {"cpu"}
@@ -287,7 +285,7 @@ def test_a_device_without_room_for_all_is_not_counted_on_alone(
 def test_memory_that_an_accelerator_has_of_its_own_is_asked_for(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgeinfer.engine.multi.overlap.opening.own_memory", lambda *given: {"reference": 10})
+    monkeypatch.setattr("edgeinfer.engine.opening.overlap.own_memory", lambda *given: {"reference": 10})
     monkeypatch.setattr("edgeinfer.engine.probing.combination.on_host", lambda name: False)
     with pytest.raises(DoesNotFit, match="does not fit on reference"):
         load(tiny_model, device="cpu,reference", schedule="apex", n_context=128, n_sessions=4)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.scheduler import prefixes
+from edgeinfer.engine.scheduler import retained
+from edgeinfer.engine.scheduler.retained import SwapSpace
 from edgeinfer.engine.scheduler.sequence import AHEAD, ScheduledSequence
 from edgeinfer.engine.scheduler.step_driver import StepDriver
-from edgeinfer.engine.scheduler.swap import SwapSpace
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
@@ -145,7 +145,7 @@ def test_what_was_read_of_answers_that_are_over_is_kept_while_there_is_room(toke
 
 
 def test_no_more_is_kept_than_so_many(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "MOST_KEPT", 3)
+    monkeypatch.setattr(retained, "MOST_KEPT", 3)
     served = Served(tokenizer, n_pages=40)
     for n in range(6):
         served.run(served.sequence(request(range(3 + 20 * n, 23 + 20 * n), 4)))

@@ -16,7 +16,7 @@ from edgeinfer.engine.requests.sampling import Sampler, SamplingSettings
 from edgeinfer.engine.run.cached import CachedSequence
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.pool import Pool
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile

@@ -13,8 +13,7 @@ from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.shared_lane.lane import SharedLane
-from edgeinfer.engine.shared_lane.order import turns_of
-from edgeinfer.engine.shared_lane.partition import partition
+from edgeinfer.engine.shared_lane.partition import partition, turns_of
 from edgeinfer.engine.shared_lane.timeline import DeviceSpan, StepTimeline
 from edgeinfer.errors import DeviceUnavailable, EdgeInferError
 from edgeinfer.graph.graph import ModelSpec

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgeinfer.engine.requests.tree import Draft, Walk
+from edgeinfer.engine.requests.drafting import Draft, Walk
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.records import NO_TOKEN

@@ -1,4 +1,4 @@
-"""Loops are ready when a model is, without a compiler in this process."""
+"""Drafting code is ready when a model is, without a compiler in this process, or compiled after a first answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from edgeinfer.engine import loading
+from edgeinfer.engine.loading import load
+from edgeinfer.engine.speculation import setup
+from edgeinfer.engine.speculation.setup import may_draft_later
+from edgeinfer.errors import EngineClosed
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.load_options import LoadOptions
+from tests.golden.goldens import Golden
 
 LOOPS = """
 import sys
@@ -26,3 +35,71 @@ def test_loops_are_compiled_by_others_and_kept(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for n_compiled in (2, 0):
         subprocess.run([sys.executable, "-c", LOOPS.format(n_compiled=n_compiled)], check=True)
+
+
+GOLDEN = Golden.read("llama-q8_0")
+GREEDY = {"temperature": 0.0, "max_tokens": 24}
+TEXT = "one two three one two three one two"
+
+
+@pytest.fixture
+def cold(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which what drafts was never compiled, as far as the question of when goes."""
+    monkeypatch.setattr(loading, "may_draft_later", lambda wanted: True)
+
+
+@pytest.mark.usefixtures("cold")
+def test_answers_begin_without_drafts_and_go_on_with_them() -> None:
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm, llm.session() as session:
+        first = session.complete(TEXT, **GREEDY)
+        first.read()
+        assert first.stats is not None
+        assert first.stats.draft is None
+        assert llm.drafts is None
+
+        told: list[str] = []
+        llm.begin_drafting(lambda what, done, total: told.append(what))
+        assert llm.later_drafts is None
+        assert llm.drafts is not None
+        for asked in (session, llm):
+            again = asked.complete(TEXT, **GREEDY)
+            again.read()
+            assert again.tokens == first.tokens
+            assert again.stats is not None
+            assert again.stats.draft is not None
+        llm.begin_drafting()  # nothing is left to do
+
+
+@pytest.mark.usefixtures("cold")
+def test_who_waits_for_nothing_has_drafts_at_once() -> None:
+    with load(GOLDEN.model, device="cpu", race="first", n_context=128) as llm:
+        assert llm.drafts is not None
+        assert llm.later_drafts is None
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_model_that_was_closed_meanwhile_drafts_no_more() -> None:
+    llm = load(GOLDEN.model, device="cpu", race="after", n_context=128)
+    llm.close()
+    with pytest.raises(EngineClosed):
+        llm.begin_drafting()
+    assert llm.drafts is None
+
+
+def test_drafts_come_later_only_where_they_must_be_compiled_and_nothing_else_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not may_draft_later(LoadOptions(spec="off"))
+    empty = KernelLibrary(tmp_path)
+    monkeypatch.setattr(setup, "loops_library", lambda: empty)
+    assert may_draft_later(LoadOptions())
+    for asked in (
+        LoadOptions(spec="on"),
+        LoadOptions(spec=4),
+        LoadOptions(spec="off"),
+        LoadOptions(verify_cost={2: 1.1}),
+        LoadOptions(draft_from=(tmp_path,)),
+    ):
+        assert not may_draft_later(asked)
+    monkeypatch.setattr(KernelLibrary, "has", lambda self, wanted: True)
+    assert not may_draft_later(LoadOptions())

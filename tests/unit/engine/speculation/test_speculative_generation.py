@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.engine.requests.drafting import ALONE, ROOT, Draft, OtherWork, Speculator, Walk
 from edgeinfer.engine.requests.request import Request
-from edgeinfer.engine.requests.tree import ROOT, Draft, Walk
-from edgeinfer.engine.speculation.speculator import ALONE, OtherWork, Speculator
-from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.scheduler.stream import TextStream
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer

@@ -17,7 +17,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.constraints import Grammar, allowed_nodes
 from edgeinfer.engine.requests.constrained.guidance import MOST_TEXT, Guidance, grammar_of
 from edgeinfer.engine.requests.constrained.guided_json import MOST_DIGITS
-from edgeinfer.engine.requests.tree import Draft
+from edgeinfer.engine.requests.drafting import Draft
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer

@@ -1,16 +1,18 @@
-"""What constraints make of grammars and vocabularies: refused at once, followed to the end, the same on every way."""
+"""Grammars and vocabularies: refused at once or followed to the end, and GBNF means what it does in llama.cpp."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
-from edgeinfer.engine.requests.constrained.guidance import Guidance
+from edgeinfer.engine.requests.constrained.guidance import Guidance, spelled
 from edgeinfer.engine.requests.constrained.guided_json import MOST_DIGITS
 from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.conftest import SPECIAL, byte_characters
 from tests.unit.models.text.small_vocabularies import gguf_metadata
@@ -103,3 +105,55 @@ def test_what_a_vocabulary_cannot_write_is_refused() -> None:
     later = constraint(lacking, {"enum": ["a\U00040000", "b"]})
     with pytest.raises(EdgeInferError, match="wants the byte F1"):
         follow(later, lacking.encode('"a', add_special=False))
+
+
+@pytest.fixture(scope="module")
+def model_tokenizer(tiny_model: Path) -> Tokenizer:
+    with GGUFFile.open(tiny_model) as file:
+        return Tokenizer.from_metadata(file.metadata)
+
+
+def is_allowed(model_tokenizer: Tokenizer, grammar: str, text: str) -> bool:
+    constraint = Guidance(model_tokenizer).constraint(Grammar("grammar", grammar))
+    tokens = model_tokenizer.encode(text, add_special=False)
+    if constraint.n_allowed(tokens) < len(tokens):
+        return False
+    for token in tokens:
+        constraint.accept(token)
+    return constraint.allows(2)
+
+
+@pytest.mark.parametrize(
+    ("root", "allowed", "forbidden"),
+    [
+        (r'"\u00e9\u0041\U0001F600\x42\xe9\u0022\u000a"', 'éA😀Bé"\n', "é"),
+        (r'"\\u0041"', r"\u0041", "A"),
+        (r"[\u00e0-\u00ef\U0001F600]+", "àé😀", "ð"),
+        (r"[^\u00e9]", "e", "é"),
+        ("[a-z&&b]+", "a&b", "|"),
+        ("[a~~b]+", "a~b", "c"),
+        ("[--9]+", "-5./", ","),
+        ("[a-]+", "a-", "b"),
+        ("[-a]+", "a-", "b"),
+        (r"[\x2d-9]", ".", ","),
+        ('"\t" [\n]', "\t\n", "\t\t"),
+        (r"[\]\[\\^]+", r"[\]^", "x"),
+        ('"#" [#]  # "[a.', "##", "#"),
+        (". [.]", "\n.", ".a"),
+        ('start "start" ("b" start)*\nstart ::= "a."', "a.startba.", "a\nstart"),
+    ],
+)
+def test_characters_are_those_of_llama_cpp(model_tokenizer: Tokenizer, root: str, allowed: str, forbidden: str) -> None:
+    assert is_allowed(model_tokenizer, f"root ::= {root}\n", allowed)
+    assert not is_allowed(model_tokenizer, f"root ::= {root}\n", forbidden)
+
+
+@pytest.mark.parametrize("root", [r'"\ud800"', r"[\uDFFF]", r'"\UFFFFFFFF"', r'"\u00', "[a", r'"\q"', "[^]"])
+def test_what_is_no_character_is_refused(model_tokenizer: Tokenizer, root: str) -> None:
+    with pytest.raises(BadSetting, match="grammar"):
+        Guidance(model_tokenizer).constraint(Grammar("grammar", f"root ::= {root}"))
+
+
+def test_grammars_in_larks_form_stay_as_they_are() -> None:
+    grammar = r'start: "\u0041" /[a-z&&b]/'
+    assert spelled(grammar) == grammar

@@ -1,8 +1,9 @@
-"""Schemas are read so that no number of an answer is another one than was asked for."""
+"""Schemas keep the meaning of every number, and short texts match the regular expressions they are made of."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -14,10 +15,14 @@ from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.constrained.schemas import (
     EXACT,
     FARTHEST,
+    FORMATS,
+    LONGEST_PATTERN,
+    LONGEST_TEXT,
     CannotBeHeld,
     forms,
     long_numbers,
     parts,
+    shortest,
     with_bounds_held,
 )
 from edgeinfer.errors import BadSetting
@@ -109,3 +114,57 @@ def test_names_and_constants_are_no_schemas() -> None:
     assert with_bounds_held(schema) == schema
     assert long_numbers(schema) == [EXACT + 1]
     assert sum(1 for _ in parts(schema)) == 7
+
+
+@pytest.mark.parametrize(
+    ("pattern", "length"),
+    [
+        ("needle", 6),
+        ("a*", 0),
+        ("a+b|cd{3}", 2),
+        ("(?:[A-Z]{3}-\\d{4})?x", 1),
+        ("([a-z]{3}\\d)+X", 5),
+        ("[^D]//[^D][Yf9]+", 5),
+        ("\\x14[^9BLd\\d\\s]\\x05", 3),
+        ("^\\S+@\\S+\\.\\S+$", 5),
+        ("\\w\\W\\D\\s", 4),
+        ("[^\\w\\s]", 1),
+        ("[^a0 A\\-_.~\\xe9-\\uffff]", 1),
+        ("[\\xe9-\\uffff]", 1),
+        ("é{2,}?.", 3),
+        ("(?i:needle)", 6),
+    ],
+)
+def test_a_text_is_matched_and_short(pattern: str, length: int) -> None:
+    text = shortest(pattern)
+    assert text is not None
+    assert re.search(pattern, text)
+    assert len(text) == length
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        f"a{{{LONGEST_TEXT + 1}}}",
+        "(a{99}){99}",
+        "a|" * LONGEST_PATTERN,
+        "(a)\\1",
+        "(?=a)",
+        "\\p{L}",
+        "[a&&b]",
+        "[[:alpha:]]",
+        "[^\\d\\D]",
+        "a)",
+        "*a",
+        "(" * 5000 + ")" * 5000,
+    ],
+)
+def test_what_is_not_known_has_no_text(pattern: str) -> None:
+    assert shortest(pattern) is None
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_formats_have_texts_of_theirs(form: str) -> None:
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    jsonschema.validate(FORMATS[form], {"format": form}, format_checker=checker)

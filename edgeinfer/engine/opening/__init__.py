@@ -1,0 +1,1 @@
+"""Opening what runs a model: a device by name, several by a plan, or another program."""

@@ -1,0 +1,199 @@
+"""Drafts as the scheduler sees them: a tree of tokens, which of them the model agrees with, and what proposes them.
+
+In: tokens with parents, and the token the model chooses after each node. Out: the chosen tokens and the nodes that lead
+there. Works for any tree, however it was drafted: a draft decides how many tokens a pass gives, never which. A
+`Speculator` gets the tokens so far and gives a draft for the next pass; afterwards it gets the logits and the walk.
+Nothing it does can change the text. Knows no models, caches or probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from edgeinfer.graph.step import Floats, Int32s
+
+ROOT = -1
+"""Parent of the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens that may follow a text.
+
+    tokens   int32[T]  the first is the last token of the text: the root
+    parents  int32[T]  index of the token before each; ROOT for the root alone, and always below the token's own
+    """
+
+    tokens: Int32s
+    parents: Int32s
+
+    @property
+    def depths(self) -> Int32s:
+        """Depth of each node, 0 for the root: int32[T]."""
+        depths = [0] * len(self.tokens)
+        for node, parent in enumerate(self.parents.tolist()):
+            if node:
+                depths[node] = depths[parent] + 1
+        return np.array(depths, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The result of a pass over a draft.
+
+    tokens  the chosen tokens in order: the accepted drafted ones and one more
+    path    int32[len(tokens)]  the nodes at which the tokens were chosen, root first
+    """
+
+    tokens: list[int]
+    path: Int32s
+
+
+def root_only(token: int) -> Draft:
+    """An empty draft: only the next token."""
+    return Draft(np.array([token], np.int32), np.array([ROOT], np.int32))
+
+
+def walk(draft: Draft, choose: Callable[[int, list[int]], int], ends: Container[int]) -> Walk:
+    """Follow the model's choices from the root for as long as they were drafted, or until one of `ends`.
+
+    `choose(node, tokens chosen before in this walk)` is called once for each node of the path, in order, as plain steps
+    would call it.
+    """
+    tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
+    chosen: list[int] = []
+    path = [0]
+    while True:
+        token = choose(path[-1], chosen)
+        chosen.append(token)
+        child = None if token in ends else _child(tokens, parents, path[-1], token)
+        if child is None:
+            return Walk(chosen, np.array(path, np.int32))
+        path.append(child)
+
+
+def _child(tokens: list[int], parents: list[int], node: int, token: int) -> int | None:
+    """The first child of a node that has a token."""
+    for child in range(node + 1, len(tokens)):
+        if parents[child] == node and tokens[child] == token:
+            return child
+    return None
+
+
+def trimmed(draft: Draft, root: int, n_vocab: int, most: int, deepest: int) -> Draft:
+    """The part of a draft that can be verified: at most `most` tokens, at most `deepest` after the root.
+
+    Leaves out tokens without a place in the tree, tokens outside the vocabulary, and everything below them, and merges
+    repeated siblings; so a drafter may propose anything.
+    """
+    tokens, parents, depths = [root], [ROOT], [0]
+    places = {0: 0}  # index in the result of each node of the draft
+    children: dict[tuple[int, int], int] = {}
+    wanted_tokens, wanted_parents = draft.tokens.tolist(), draft.parents.tolist()
+    for node in range(1, min(len(wanted_tokens), len(wanted_parents))):
+        token, parent = wanted_tokens[node], places.get(wanted_parents[node])
+        if parent is None or not 0 <= token < n_vocab or wanted_parents[node] >= node:
+            continue
+        twin = children.get((parent, token))
+        if twin is not None:
+            places[node] = twin
+        elif len(tokens) < most and depths[parent] < deepest:
+            children[parent, token] = places[node] = len(tokens)
+            tokens.append(token)
+            parents.append(parent)
+            depths.append(depths[parent] + 1)
+    return Draft(np.array(tokens, np.int32), np.array(parents, np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """Drafted tokens credited to a source, and how many of them the model accepted."""
+
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReport:
+    """Drafting for one text: tokens by source, seconds spent on drafting, and the expected results of its passes.
+
+    n_passes: passes of at least one token, of which n_single verified no draft; n_expected: tokens they should have
+    given. single_s: seconds of a one-token pass, estimated from passes of all sizes; None before the first pass.
+    """
+
+    sources: Mapping[str, SourceCount]
+    seconds: float
+    n_passes: int
+    n_single: int
+    n_expected: float
+    single_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherWork:
+    """What other texts contribute to a pass: tokens, and how many tokens it should give for them."""
+
+    n_tokens: int = 0
+    expected: float = 0.0
+
+
+ALONE = OtherWork()
+
+
+class Speculator(Protocol):
+    """Drafts for one text after another; its calls never overlap."""
+
+    @property
+    def expected(self) -> float:
+        """Tokens that a pass over the last draft should give."""
+        ...
+
+    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+        """Start a text to continue. `sampled`: its tokens are drawn, rather than the likeliest ones."""
+        ...
+
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: OtherWork = ALONE) -> Draft:
+        """Draft what may follow the last token of `history`, the root: up to `most` tokens, up to `deepest` after it.
+
+        `history` is that of `begin` plus the tokens chosen since. Drafted tokens share the pass with those `beside`;
+        the draft is as large as raises the tokens per second of all texts together.
+        """
+        ...
+
+    def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
+        """Reduce the last draft to these nodes, which are in order, root first."""
+        ...
+
+    def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
+        """Take a pass's logits, float32[T, V] by draft token; they stay valid until the following `learn` returns.
+
+        `peaks`: peaks of the logits, as described in `base.Peaked`, if the device provides them. Returns the token with
+        the highest logit after each node, NO_TOKEN if that is not certain; the list may be empty.
+        """
+        ...
+
+    def sources(self, path: Int32s) -> list[str | None]:
+        """The draft sources of the nodes of a path through the last draft, without the root."""
+        ...
+
+    def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
+        """Learn what was chosen in the pass given to `look`, and how long it took if no other text took part in it."""
+        ...
+
+    def report(self) -> DraftReport | None:
+        """The report on the text since `begin`, if one is kept."""
+        ...
+
+    def take_notices(self) -> tuple[str, ...]:
+        """Notices for the user since the last call."""
+        ...
+
+
+class ClosingSpeculator(Speculator, Protocol):
+    """A speculator that its owner closes."""
+
+    def close(self) -> None: ...
