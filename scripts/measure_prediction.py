@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import BenchOpening
 from edgeinfer.app.bench.ours import SequencePasses
-from edgeinfer.app.bench.subject import random_tokens
+from edgeinfer.app.bench.subject import BenchOpening, random_tokens
 from edgeinfer.app.machine_profile import measured_profile
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.idle import idle_share

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.bench import machine, measurement
-from edgeinfer.app.bench.cases import VERIFY_TOKENS
 from edgeinfer.app.bench.machine import MemoryBandwidth
+from edgeinfer.app.bench.request import VERIFY_TOKENS
 from edgeinfer.app.cli import build_app
 
 READ_BYTES_S = 2e9

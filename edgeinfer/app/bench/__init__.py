@@ -1,1 +1,1 @@
-"""Benchmarks of this engine beside others: cases, processes, rounds of runs, figures, tables."""
+"""Benchmarks of this engine beside others: requests, processes, rounds of runs, figures, reports."""

@@ -10,8 +10,7 @@ import os
 import sys
 from contextlib import suppress
 
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
-from edgeinfer.app.bench.subject import BenchSubject
+from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, BenchSubject
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.ipc.channel import Channel
 from edgeinfer.ipc.child import connect

@@ -1,17 +1,18 @@
-"""The gain from speculation: conversations run with and without it, by category and in total.
+"""The gain from speculation: conversations run with and without it, by category and in total, as tables and JSON.
 
-In: `DraftRun`s. Out: `DraftRow`s and a calibration. Speedups use medians over repeats; totals add up tokens and
-seconds. Spec-Bench's eight small categories form one group, MT-Bench, as in its own tables.
+In: `DraftRun`s. Out: `DraftRow`s and a calibration, lines of text, or a dict that `json` can write. Speedups use
+medians over repeats; totals add up tokens and seconds. Spec-Bench's eight small categories form one group, MT-Bench, as
+in its own tables. Measures nothing.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
-from edgeinfer.app.bench.messages import DraftRun
+from edgeinfer.app.bench.subject import DraftRun
 
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 GROUPS = MappingProxyType(dict.fromkeys(MT_BENCH, "mt_bench"))
@@ -127,3 +128,68 @@ def _calibration(conversations: Sequence[Sequence[DraftRun]], way: str) -> tuple
                     for place, value in enumerate(values):
                         total[place] += value
     return tuple((int(n), chance / n, right / n) for n, chance, right in totals if n)
+
+
+NONE = "–"
+"""Placeholder for what was not measured."""
+
+HEAD = (
+    *("answers with drafts", "start", "questions", "speedup", "modelled", "tokens/step", "drafting", "slowest"),
+    *("differing", "looped", "sources"),
+)
+
+
+def draft_lines(figures: DraftFigures) -> Iterator[str]:
+    """The tables as lines of text."""
+    table = [HEAD, *map(_cells, figures.rows)]
+    for line, cells in zip(aligned([cells[:-1] for cells in table]), table, strict=True):
+        yield f"{line}  {cells[-1]}"
+    yield "loops are left out; differing: answers that are not those of plain decoding"
+    for row in figures.rows[-2:]:
+        if row.sizes:
+            sizes = ", ".join(f"{size}: {share:.0%}" for size, share in row.sizes.items() if share >= 0.005)
+            yield f"tokens checked in a pass, {row.group}, {row.way}: {sizes}"
+    for way, tenths in figures.calibration.items():
+        pairs = ", ".join(f"{chance:.2f} {right:.2f}" for _, chance, right in tenths)
+        yield f"chance estimated and seen, {way}: {pairs}"
+
+
+def draft_json(figures: DraftFigures) -> dict[str, object]:
+    """The figures as a dict; keys may be added, never renamed."""
+    rows = [asdict(row) | {"sizes": {str(size): share for size, share in row.sizes.items()}} for row in figures.rows]
+    calibration = {
+        way: [{"candidates": n, "estimated": chance, "seen": right} for n, chance, right in tenths]
+        for way, tenths in figures.calibration.items()
+    }
+    return {"rows": rows, "calibration": calibration}
+
+
+def _cells(row: DraftRow) -> tuple[str, ...]:
+    sources = sorted(row.sources.items(), key=lambda one: -one[1])
+    return (
+        row.group,
+        row.way,
+        str(row.n_questions),
+        *(_times(value) for value in (row.speedup, row.modelled)),
+        NONE if row.accepted_per_step is None else f"{row.accepted_per_step:.2f}",
+        NONE if row.drafting_share is None else f"{row.drafting_share:.1%}",
+        _times(row.slowest),
+        str(row.n_differing),
+        str(row.n_looped),
+        ", ".join(f"{name} {share:.0%}" for name, share in sources if share >= 0.005),
+    )
+
+
+def _times(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}×"
+
+
+def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Format cells in columns: the first two left-aligned, numbers right-aligned."""
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    for row in table:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

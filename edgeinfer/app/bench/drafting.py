@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, BenchReply, DraftRun
-from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, BenchReply, DraftRun, NotMeasurable
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.drafting import Draft, Walk

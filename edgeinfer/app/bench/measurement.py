@@ -10,14 +10,13 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from edgeinfer.app.bench import figures
-from edgeinfer.app.bench.cases import BenchRequest, Case, cases
 from edgeinfer.app.bench.draft_figures import DraftFigures, draft_figures
-from edgeinfer.app.bench.executors import BenchExecutor, Conditions
+from edgeinfer.app.bench.figures import TrafficBench
 from edgeinfer.app.bench.machine import BenchMachine, MemoryBandwidth, describe, read_quietly
-from edgeinfer.app.bench.messages import BenchJob, BenchReply, OpTime
+from edgeinfer.app.bench.request import BenchExecutor, BenchRequest, Case, Conditions, cases
 from edgeinfer.app.bench.rounds import CaseResult, Rounds, Sample
 from edgeinfer.app.bench.runners import runner_for
-from edgeinfer.app.bench.traffic import TrafficBench
+from edgeinfer.app.bench.subject import BenchJob, BenchReply, OpTime
 from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile

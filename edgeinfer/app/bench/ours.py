@@ -1,4 +1,4 @@
-"""Our devices as benchmark subjects: single passes through the executor, or whole answers.
+"""Our devices as benchmark subjects: single passes through the executor, whole answers, or the times of a pass's ops.
 
 In: a `BenchOpening` that names a device. Out: a `BenchSubject`. Uses the engine as any program does.
 """
@@ -7,24 +7,38 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from edgeinfer.app.bench.drafting import DraftingBench, load_for
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
-from edgeinfer.app.bench.op_times import OpProfile
-from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens, answered
-from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.app.bench.subject import (
+    BenchJob,
+    BenchOpening,
+    BenchReply,
+    BenchSubject,
+    NotMeasurable,
+    OpTime,
+    Stepped,
+    Tokens,
+    answered,
+    random_tokens,
+)
+from edgeinfer.backends.base import DeviceOptions, Lane, open_device
+from edgeinfer.backends.capabilities import KernelTime
+from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.opening.evaluator import open_evaluator
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.scheduler.stats import Stats
-from edgeinfer.graph.step import Batch
+from edgeinfer.graph.step import Batch, Step
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.file_facts import fingerprint
+from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.load import open_model
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import usable_cores
 
@@ -149,3 +163,55 @@ class Answers:
 def _sampled(stats: Stats) -> int:
     """Tokens of an answer, including the one that ended it."""
     return stats.n_generated + (stats.finish_reason == "stop")
+
+
+PROFILED_PASSES = 15
+
+
+class OpProfile:
+    """A lane opened for profiling."""
+
+    def __init__(self, opening: BenchOpening) -> None:
+        self._limits = limits_for(opening.n_context, kv=opening.kv)
+        self._model = open_model(opening.model, opening.n_context, opening.approx)
+        cores = usable_cores() if opening.cores is None else opening.cores
+        self._device = open_device(opening.executor, DeviceOptions(opening.threads, cores))
+        self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
+
+    def run(self, job: BenchJob) -> BenchReply:
+        """Profile passes of n tokens (at most one pass's limit) and reply with the median of each op's times."""
+        op_times = self._lane.capabilities.op_times
+        if op_times is None:
+            raise NotMeasurable(f"{self._device.name} does not time its ops")
+        n_tokens = min(job.n, self._limits.max_tokens)
+        steps = [self._placed(n_tokens, job.depth) for _ in range(PROFILED_PASSES)]
+        profiles = [op_times.profile(step) for step in steps][1:]
+        ops = tuple(_median([profile[place] for profile in profiles]) for place in range(len(profiles[0])))
+        seconds = sum(one.busy_s + one.waiting_s for one in ops)
+        return BenchReply({n_tokens: seconds}, ops=ops, overhead=asdict(op_times.overhead()))
+
+    def close(self) -> None:
+        self._lane.close()
+        self._device.close()
+        self._model.close()
+
+    def _placed(self, n_tokens: int, depth: int) -> Step:
+        """A pass over one sequence's tokens after `depth` cached ones, with the logits of the last token."""
+        states = self._lane.capabilities.states
+        cache = KVCache(self._limits.n_pages, self._limits.n_context, 0 if states is None else states.n_slots)
+        sequence = cache.create()
+        for start in range(0, depth, self._limits.max_tokens):
+            count = min(self._limits.max_tokens, depth - start)
+            cache.place(self._batch(sequence, start, count))
+            cache.commit(sequence, np.arange(count, dtype=np.int32))
+        return cache.place(self._batch(sequence, depth, n_tokens)).step
+
+    def _batch(self, sequence: int, start: int, count: int) -> Batch:
+        order = np.arange(count, dtype=np.int32)
+        tokens = random_tokens(start, count, self._model.spec.n_vocab)
+        return Batch(tokens, np.full(count, sequence, np.int32), order + np.int32(start), order - 1, order[-1:])
+
+
+def _median(times: Sequence[KernelTime]) -> OpTime:
+    busy, waiting = (float(np.median(values)) for values in zip(*((t.busy_s, t.waiting_s) for t in times), strict=True))
+    return OpTime(times[0].op, times[0].kernel, times[0].calls, busy, waiting)

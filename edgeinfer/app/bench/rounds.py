@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgeinfer.app.bench.cases import Case
-from edgeinfer.app.bench.messages import BenchJob, BenchReply, Turns
+from edgeinfer.app.bench.request import Case
+from edgeinfer.app.bench.subject import BenchJob, BenchReply, Turns
 
 REPEATS = 2
 REPEATED_SEED = 1000

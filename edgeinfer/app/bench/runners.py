@@ -1,7 +1,8 @@
-"""Gives jobs to each kind of executor: a child process, a script, or the start of a process.
+"""Gives jobs to each kind of executor: a child process, a user's script, or the start of a process.
 
-In: a `BenchExecutor` and the conditions of the benchmark. Out: `Runner`s that answer jobs with replies, problems
-included.
+In: a `BenchExecutor` and the conditions of the benchmark. Out: `Runner`s that answer jobs with replies. Problems are
+replies too, even a crash of the child ("crashed (signal 11)"), so that no engine can end the benchmark. Does not know
+how a child or a script measures.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from edgeinfer.app.bench.child import FIRST_TOKEN
-from edgeinfer.app.bench.executors import BenchExecutor, Conditions
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply, Purpose
-from edgeinfer.app.bench.process import MODULE, BenchChild
-from edgeinfer.app.bench.script import ScriptRunner
-from edgeinfer.ipc.child import ending
+from edgeinfer.app.bench.request import BenchExecutor, Conditions
+from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, Purpose
+from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
+from edgeinfer.ipc.command import command, environment
 from edgeinfer.ipc.records import to_json
 from edgeinfer.process import command, environment
 from edgeinfer.temporary import temporary_folder
@@ -129,3 +130,100 @@ def seconds_to_output(command: list[str], environment: dict[str, str]) -> BenchR
             messages.seek(0)
             return BenchReply(problem=ending(process.returncode, messages.read().decode(errors="replace")))
     return BenchReply({1: seconds})
+
+
+MODULE = "edgeinfer.app.bench.child"
+ANSWER_LIMIT_S = 600.0
+CLOSE_LIMIT_S = 10.0
+
+
+class BenchChild:
+    """One process with one engine. The engine's failures never raise here; call `close` at the end."""
+
+    def __init__(self, opening: BenchOpening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._is_busy = False
+        self._process: ChildProcess | None = None
+        try:
+            self._process = ChildProcess(MODULE)
+        except ChildDied as reason:
+            self.opened = BenchReply(problem=str(reason))
+        else:
+            self.opened = self._ask(opening)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can take jobs."""
+        return self._process is not None and self._process.is_alive and self.opened.problem is None
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def run(self, job: BenchJob) -> BenchReply:
+        """Do a job and return the reply."""
+        return self._ask(job)
+
+    def close(self) -> None:
+        """End the process, cleanly unless it was interrupted at work; may be called twice."""
+        if self._process is not None:
+            self._process.close(patience_s=0.0 if self._is_busy else CLOSE_LIMIT_S)
+
+    def _ask(self, message: BenchOpening | BenchJob) -> BenchReply:
+        assert self._process is not None
+        self._is_busy = True
+        try:
+            self._process.send(message)
+            reply = self._process.receive(BenchReply, self._limit_s)
+        except ChildDied as reason:
+            reply = BenchReply(problem=str(reason))
+        self._is_busy = False
+        return reply
+
+
+NOT_ASKED = ("chat", "start", "ops")
+
+
+class ScriptRunner:
+    """Runs a script for every figure."""
+
+    def __init__(self, script: Path, conditions: Conditions) -> None:
+        self._script, self._conditions = script, conditions
+
+    def run(self, job: BenchJob) -> BenchReply:
+        """Run the script; for a verification, once per number of tokens."""
+        if job.test in NOT_ASKED:
+            return BenchReply(problem=f"a script is not asked for {job.test}, only for prefill, decode and verify")
+        seconds: dict[int, float] = {}
+        for count in job.counts or (job.n,):
+            rate = self._rate(job, count)
+            if isinstance(rate, str):
+                return BenchReply(problem=rate)
+            seconds[count] = count / rate
+        return BenchReply(seconds)
+
+    def close(self) -> None:
+        """Does nothing: nothing stays open between jobs."""
+
+    def _rate(self, job: BenchJob, count: int) -> float | str:
+        """Tokens per second, or the problem."""
+        wanted = self._conditions
+        arguments = [str(wanted.model), job.test, str(count), str(job.depth), str(wanted.threads)]
+        try:
+            done = subprocess.run(
+                [sys.executable, str(self._script), *arguments],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=ANSWER_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired:
+            return f"gave no answer within {ANSWER_LIMIT_S:.0f} s"
+        if done.returncode:
+            return ending(done.returncode, done.stderr.decode(errors="replace"))
+        lines = done.stdout.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        try:
+            rate = float(last)
+        except ValueError:
+            rate = 0.0
+        return rate if 0 < rate < float("inf") else f"printed {last[:80]!r} where tokens per second were expected"

@@ -14,9 +14,8 @@ from edgeinfer.app.options import Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.app.bench.cases import BenchRequest
-    from edgeinfer.app.bench.executors import BenchExecutor, Conditions
-    from edgeinfer.app.bench.record import BenchModel
+    from edgeinfer.app.bench.report import BenchModel
+    from edgeinfer.app.bench.request import BenchExecutor, BenchRequest, Conditions
     from edgeinfer.settings import Settings
 
 Against = Annotated[
@@ -63,31 +62,30 @@ def bench(
     on a busy machine is repeated, then flagged. Chat alone compares answers with drafts and without.
     """
     from edgeinfer.app.bench.measurement import measure
-    from edgeinfer.app.bench.record import as_json as record_of
-    from edgeinfer.app.bench.table import lines
+    from edgeinfer.app.bench.report import report_json, report_lines
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.settings import load_settings
 
     settings = load_settings(given)
     with flags_read():
-        wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
+        request = _request(tests, prompt_tokens, gen, depth, runs, questions)
         first, others = _executors(settings, against)
-    conditions, facts = _conditions(settings, wanted, first, temp)
+    conditions, facts = _conditions(settings, request, first, temp)
     with ProgressLine() as progress:
-        record = measure(wanted, first, others, conditions, progress)
+        record = measure(request, first, others, conditions, progress)
     if as_json:
-        typer.echo(json.dumps(record_of(record, facts), ensure_ascii=False))
+        typer.echo(json.dumps(report_json(record, facts), ensure_ascii=False))
     else:
-        for line in lines(record, facts):
+        for line in report_lines(record, facts):
             typer.echo(line)
     if record.drafting is None and not any(sample.executor == first.name for sample in record.samples):
         problems = [row.problem for row in record.rows if row.executor == first.name and row.problem is not None]
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
 
 
-def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> BenchRequest:
+def _request(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> BenchRequest:
     """What is asked for. Raises BadSetting."""
-    from edgeinfer.app.bench.cases import BenchRequest, read_depths, read_questions, read_tests
+    from edgeinfer.app.bench.request import BenchRequest, read_depths, read_questions, read_tests
 
     names = read_tests(tests)
     if "chat" in names and questions is None:
@@ -98,8 +96,8 @@ def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, que
 
 def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[BenchExecutor, ...]]:
     """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
-    from edgeinfer.app.bench.executors import ours, read_against
-    from edgeinfer.engine.opening.evaluator import approximate_on
+    from edgeinfer.app.bench.request import ours, read_against
+    from edgeinfer.engine.opening import approximate_on
     from edgeinfer.engine.run.executor import AUTO_DEVICE
 
     load = settings.load
@@ -108,11 +106,11 @@ def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[B
 
 
 def _conditions(
-    settings: Settings, wanted: BenchRequest, first: BenchExecutor, temp: float
+    settings: Settings, request: BenchRequest, first: BenchExecutor, temp: float
 ) -> tuple[Conditions, BenchModel]:
     """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
-    from edgeinfer.app.bench.executors import Conditions
-    from edgeinfer.app.bench.record import BenchModel
+    from edgeinfer.app.bench.report import BenchModel
+    from edgeinfer.app.bench.request import Conditions
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.kv.limits import weights_bytes
@@ -128,14 +126,14 @@ def _conditions(
     n_threads = load.threads or len(load.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
         if ram_bytes is None:
-            header, n_context = (file.metadata, file.tensors), wanted.n_context
+            header, n_context = (file.metadata, file.tensors), request.n_context
             planned = plan_for(*header, device=first.key, n_context=n_context, kv=load.kv)[1]
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = BenchModel(
         local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approx
     )
-    how = wanted.n_context, load.kv, load.spec, load.verify_cost or {}, temp, load.schedule, ram_bytes, load.approx
+    how = request.n_context, load.kv, load.spec, load.verify_cost or {}, temp, load.schedule, ram_bytes, load.approx
     conditions = Conditions(local.path.resolve(), n_threads, load.core_numbers, *how)
     return conditions, facts
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgeinfer.app.bench.messages import BenchOpening
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens
+from edgeinfer.app.bench.subject import BenchOpening, BenchSubject, NotMeasurable, Stepped, Tokens
 
 BATCH_TOKENS = 2048
 """llama.cpp's default for the tokens of a call; it splits them into passes of 512."""

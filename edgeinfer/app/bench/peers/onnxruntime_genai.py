@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import BenchOpening
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, Stepped, Tokens
+from edgeinfer.app.bench.subject import BenchOpening, BenchSubject, NotMeasurable, Stepped, Tokens
 
 
 class Generator:

@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, BenchReply
 from edgeinfer.app.bench.peers import Peer
-from edgeinfer.app.bench.subject import BenchSubject, NotMeasurable, answered, random_tokens
+from edgeinfer.app.bench.subject import (
+    BenchJob,
+    BenchOpening,
+    BenchReply,
+    BenchSubject,
+    NotMeasurable,
+    answered,
+    random_tokens,
+)
 
 UNTIMED_TOKENS = 2
 """The first token, which belongs to the prompt, and the interval after it."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.bench import executors, peers
-from edgeinfer.app.bench.cases import VERIFY_TOKENS, BenchRequest, cases, read_depths, read_questions, read_tests
-from edgeinfer.app.bench.messages import (
+from edgeinfer.app.bench import peers
+from edgeinfer.app.bench import request as executors
+from edgeinfer.app.bench.request import VERIFY_TOKENS, BenchRequest, cases, read_depths, read_questions, read_tests
+from edgeinfer.app.bench.subject import (
     BenchConversation,
     BenchJob,
     BenchOpening,

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.bench.draft_figures import draft_figures
-from edgeinfer.app.bench.draft_table import as_json, lines
+from edgeinfer.app.bench.draft_figures import draft_figures, draft_json, draft_lines
 from edgeinfer.app.bench.drafting import LOOP_TOKENS, DraftingBench, Shown, loop_start
-from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, DraftRun
-from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, DraftRun, NotMeasurable
 
 QUESTION = BenchConversation("qa", ("the rain in the inn", "and then"))
 
@@ -75,10 +73,10 @@ def test_tables_and_json_show_every_group() -> None:
     figures = draft_figures(
         [[run_of("qa", way, 1.0, calibration=((3.0, 1.5, 2.0),)) for way in ("off", "cold", "warm")]]
     )
-    text = "\n".join(lines(figures))
+    text = "\n".join(draft_lines(figures))
     assert "qa" in text
     assert "ngram 45%" in text
-    assert as_json(figures)["rows"]
+    assert draft_json(figures)["rows"]
     assert figures.calibration["cold"] == ((3, 0.5, pytest.approx(2 / 3)),)
 
 

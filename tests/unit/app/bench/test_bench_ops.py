@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.bench.messages import BenchJob, BenchOpening, OpTime
-from edgeinfer.app.bench.op_times import OpProfile
-from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.app.bench.ours import OpProfile
+from edgeinfer.app.bench.subject import BenchJob, BenchOpening, NotMeasurable, OpTime
 from edgeinfer.backends.base import OpSeconds
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.graph.step import PAGE, Step

@@ -13,10 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgeinfer.app.bench.executors import BenchExecutor, Conditions
-from edgeinfer.app.bench.messages import BenchConversation, BenchJob, BenchOpening, BenchReply
-from edgeinfer.app.bench.process import BenchChild
-from edgeinfer.app.bench.runners import ChildRunner, runner_for, seconds_to_output
+from edgeinfer.app.bench.request import BenchExecutor, Conditions
+from edgeinfer.app.bench.runners import BenchChild, ChildRunner, runner_for, seconds_to_output
+from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, BenchReply
 
 CONTEXT = 128
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgeinfer.app.bench.cases import Case
-from edgeinfer.app.bench.messages import BenchJob, BenchReply
+from edgeinfer.app.bench.request import Case
 from edgeinfer.app.bench.rounds import REPEATS, Rounds, neighbours
+from edgeinfer.app.bench.subject import BenchJob, BenchReply
 
 DECODE = Case("decode", 16, 0, runs=3)
 
