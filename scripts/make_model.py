@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from shapes import SHAPES
 from shapes.shape import Shape
 
-from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.opening.model_choice import choose_model
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import load_settings
 

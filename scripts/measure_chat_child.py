@@ -20,7 +20,7 @@ from textual.message import Message
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel

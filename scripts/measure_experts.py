@@ -23,7 +23,7 @@ from make_model import write_random
 from numpy.typing import NDArray
 from shapes.shape import Shape
 
-from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.opening.model_choice import choose_model
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile

@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeinfer.app.bench.ours import SequencePasses
 from edgeinfer.app.bench.subject import BenchOpening, random_tokens
-from edgeinfer.app.machine_profile import measured_profile
+from edgeinfer.app.plans.measured import measured_profile
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgeinfer.app.counting import counted
+from edgeinfer.app.plain_text import counted, harmless
 
 if TYPE_CHECKING:
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
-
-KEPT_CONTROLS = "\n\t"
 
 
 def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressLine | None = None) -> bool:
@@ -51,11 +49,6 @@ def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressL
         sys.stdout.write("\n")
         sys.stdout.flush()
     return interrupted.is_set()
-
-
-def harmless(text: str) -> str:
-    """Text without control characters other than line ends and tabs."""
-    return "".join(c for c in text if c in KEPT_CONTROLS or not (c < " " or "\x7f" <= c <= "\x9f"))
 
 
 def print_notices(notices: tuple[str, ...]) -> None:

@@ -17,9 +17,9 @@ import typer
 from typer.core import TyperCommand
 
 import edgeinfer
-from edgeinfer.app.command import Command, Run
-from edgeinfer.app.misuse import HELP_NAMES, CommandGroup, Line
-from edgeinfer.app.shell_words import joined_at_colons
+from edgeinfer.app.command_line.misuse import HELP_NAMES, CommandGroup, Line
+from edgeinfer.app.command_line.options import Command, Run
+from edgeinfer.app.command_line.shell_words import joined_at_colons
 from edgeinfer.errors import BadFlag, EdgeInferError
 from edgeinfer.interrupts import INTERRUPTED, interrupt_commands
 from edgeinfer.registry import Registry

@@ -1,7 +1,8 @@
-"""The user's configuration file: changes single settings in it, and formats values.
+"""The user's configuration file: validates and changes single settings in it, and formats values.
 
-In: names and texts. Out: the file, with its comments preserved; texts of values. Knows no option by name: `settings`
-defines them.
+In: names and texts. Out: values; the file, with its comments preserved; texts of values. Knows no option by name:
+`settings` defines them. The settings whose values name registry entries are checked here; only for them the registries
+are listed, and no entry is imported.
 """
 
 from __future__ import annotations
@@ -11,13 +12,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.checked_values import read_checked
 from edgeinfer.errors import BadSetting
-from edgeinfer.settings import Option, find_option, user_config_path
-from edgeinfer.text_values import proper_text
+from edgeinfer.path_text import proper_text
+from edgeinfer.settings import Option, find_option, read_value, user_config_path
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
+
+
+def read_checked(name: str, text: str, called: str = "") -> object:
+    """Parse the value of a setting. Raises BadSetting, saying what would work."""
+    value = read_value(name, text, called)
+    if name == "device":
+        from edgeinfer.backends.base import DEVICES
+
+        _require(
+            [str(part).partition(":")[0] for part in str(value).split(",")],
+            ("auto", *DEVICES.keys()),
+            "a device",
+            called or name,
+        )
+    elif name == "schedule":
+        from edgeinfer.scheduling.batch.schedules import NAMES
+        from edgeinfer.scheduling.placement.schedules import SCHEDULES
+
+        _require([str(value)], tuple(dict.fromkeys((*SCHEDULES, *NAMES))), "a schedule", called or name)
+    return value
+
+
+def _require(names: list[str], known: tuple[str, ...], kind: str, called: str) -> None:
+    for name in names:
+        if name not in known:
+            raise BadSetting(f"{called} needs {kind}, not {name!r}; there are: {', '.join(known)}")
 
 
 def write_setting(name: str, text: str | None, path: Path | None = None) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.counting import counted
+from edgeinfer.app.plain_text import counted
 
 if TYPE_CHECKING:
     from edgeinfer.offload.weights import WeightReads

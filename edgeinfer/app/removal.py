@@ -1,22 +1,66 @@
-"""Removes a model: its file if edgeinfer owns it, and everything derived from it.
+"""What edgeinfer deletes: a model with everything derived from it, and what killed processes left behind.
 
-In: a model of the store. Out: what is removed and what stays, before and after. Derived are bundle files, firing counts
-of neurons, tables of draft sources, and saved KV caches of chats with it. Asks no questions.
+In: a model of the store; the folders where edgeinfer keeps its files. Out: what is removed and what stays, before and
+after: a model's file only if edgeinfer owns it, its bundle files, firing counts of neurons, tables of draft sources,
+and saved KV caches of chats with it; temporary files, folders and locks without an owner, but not the files from which
+a pull or a pack resumes. Asks no questions.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
-from edgeinfer.app.bundled import bundles_of
-from edgeinfer.app.snapshots import ENDING
+from edgeinfer.app.sessions.snapshots import ENDING
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.store import OWN, LocalModel, ModelStore
-from edgeinfer.offload.bundle_file import firing_path, remove_bundles
-from edgeinfer.text_values import size_text
+from edgeinfer.offload.places import (
+    VARIANTS,
+    bundle_path,
+    bundles_folder,
+    file_stem,
+    firing_path,
+    part_path,
+    remove_bundles,
+)
+
+
+def bundles_of(model: LocalModel) -> list[Path]:
+    """The bundle files of a model, complete or not."""
+    if not _any_bundles():
+        return []
+    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.gguf import GGUFFile
+
+    try:
+        with GGUFFile.open(model.path) as file:
+            paths = [bundle_path(model.name, fingerprint(file), variant) for variant in VARIANTS]
+    except EdgeInferError:
+        return []
+    return [path for path in paths if path.is_file() or part_path(path).is_file()]
+
+
+def bundle_bytes(model: LocalModel) -> int:
+    """Bytes of a model's bundle files; 0 if none is complete.
+
+    For lists: a model of another program, of which there may be many, is opened only if a bundle file is named after
+    it.
+    """
+    if model.is_elsewhere and not any(bundles_folder().glob(f"{escape(file_stem(model.name))}-*")):
+        return 0
+    return sum(path.stat().st_size for path in bundles_of(model) if path.is_file())
+
+
+def _any_bundles() -> bool:
+    try:
+        return any(bundles_folder().iterdir())
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +167,46 @@ def _delete(path: Path) -> int:
         else:
             path.unlink()
     return nbytes
+
+
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+def remove_all_leftovers() -> None:
+    """Clean up edgeinfer's folders once; a folder that cannot be read or written is no error."""
+    from edgeinfer.engine.running import running
+    from edgeinfer.file_lock import remove_stale_locks
+    from edgeinfer.models.folders import default_root
+    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.temporary import remove_leftovers
+
+    for folder in _folders():
+        remove_leftovers(folder)
+    for folder in (default_root(), bundles_folder()):
+        remove_stale_locks(folder)
+    running()  # this removes the notes of killed processes
+
+
+def _folders() -> Iterator[Path]:
+    """Folders that may hold temporary files."""
+    import platformdirs
+
+    from edgeinfer.models.folders import default_root
+    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.settings import user_config_path
+
+    models, cache = default_root(), Path(platformdirs.user_cache_dir("edgeinfer"))
+    home, settings = models.parent, user_config_path().parent
+    yield from (
+        models,
+        home,
+        home / "profiles",
+        home / "running",
+        home / "snapshots",
+        bundles_folder(),
+        settings,
+        settings / "personas",
+    )
+    for parent in (home / "drafts", cache / "kernels"):
+        yield from parent.glob("*/")
+    yield from (cache / "openvino", Path(tempfile.gettempdir()), MEMORY_FOLDER)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app.bundled import bundles_of
 from edgeinfer.app.cli import build_app
+from edgeinfer.app.removal import bundles_of
 from edgeinfer.backends.base import DeviceOptions, Limits, open_device
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
+from edgeinfer.app.opening.batch_loading import beside_all_weights
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load, load_with
@@ -267,7 +267,7 @@ def test_a_machine_of_two_nodes_gets_a_replica_on_each(tiny_model: Path, monkeyp
     cpu = two_nodes(0.01 * GB)
     cpu = replace(cpu, cores=(*alike(1, 0, first), *alike(1, 1, second)), op_s=1e-3)
     profile = replace(machine_profile("xeon-2node"), devices=(cpu,))
-    monkeypatch.setattr("edgeinfer.app.machine_profile.kept_profile", lambda: profile)
+    monkeypatch.setattr("edgeinfer.app.plans.measured.kept_profile", lambda: profile)
     result = batch(tiny_model, "--max-tokens", "6", "--stats", "--parallel", "4", device="cpu")
     assert result.exit_code == 0
     assert "2 replicas on cpu" in result.stderr

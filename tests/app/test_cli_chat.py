@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app.chat_commands import is_command, slash_commands
+from edgeinfer.app.chat.commands import is_command, slash_commands
+from edgeinfer.app.chat.dialogue import Dialogue, LineCommands, Then
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.dialogue import Dialogue
-from edgeinfer.app.line_commands import LineCommands, Then
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.sessions.store import SessionStore

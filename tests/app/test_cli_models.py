@@ -16,9 +16,9 @@ import pytest
 from file_server import Served, serving
 from tiny_models import write_model, write_wheel
 
-from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
-from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.app.opening import model_choice, terminal_face
+from edgeinfer.app.progress import PullProgress
 from edgeinfer.engine.kv.limits import limits_for, memory_need
 from edgeinfer.engine.offload.weight_placement import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit, ModelNotFound
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_fit_needs_force(
     def check(header: object, nbytes: int) -> None:
         raise DoesNotFit(f"{nbytes} bytes are too many")
 
-    monkeypatch.setattr("edgeinfer.app.fit.check_fits", check)
+    monkeypatch.setattr("edgeinfer.app.plans.fit.check_fits", check)
     data = write_model(tmp_path / "source.gguf")
     with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
@@ -118,7 +118,7 @@ def test_someone_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer:
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setattr("edgeinfer.app.fit.check_fits", check)
+    monkeypatch.setattr("edgeinfer.app.plans.fit.check_fits", check)
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     monkeypatch.setattr("sys.stderr", Terminal())
     if fetched:

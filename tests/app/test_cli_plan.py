@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.fit import check_fits, plan_for
-from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.app.plans.fit import check_fits, plan_for
+from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
-from edgeinfer.engine.measure.profiles import ProfileStore
+from edgeinfer.app.cli import build_app
+from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
+from edgeinfer.scheduling.machine.topology import read_topology
 from tests.app.test_cli_plan import planned, run
 from tests.app.test_cli_plan import tiny as tiny
+from tests.golden.goldens import DATA
 from tests.tiny_models import write_hollow_8b
+from tests.unit.scheduling.profiles import machine
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +90,14 @@ def test_a_plan_for_another_machine_says_whether_the_model_fits(tiny: Path, larg
         "missing_bytes": 0,
         "would_fit": None,
     }
+
+
+@pytest.mark.parametrize("name", ["bert", "gemma-embedding"])
+def test_a_model_that_writes_nothing_is_told_no_decoding(home: Path, name: str) -> None:
+    measured = {"fingerprint": fingerprint_of(read_topology()), "measured": "2026-11-22 12:00 UTC", "idle_share": 1.0}
+    ProfileStore().save(replace(machine(), **measured))
+    result = CliRunner().invoke(build_app(), ["plan", "-m", str(DATA / "embedding" / f"{name}-q8_0.gguf")])
+    assert result.exit_code == 0, result.output
+    assert ", embedded after " in result.stdout
+    assert "decode" not in result.stdout
+    assert "drafts" not in result.stdout

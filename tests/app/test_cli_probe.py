@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app import machine_profile
 from edgeinfer.app.cli import build_app
+from edgeinfer.app.plans import measured as machine_profile
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.probing import combination

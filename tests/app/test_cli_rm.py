@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.commands import rm as command
-from edgeinfer.app.snapshots import ENDING
+from edgeinfer.app.sessions.snapshots import ENDING
 from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile

@@ -12,9 +12,9 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.app.plain_text import harmless
+from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure import power
 from edgeinfer.engine.measure.power import EnergyCounter, package_domains

@@ -49,7 +49,7 @@ def interrupted_at(module: str, arguments: list[str], home: Path) -> subprocess.
         ("edgeinfer.app.cli", ""),
         ("typer", ""),
         ("edgeinfer.app.commands.run", ""),
-        ("edgeinfer.app.opening", "interrupted\n"),
+        ("edgeinfer.app.opening.loading", "interrupted\n"),
         ("numpy", ""),  # where the name of a device is looked up
         ("numpy.random", "interrupted\n"),
         ("tokenizers", "interrupted\n"),

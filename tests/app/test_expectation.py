@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from edgeinfer.app.catalogue.forecast import forecast_of
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.expectation import (
+from edgeinfer.app.opening.loading import record_speed
+from edgeinfer.app.plans.expectation import (
     Expected,
     adjustment_of,
     expectation_lines,
@@ -21,8 +22,7 @@ from edgeinfer.app.expectation import (
     note_for_calibration,
     worker_lines,
 )
-from edgeinfer.app.opening import record_speed
-from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.profiles import Adjustment, ProfileStore, fingerprint_of

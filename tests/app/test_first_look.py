@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app import first_look, machine_profile
+from edgeinfer.app.opening import first_look
+from edgeinfer.app.plans import measured as machine_profile
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of

@@ -11,10 +11,10 @@ import pytest
 from file_server import Served, serving
 from tiny_models import write_model
 
-from edgeinfer.app.model_choice import _pull_starter, pull_model
-from edgeinfer.app.opening import open_llm
-from edgeinfer.app.opening_face import Download, OpeningCalledOff, WatchedFace
-from edgeinfer.app.terminal_face import TerminalFace
+from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
+from edgeinfer.app.opening.loading import open_llm
+from edgeinfer.app.opening.model_choice import _pull_starter, pull_model
+from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import ModelStore

@@ -10,10 +10,9 @@ from io import StringIO
 
 import pytest
 
-from edgeinfer.app import progress_line
+from edgeinfer.app import progress
 from edgeinfer.app.answer_output import print_answer
-from edgeinfer.app.progress_line import ProgressLine
-from edgeinfer.app.step_progress import StepClock
+from edgeinfer.app.progress import ProgressLine, StepClock
 from edgeinfer.steps import COMPILING
 
 
@@ -29,9 +28,9 @@ def wait_for(capsys: pytest.CaptureFixture[str], wanted: str, least: int) -> str
 def test_a_step_that_reports_nothing_is_drawn_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_line, "QUIET_S", 0.0)
-    monkeypatch.setattr(progress_line, "REDRAW_S", 0.01)
-    monkeypatch.setattr(progress_line, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    monkeypatch.setattr(progress, "REDRAW_S", 0.01)
+    monkeypatch.setattr(progress, "BETWEEN_S", 0.0)
     with ProgressLine(terminal=True) as line:
         line("trying cpu", 0, 3)
         assert wait_for(capsys, "\rtrying cpu", 4).count("\rtrying cpu") >= 4
@@ -54,8 +53,8 @@ def test_without_a_terminal_compiling_is_announced_once(capsys: pytest.CaptureFi
 def test_without_a_terminal_what_takes_long_is_said_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_line, "LINES_S", 0.02)
-    monkeypatch.setattr(progress_line, "REDRAW_S", 0.01)
+    monkeypatch.setattr(progress, "LINES_S", 0.02)
+    monkeypatch.setattr(progress, "REDRAW_S", 0.01)
     with ProgressLine(terminal=False, lines=True) as line:
         line("trying cpu", 0, 3)
         assert wait_for(capsys, "trying cpu: 0 of 3\n", 2).count("\n") >= 2
@@ -114,9 +113,9 @@ class ReadThenText:
 
 def test_nothing_is_drawn_over_an_answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("QUIET_S", 0.0), ("REDRAW_S", 0.01), ("BETWEEN_S", 0.0)):
-        monkeypatch.setattr(progress_line, name, seconds)
-    with ProgressLine(terminal=True) as progress:
-        assert not print_answer(ReadThenText(progress), progress=progress)  # type: ignore[arg-type]
+        monkeypatch.setattr(progress, name, seconds)
+    with ProgressLine(terminal=True) as shown:
+        assert not print_answer(ReadThenText(shown), progress=shown)  # type: ignore[arg-type]
         time.sleep(0.05)
         printed = capsys.readouterr()
     assert printed.out == "one two\n"

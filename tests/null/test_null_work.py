@@ -11,9 +11,9 @@ import gguf
 import numpy as np
 import pytest
 
-from edgeinfer.app.plan_record import PlannedModel
-from edgeinfer.app.planning import PlanRequest
-from edgeinfer.app.streamed_plans import planned_there
+from edgeinfer.app.plans.planning import PlanRequest
+from edgeinfer.app.plans.record import PlannedModel
+from edgeinfer.app.plans.streamed import planned_there
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
 from edgeinfer.engine.kv.limits import limits_for

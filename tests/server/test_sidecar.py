@@ -114,7 +114,8 @@ def test_it_ends_with_a_parent_that_is_killed(tiny_model: Path, tmp_path: Path) 
 
 IN_TROUBLE = """
 import sys, time
-from edgeinfer.app import cli, opening
+from edgeinfer.app import cli
+from edgeinfer.app.opening import loading
 from edgeinfer.app.server import parent
 
 def wait(*_, **__):
@@ -127,7 +128,7 @@ def fail(*_, **__):
 parent.LAST_S = 0.1
 trouble = sys.argv.pop(1)
 if trouble != "none":
-    opening.load_model = {"wait": wait, "fail": fail}[trouble]
+    loading.load_model = {"wait": wait, "fail": fail}[trouble]
 cli.main()
 """
 """A server whose model takes ten minutes to open, or cannot be opened for a reason that nobody thought of."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from edgeinfer import temporary
-from edgeinfer.app import leftovers
-from edgeinfer.app.model_choice import open_chosen
+from edgeinfer.app import removal
+from edgeinfer.app.opening.model_choice import open_chosen
 from edgeinfer.file_lock import FileLock
 from edgeinfer.models.store import ModelStore
 from edgeinfer.offload.bundle_file import bundles_folder
@@ -54,7 +54,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(
     home: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (memory := tmp_path / "memory").mkdir()
-    monkeypatch.setattr(leftovers, "MEMORY_FOLDER", memory)
+    monkeypatch.setattr(removal, "MEMORY_FOLDER", memory)
     for folder in (ModelStore().root, bundles_folder(), memory):
         left = left_by_a_killed_process(folder)
         assert len(left) >= 5  # where disks can be probed a folder for that, too
@@ -71,7 +71,7 @@ def test_what_belongs_to_a_living_process_stays(tmp_path: Path) -> None:
     with temporary.temporary_folder("edgeinfer", tmp_path) as folder, FileLock(tmp_path / ".x.lock", "x"):
         temporary.temporary_path(tmp_path / "b").touch()
         assert temporary.remove_leftovers(tmp_path) == 0
-        leftovers.remove_all_leftovers()
+        removal.remove_all_leftovers()
         assert len(names_in(tmp_path)) == 4
         assert Path(folder).is_dir()
     assert Path(name).is_file()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.opening import load_model
-from edgeinfer.app.opening_face import OpeningCalledOff, OpeningFace, WatchedFace
+from edgeinfer.app.opening.face import OpeningCalledOff, OpeningFace, WatchedFace
+from edgeinfer.app.opening.loading import load_model
 from edgeinfer.app.web import wire
 from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.joined import JoinedModel, open_joined

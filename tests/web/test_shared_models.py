@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgeinfer.app import model_choice
-from edgeinfer.app.opening_face import OpeningCalledOff, OpeningFace, WatchedFace
+from edgeinfer.app.opening import model_choice
+from edgeinfer.app.opening.face import OpeningCalledOff, OpeningFace, WatchedFace
 from edgeinfer.app.web import engine_host, shared_models, wire
 from edgeinfer.app.web.engine_host import AnswerRelay, EngineHost
 from edgeinfer.app.web.joined import open_joined
@@ -159,7 +159,7 @@ def test_answers_are_alone_when_none_was_made_from_their_beginning_to_their_end(
 
 
 def test_only_answers_made_alone_are_noted(home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgeinfer.app.opening import load_model
+    from edgeinfer.app.opening.loading import load_model
 
     noted: list[int] = []
     monkeypatch.setattr(engine_host, "note_answer", lambda llm, stats: noted.append(stats.n_generated))

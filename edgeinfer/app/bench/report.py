@@ -14,7 +14,7 @@ from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
 from edgeinfer.app.bench.machine import BenchMachine
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
-from edgeinfer.app.counting import counted
+from edgeinfer.app.plain_text import counted
 from edgeinfer.settings import KVKind
 
 Json = dict[str, object]

@@ -114,7 +114,7 @@ class Catalogue:
 
         Raises BadGGUF for a local model that cannot be read.
         """
-        from edgeinfer.app.machine_profile import kept_profile
+        from edgeinfer.app.plans.measured import kept_profile
         from edgeinfer.engine.kv.limits import memory_for_model
 
         available, profile = memory_for_model() + self._held_bytes(), kept_profile()
@@ -146,13 +146,13 @@ class Catalogue:
 
     def measure_machine(self, formats: tuple[str, ...] = (), progress: Progress | None = None) -> Profile:
         """The machine's profile: the saved one, or the result of a short probe."""
-        from edgeinfer.app.machine_profile import profile_or_short_probe
+        from edgeinfer.app.plans.measured import profile_or_short_probe
 
         return profile_or_short_probe(formats, progress)
 
     def _approve(self, header: Header, nbytes: int) -> None:
         """Approve a model that this machine can run. Raises DoesNotFit."""
-        from edgeinfer.app.fit import check_fits
+        from edgeinfer.app.plans.fit import check_fits
 
         check_fits(header, nbytes, freed_bytes=self._held_bytes())
 
@@ -163,7 +163,7 @@ class Catalogue:
         return forecast_of(seen.header, seen.nbytes, n_context, profile=profile, kv=self._kv, available_bytes=available)
 
     def _of_local(self, entry: ModelEntry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
-        from edgeinfer.app.speeds import SpeedLog
+        from edgeinfer.app.plans.measured import SpeedLog
         from edgeinfer.engine.run.executor import AUTO_DEVICE
         from edgeinfer.models.decoder_folder import is_decoder_folder
         from edgeinfer.models.file_facts import fingerprint

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.app.bundled import bundle_bytes
+from edgeinfer.app.removal import bundle_bytes
 from edgeinfer.errors import EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import ListedModel

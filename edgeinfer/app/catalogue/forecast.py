@@ -16,7 +16,7 @@ from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes, require_
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
 if TYPE_CHECKING:
-    from edgeinfer.app.planning import Planned
+    from edgeinfer.app.plans.planning import Planned
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Metadata, TensorInfo
     from edgeinfer.scheduling.cost.work import ModelWork
@@ -122,7 +122,7 @@ def forecast_of(
     measured: MeasuredSpeeds | None = None,
 ) -> Forecast:
     """Forecast a model on the CPU. `fingerprint`: of a local model, whose earlier runs are taken into account."""
-    from edgeinfer.app.fit import plan_for
+    from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.settings import CTX_CAP
 
@@ -166,7 +166,7 @@ def _predicted(
     fingerprint: str | None,
 ) -> Forecast:
     """Add which weights stay in memory, and the rates if the machine is measured. Raises DoesNotFit."""
-    from edgeinfer.app.planning import PlanRequest, plan_model, plan_streamed
+    from edgeinfer.app.plans.planning import PlanRequest, plan_model, plan_streamed
     from edgeinfer.engine.kv.limits import limits_for, memory_need
     from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
     from edgeinfer.scheduling.cost.work import work_of
@@ -209,8 +209,8 @@ def _rated(
     found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: StreamedModel | None, kv: KVKind
 ) -> Forecast:
     """Add the rates, corrected by earlier answers on this machine."""
-    from edgeinfer.app.expectation import adjustment_of
-    from edgeinfer.engine.run.workers import worker_pools_of
+    from edgeinfer.app.plans.expectation import adjustment_of
+    from edgeinfer.engine.run.staffing import worker_pools_of
     from edgeinfer.scheduling.prediction import Predictor
 
     adjustment = adjustment_of(profile, streams=kept is not None)

@@ -5,10 +5,10 @@ In: `ModelEntry`, `Forecast`, `PullStatus`. Out: plain text without control char
 
 from __future__ import annotations
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
+from edgeinfer.app.plain_text import harmless
 from edgeinfer.scheduling.cost.memory import MemoryNeed
 from edgeinfer.text_values import size_text
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.counting import counted
-from edgeinfer.app.misuse import flag_bytes
-from edgeinfer.app.options import Given, takes_settings
+from edgeinfer.app.command_line.misuse import flag_bytes
+from edgeinfer.app.command_line.options import Command, Given, takes_settings
+from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from edgeinfer.app.batch_input import BatchEntry
-    from edgeinfer.app.batch_loading import BatchSettings
+    from edgeinfer.app.batch_files import BatchEntry
+    from edgeinfer.app.opening.batch_loading import BatchSettings
+    from edgeinfer.engine.batch_stream import BatchStream
     from edgeinfer.engine.replicas import Replicas
     from edgeinfer.engine.scheduler.batcher import BatchStream
     from edgeinfer.settings import Settings
@@ -68,8 +68,8 @@ def batch(
     Answers are printed in order of completion. A line of FILE is a question, or an object with prompt, messages or
     text, and id, system, max_tokens, temp, ….
     """
-    from edgeinfer.app.batch_input import read_entries
-    from edgeinfer.app.batch_loading import BatchSettings
+    from edgeinfer.app.batch_files import read_entries
+    from edgeinfer.app.opening.batch_loading import BatchSettings
     from edgeinfer.settings import load_settings
 
     vram_bytes = None if vram is None else flag_bytes(vram)
@@ -87,7 +87,7 @@ def batch(
 
 def _unanswered(entries: list[BatchEntry], out: Path | None) -> list[BatchEntry]:
     """The entries that a file of answers lacks."""
-    from edgeinfer.app.batch_output import answered
+    from edgeinfer.app.batch_files import answered
 
     done = set() if out is None else answered(out, entries)
     return [each for each in entries if each.index not in done]
@@ -98,8 +98,8 @@ def _answer(
 ) -> None:
     """Answer what is left of a batch."""
     from edgeinfer.app.answer_output import print_notices, stopping
-    from edgeinfer.app.batch_loading import open_replicas
-    from edgeinfer.app.opening import answer_options
+    from edgeinfer.app.opening.batch_loading import open_replicas
+    from edgeinfer.app.opening.loading import answer_options
 
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
@@ -123,8 +123,8 @@ def _write_all(
 ) -> int:
     """Write answers as they come, and tell what happened to the devices; how many prompts have no answer."""
     from edgeinfer.app.answer_output import print_notices
-    from edgeinfer.app.batch_output import is_kept, record, write_line
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.batch_files import is_kept, record, write_line
+    from edgeinfer.app.progress import ProgressLine
 
     n_done = n_failed = 0
     with ProgressLine() as progress:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import flags_read
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.misuse import flags_read
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def bench(
     """
     from edgeinfer.app.bench.measurement import measure
     from edgeinfer.app.bench.report import report_json, report_lines
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.settings import load_settings
 
     settings = load_settings(given)
@@ -111,8 +110,8 @@ def _conditions(
     """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
     from edgeinfer.app.bench.report import BenchModel
     from edgeinfer.app.bench.request import Conditions
-    from edgeinfer.app.fit import plan_for
-    from edgeinfer.app.model_choice import choose_file
+    from edgeinfer.app.opening.model_choice import choose_file
+    from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.engine.kv.limits import weights_bytes
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_facts import quant_name

@@ -9,10 +9,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from edgeinfer.app.beginning import Beginning
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import Misuse
-from edgeinfer.app.options import Given, takes_settings
+from edgeinfer.app.chat.beginning import Beginning
+from edgeinfer.app.command_line.misuse import Misuse
+from edgeinfer.app.command_line.options import Command, Given, takes_settings
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import BadSetting
 from edgeinfer.interrupts import interrupt_plainly
@@ -86,7 +85,7 @@ def _end(code: int) -> NoReturn:
 
 
 def _run_app(given: Given, beginning: Beginning) -> int:
-    from edgeinfer.app.typed_ahead import typed_ahead
+    from edgeinfer.app.chat.beginning import typed_ahead
 
     os.environ.setdefault("ESCDELAY", ESCAPE_MS)
     with typed_ahead() as typed:  # from before all that is imported here
@@ -115,10 +114,10 @@ def _serve_page(given: Given, beginning: Beginning, host: str, port: int) -> NoR
 
 
 def _chat_in_lines(given: Given, beginning: Beginning, *, terminal: bool, stats: bool) -> None:
-    from edgeinfer.app.dialogue import Dialogue
-    from edgeinfer.app.line_chat import LineChat, saved_chat
-    from edgeinfer.app.opening import answer_options, open_llm
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.chat.dialogue import Dialogue
+    from edgeinfer.app.chat.line_chat import LineChat, saved_chat
+    from edgeinfer.app.opening.loading import answer_options, open_llm
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.settings import load_settings
 
     settings, system = load_settings(given), given.get("system")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import flags_read
-from edgeinfer.app.options import Json
-from edgeinfer.app.shell_words import setting_names, value_words
+from edgeinfer.app.command_line.misuse import flags_read
+from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.command_line.shell_words import setting_names, value_words
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -86,8 +85,7 @@ def unset(
 
 def _write(name: str, value: str | None, *, as_json: bool) -> None:
     """Set a setting, or take it out, and say so. Raises Misuse for what it cannot be, BadSetting for the file."""
-    from edgeinfer.app.checked_values import read_checked
-    from edgeinfer.app.config_file import write_setting
+    from edgeinfer.app.config_file import read_checked, write_setting
     from edgeinfer.settings import find_option, user_config_path
 
     with flags_read():

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.errors import EdgeInferError
 
 SHOWN_CHARACTERS = 40
@@ -26,8 +25,8 @@ def detokenize(
 
     Ids are separated by spaces, commas or newlines, or are a JSON list, or the output of `tokenize --json`.
     """
-    from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.app.text_input import argument_or_stdin
+    from edgeinfer.app.command_line.options import argument_or_stdin
+    from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.engine.requests.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
+from edgeinfer.app.command_line.options import Command, Json
 
 
 def doctor(

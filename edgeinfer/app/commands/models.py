@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.counting import counted
-from edgeinfer.app.options import Json
-from edgeinfer.app.shell_words import model_names
+from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.command_line.shell_words import model_names
+from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def models(
     as_json: Json = False,
 ) -> None:
     """List, delete and prime models; manage draft data."""
-    from edgeinfer.app.text_table import table_lines
+    from edgeinfer.app.plain_text import table_lines
     from edgeinfer.models.store import ModelStore
 
     if clear_history:
@@ -89,7 +88,7 @@ def _clear_history(*, as_json: bool) -> None:
 
 
 def _prime(name: str, *, as_json: bool) -> None:
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.engine.loading import load
 
     with ProgressLine() as progress, load(name, progress=progress) as llm:
@@ -99,7 +98,7 @@ def _prime(name: str, *, as_json: bool) -> None:
 
 
 def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:
-    from edgeinfer.app.bundled import bundle_bytes
+    from edgeinfer.app.removal import bundle_bytes
 
     return {
         "name": model.name,
@@ -115,8 +114,8 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
 
 
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
-    from edgeinfer.app.bundled import bundle_bytes
-    from edgeinfer.text_values import size_text
+    from edgeinfer.app.removal import bundle_bytes
+    from edgeinfer.models.download.space import size_text
 
     packed = bundle_bytes(model)
     source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.counting import counted
-from edgeinfer.app.options import Given, Json, takes_settings
-from edgeinfer.app.shell_words import model_names
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
+from edgeinfer.app.command_line.shell_words import model_names
+from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import BadSetting, PackFailed
 from edgeinfer.text_values import user_path
 
 if TYPE_CHECKING:
-    from edgeinfer.app.pull_progress import PullProgress
+    from edgeinfer.app.progress import PullProgress
     from edgeinfer.backends.offload import BundlePacking
     from edgeinfer.models.load import Model
 
@@ -57,7 +56,8 @@ def pack(
     repaired or deleted; interrupted writes are resumed. Weights of ReLU models, and of others with --approx, are read
     by neuron: --calibrate finds an order of neurons that needs fewer reads.
     """
-    from edgeinfer.app.model_choice import choose_file
+    from edgeinfer.affinity import allowed_cpus
+    from edgeinfer.app.opening.model_choice import choose_file
     from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.load import open_model
@@ -107,7 +107,7 @@ def _remove(path: Path, name: str, *, as_json: bool) -> None:
 
 
 def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.progress import ProgressLine
 
     with ProgressLine() as progress:
         damaged = packing.damage(progress)
@@ -127,9 +127,8 @@ def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
 
 def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, *, as_json: bool) -> None:
     """Pack the neurons in the order that a text shows to be good."""
-    from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.engine.offload.neuron_order import calibrated
+    from edgeinfer.app.progress import ProgressLine, PullProgress
+    from edgeinfer.engine.offload.calibration import calibrated
     from edgeinfer.text_values import size_text
 
     with ProgressLine() as progress:
@@ -157,8 +156,8 @@ def _text(path: Path) -> str:
 
 
 def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> None:
-    from edgeinfer.app.pull_progress import PullProgress
-    from edgeinfer.text_values import size_text
+    from edgeinfer.app.progress import PullProgress
+    from edgeinfer.models.download.space import size_text
 
     with PullProgress(f"packing {name}") as bar:
         progress = _Bytes(bar, packing.data_bytes)

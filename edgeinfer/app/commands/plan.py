@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import flag_bytes, flags_read
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.misuse import flag_bytes, flags_read
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeinfer.app.plan_record import PlannedModel
-    from edgeinfer.app.planning import Planned, PlanRequest
-    from edgeinfer.app.sizes import Fit
+    from edgeinfer.app.plans.fit import Fit
+    from edgeinfer.app.plans.planning import Planned, PlanRequest
+    from edgeinfer.app.plans.record import PlannedModel
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
@@ -70,8 +69,8 @@ def plan(
 
     Predictions use the profile of this machine (see probe); if there is none, it is measured in a few seconds.
     """
-    from edgeinfer.app.model_choice import choose_file
-    from edgeinfer.app.planning import PlanRequest, check_schedule, read_goal
+    from edgeinfer.app.opening.model_choice import choose_file
+    from edgeinfer.app.plans.planning import PlanRequest, check_schedule, read_goal
     from edgeinfer.settings import load_settings
 
     settings, schedule = _of_approximate(load_settings(given), schedule)
@@ -138,8 +137,8 @@ class _PlanOutput:
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: PlanRequest, how: _PlanOutput) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
-    from edgeinfer.app.plan_text import model_lines
-    from edgeinfer.app.streamed_plans import may_be_found
+    from edgeinfer.app.plans.streamed import may_be_found
+    from edgeinfer.app.plans.text import model_lines
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
@@ -161,7 +160,7 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
         speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else MeasuredSpeeds()
     shown, refusal = None if machine else plans.here, plans.refusal
     if how.as_json:
-        from edgeinfer.app.plan_record import record_of
+        from edgeinfer.app.plans.record import record_of
 
         record = record_of(plans.facts, shown, plans.planned, speeds, plans.fit)
         typer.echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
@@ -188,8 +187,8 @@ class _Plans:
 
 def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: PlanRequest) -> _Plans:
     """Plan for this machine or another one."""
-    from edgeinfer.app.sizes import Fit
-    from edgeinfer.app.streamed_plans import fit_there, held_here, planned_there
+    from edgeinfer.app.plans.fit import Fit
+    from edgeinfer.app.plans.streamed import fit_there, held_here, planned_there
     from edgeinfer.engine.kv.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
 
@@ -214,8 +213,8 @@ def _on(device: str, settings: Settings) -> Settings:
 
 def _planned(devices: tuple[str, ...], asked: PlanRequest, facts: PlannedModel, here: Plan) -> Planned | None:
     """The plan for these devices of this machine; None where nothing is known of them, or of a disk that is needed."""
-    from edgeinfer.app.expectation import adjustment_of
-    from edgeinfer.app.planning import plan_devices, plan_model, plan_streamed
+    from edgeinfer.app.plans.expectation import adjustment_of
+    from edgeinfer.app.plans.planning import plan_devices, plan_model, plan_streamed
 
     profile = _profile(devices, facts.work.formats, asked.cores)
     if profile is None or (here.kept is not None and profile.disk is None):
@@ -258,7 +257,7 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> MeasuredSpeeds:
     """What answers took with the devices that take part, under the name that they have together."""
-    from edgeinfer.app.speeds import measured_speeds
+    from edgeinfer.app.plans.measured import measured_speeds
     from edgeinfer.engine.probing.combination import ordered
     from edgeinfer.scheduling.machine.profile import CPU
 
@@ -293,8 +292,8 @@ def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
 
 def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     """The model in numbers, and what all of it takes on this machine."""
-    from edgeinfer.app.fit import plan_for
-    from edgeinfer.app.plan_record import PlannedModel
+    from edgeinfer.app.plans.fit import plan_for
+    from edgeinfer.app.plans.record import PlannedModel
     from edgeinfer.models.load import weight_bytes
     from edgeinfer.scheduling.cost.work import work_of
     from edgeinfer.scheduling.machine.topology import usable_cores
@@ -316,9 +315,9 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
     """This machine with these devices; None for a device that nothing is known of."""
-    from edgeinfer.app.machine_profile import are_measurable, devices_profile, profile_or_short_probe
-    from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.opening.devices import FORMATS
+    from edgeinfer.app.plans.measured import are_measurable, devices_profile, profile_or_short_probe
+    from edgeinfer.app.progress import ProgressLine
+    from edgeinfer.engine.multi.opening import FORMATS
     from edgeinfer.scheduling.machine.profile import CPU
 
     with ProgressLine() as progress:
@@ -331,9 +330,9 @@ def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[in
 
 def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Mapping[str, Profile]:
     """The machine as each of these devices has it to itself."""
-    from edgeinfer.app.machine_profile import devices_alone
-    from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.opening.devices import FORMATS
+    from edgeinfer.app.plans.measured import devices_alone
+    from edgeinfer.app.progress import ProgressLine
+    from edgeinfer.engine.multi.opening import FORMATS
 
     with ProgressLine() as progress:
         return devices_alone(devices, formats[:FORMATS], cores, progress)
@@ -341,7 +340,7 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
 
 def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: MeasuredSpeeds, how: _PlanOutput) -> Iterator[str]:
     """The plan for people."""
-    from edgeinfer.app.plan_text import (
+    from edgeinfer.app.plans.text import (
         adjustment_line,
         core_lines,
         machine_lines,

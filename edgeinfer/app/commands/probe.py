@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import flags_read
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.misuse import flags_read
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 
 if TYPE_CHECKING:
     from edgeinfer.load_options import LoadOptions
@@ -40,9 +39,9 @@ def probe(
     disturbed measurements are repeated, and the profile records how idle the machine was. With --device other devices
     are measured, with their launches and transfers, which takes longer.
     """
-    from edgeinfer.app.checked_values import read_checked
-    from edgeinfer.app.machine_profile import measured_profile
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.config_file import read_checked
+    from edgeinfer.app.plans.measured import measured_profile
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.errors import BadSetting, EdgeInferError
     from edgeinfer.scheduling.machine.profile_file import profile_text
     from edgeinfer.settings import load_settings
@@ -72,8 +71,8 @@ def probe(
 
 def _show_devices(load: LoadOptions, out: Path | None, as_json: bool) -> None:
     """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
-    from edgeinfer.app.machine_profile import devices_profile, kept_devices
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.plans.measured import devices_profile, kept_devices
+    from edgeinfer.app.progress import ProgressLine
     from edgeinfer.scheduling.machine.profile_file import profile_text
     from edgeinfer.scheduling.machine.topology import read_topology
 

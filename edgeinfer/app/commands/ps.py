@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
+from edgeinfer.app.command_line.options import Command, Json
 
 if TYPE_CHECKING:
     from edgeinfer.engine.running import OpenModel, Running
@@ -19,7 +18,7 @@ HEADINGS = ("PID", "COMMAND", "MODEL", "SINCE", "MEMORY", "ADDRESS")
 
 def ps(as_json: Json = False) -> None:
     """List running edgeinfer processes and their models."""
-    from edgeinfer.app.text_table import table_lines
+    from edgeinfer.app.plain_text import table_lines
     from edgeinfer.engine.running import running
 
     found = running()

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
-from edgeinfer.app.shell_words import source_words
+from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.command_line.shell_words import source_words
 
 
 def pull(
@@ -27,7 +26,8 @@ def pull(
 
     Interrupted downloads are resumed.
     """
-    from edgeinfer.app.model_choice import pull_model
+    from edgeinfer.app.opening.model_choice import pull_model
+    from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import ModelStore
     from edgeinfer.text_values import size_text
 

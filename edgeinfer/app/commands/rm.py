@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
-from edgeinfer.app.shell_words import model_names
+from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.command_line.shell_words import model_names
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import Misuse
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.misuse import Misuse
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.app.expectation import Expected
+    from edgeinfer.app.plans.expectation import Expected
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.racing.choosing import Compared
     from edgeinfer.engine.scheduler.stats import Stats
@@ -74,9 +73,9 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _RunOut
     """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
     from edgeinfer.app.answer_output import print_answer, print_notices
     from edgeinfer.app.disk_reading import read_since
-    from edgeinfer.app.first_look import look_once
-    from edgeinfer.app.opening import answer_options, open_llm, record_speed
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.opening.first_look import look_once
+    from edgeinfer.app.opening.loading import answer_options, open_llm, record_speed
+    from edgeinfer.app.progress import ProgressLine
 
     with open_llm(settings) as llm, ProgressLine() as progress:
         print_notices(llm.info.notices)
@@ -110,9 +109,9 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
-    from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
+    from edgeinfer.app.plans.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
+    from edgeinfer.app.plans.fit import memory_line
     from edgeinfer.app.process import peak_rss_bytes
-    from edgeinfer.app.sizes import memory_line
 
     telemetry = llm.telemetry
     assert stream.stats is not None
@@ -145,7 +144,7 @@ def _messages(text: str, settings: Settings) -> list[dict[str, str]]:
 
 def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
     """The argument, the files and standard input, in this order. Raises EdgeInferError; exits 2 when there is none."""
-    from edgeinfer.app.text_input import argument_or_stdin
+    from edgeinfer.app.command_line.options import argument_or_stdin
 
     parts = [prompt] if prompt is not None else []
     parts += [_read(path) for path in files]
@@ -174,8 +173,8 @@ def _record(
 ) -> dict[str, object]:
     """The answer as a JSON object; keys may be added, never renamed."""
     from edgeinfer.app.disk_reading import reading_record, skipped_share
+    from edgeinfer.app.plans.fit import memory_record
     from edgeinfer.app.process import peak_rss_bytes
-    from edgeinfer.app.sizes import memory_record
 
     stats, facts = stream.stats, llm.info
     assert stats is not None
@@ -225,7 +224,7 @@ def _plan_line(llm: LLM, schedule: str) -> str:
     facts = llm.info
     where = f"{telemetry.device}: everything"
     if telemetry.shared is not None:
-        from edgeinfer.app.plan_record import stages_text
+        from edgeinfer.app.plans.record import stages_text
 
         where = f"{telemetry.device} by schedule {schedule}: {stages_text(telemetry.shared.placement)}"
     elif "+" in telemetry.device:

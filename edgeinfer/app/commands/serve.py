@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.misuse import flag_bytes
-from edgeinfer.app.options import Given, takes_settings
+from edgeinfer.app.command_line.misuse import flag_bytes
+from edgeinfer.app.command_line.options import Command, Given, takes_settings
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -141,8 +140,8 @@ def _sidecar(ready_json: bool, parent_pid: int | None, idle_timeout_s: float | N
 
 def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
-    from edgeinfer.app.leftovers import remove_all_leftovers
-    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.opening.model_choice import choose_model
+    from edgeinfer.app.removal import remove_all_leftovers
     from edgeinfer.app.server.running import run_server
     from edgeinfer.interrupts import interrupt_plainly
     from edgeinfer.models.store import ModelStore
@@ -182,15 +181,15 @@ def _key(token_env: str | None, no_key: bool, *, needed: bool) -> str | None:
 
 def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
     """Open a model as the settings say."""
-    from edgeinfer.app.opening import load_model
-    from edgeinfer.app.terminal_face import TerminalFace
+    from edgeinfer.app.opening.loading import load_model
+    from edgeinfer.app.opening.terminal_face import TerminalFace
 
     return load_model(path, settings, TerminalFace(), n_sessions=server.contexts, parallel=server.parallel)
 
 
 def _defaults(settings: Settings) -> Options:
     """How answers are made where a request does not say; nothing is penalised that nobody asked to."""
-    from edgeinfer.app.opening import answer_options
+    from edgeinfer.app.opening.loading import answer_options
 
     found = answer_options(settings)
     found["repeat_penalty"] = settings.generation.repeat_penalty or 1.0

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Json
-from edgeinfer.app.shell_words import model_names
+from edgeinfer.app.command_line.options import Command, Json
+from edgeinfer.app.command_line.shell_words import model_names
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def show(
 
     Only the header of its file is read.
     """
-    from edgeinfer.app.bundled import bundle_bytes
     from edgeinfer.app.model_facts import model_facts
-    from edgeinfer.app.text_table import printable
+    from edgeinfer.app.plain_text import printable
+    from edgeinfer.app.removal import bundle_bytes
     from edgeinfer.models.store import ModelStore
 
     store = ModelStore()
@@ -76,8 +75,8 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
 
 def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packed_bytes: int) -> list[str]:
     """For people: a fact a line, without those that are not known."""
-    from edgeinfer.app.text_table import table_lines
-    from edgeinfer.text_values import size_text
+    from edgeinfer.app.plain_text import table_lines
+    from edgeinfer.models.download.space import size_text
 
     formats = ", ".join(f"{name} {size_text(nbytes)}" for name, nbytes in facts.tensor_types.items())
     files = "" if len(model.paths) == 1 else f" in {len(model.paths)} files"

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgeinfer.app.command import Command
-from edgeinfer.app.options import Given, Json, takes_settings
+from edgeinfer.app.command_line.options import Command, Given, Json, takes_settings
 
 
 @takes_settings("model")
@@ -23,8 +22,8 @@ def tokenize(
     A model file with only a vocabulary is enough, and so is a folder with an ONNX decoder and tokenizer.json. Text that
     spells a special token is that token where the model's own tokenizer has it so, with `--no-special` too.
     """
-    from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.app.text_input import argument_or_stdin
+    from edgeinfer.app.command_line.options import argument_or_stdin
+    from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.engine.requests.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 

@@ -142,7 +142,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Memory in bytes, by the names of `app.sizes`; `stored`: as in the plan.
+    """Memory in bytes, by the names of `app.plans.fit`; `stored`: as in the plan.
 
     `program_bytes`: memory of this process besides weights, used KV cache and buffers.
     """

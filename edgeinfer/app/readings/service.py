@@ -146,6 +146,6 @@ class Readings:
 
 
 def _kept_profile() -> Profile | None:
-    from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.app.plans.measured import kept_profile
 
     return kept_profile()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeinfer.app.fit import require_model_file
+from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.app.server.errors import RETRY_S, APIError
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant

@@ -11,17 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.beginning import Beginning
-from edgeinfer.app.opening import answer_options
-from edgeinfer.app.typed_ahead import TypedAhead
-from edgeinfer.settings import Settings, find_option, load_settings, read_value
+from edgeinfer.app.chat.beginning import Beginning, TypedAhead
 
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
-    from edgeinfer.app.personas import Personas
+    from edgeinfer.app.chat.personas import Personas
     from edgeinfer.app.sessions.autosave import Autosave
+    from edgeinfer.app.sessions.snapshots import Snapshots
     from edgeinfer.app.sessions.store import SessionStore
-    from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.app.tui.engine import EngineModel, Opening
     from edgeinfer.engine.requests.request import Options
 

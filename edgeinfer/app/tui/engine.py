@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from edgeinfer.app.context_use import PromptMaker
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.chat.context import PromptMaker
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:

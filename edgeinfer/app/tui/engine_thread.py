@@ -25,7 +25,7 @@ from edgeinfer.app.tui.engine_work import EngineWork, Host
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # the thread itself imports the compute code, after the first screen is drawn
-    from edgeinfer.app.snapshots import Snapshots
+    from edgeinfer.app.sessions.snapshots import Snapshots
     from edgeinfer.engine.scheduler.stats import RequestProgress
 
 PATIENCE_S = 10.0

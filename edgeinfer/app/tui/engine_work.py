@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
-from edgeinfer.app.fit import approve_quietly
-from edgeinfer.app.opening_face import Download, OpeningCalledOff, WatchedFace
+from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
+from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
@@ -53,9 +53,9 @@ from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotF
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.app.compaction import Turn
-    from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.app.chat.context import Turn
+    from edgeinfer.app.sessions.snapshots import Snapshots
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.scheduler.stats import Stats
 
 MEGABYTE = 1_000_000
@@ -286,7 +286,7 @@ class EngineWork:
         self._note(stats)
 
     def _summarise(self, job: Summarise) -> None:
-        from edgeinfer.app.compaction import Compaction, plan_compaction
+        from edgeinfer.app.chat.context import Compaction, plan_compaction
 
         session, model = self._session, self._model
         if session is None or model is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 
-from edgeinfer.app.chat_commands import COMMANDS, ChatCommand
+from edgeinfer.app.chat.commands import COMMANDS, ChatCommand
 
 WRITING_KEYS = frozenset({"enter", "tab", "backspace", "delete", "up", "down", "left", "right", "home", "end"}) | {
     "ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h"

@@ -13,21 +13,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.personas import Personas
+from edgeinfer.app.chat.beginning import TypedAhead
+from edgeinfer.app.chat.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.database import IN_MEMORY
+from edgeinfer.app.sessions.snapshots import Snapshots
 from edgeinfer.app.sessions.store import SessionStore, default_path
-from edgeinfer.app.snapshots import Snapshots
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel
-from edgeinfer.app.typed_ahead import TypedAhead
+from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.errors import SessionsUnwritable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeinfer.app.opening_face import WatchedFace
+    from edgeinfer.app.opening.face import WatchedFace
     from edgeinfer.app.tui.engine import Opening
     from edgeinfer.settings import Settings
 
@@ -92,7 +93,7 @@ def snapshot_bytes(text: str) -> int:
 
 def open_model(settings: Settings, face: WatchedFace) -> LoadedModel:
     """Open the model that the settings ask for, pulling it first if needed."""
-    from edgeinfer.app.opening import note_answer, open_llm
+    from edgeinfer.app.opening.loading import note_answer, open_llm
     from edgeinfer.app.readings.service import Readings
 
     llm = open_llm(settings, face)

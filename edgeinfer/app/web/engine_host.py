@@ -14,10 +14,9 @@ from contextlib import closing, suppress
 from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING, Any, cast
 
-from edgeinfer.app.fit import approve_quietly
-from edgeinfer.app.opening import note_answer
-from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
-from edgeinfer.app.web import wire
+from edgeinfer.app.opening.face import OpeningCalledOff, WatchedFace
+from edgeinfer.app.opening.loading import note_answer
+from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.ipc.channel import Channel

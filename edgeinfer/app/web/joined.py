@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
 from edgeinfer.app.web.wire import (
     Address,

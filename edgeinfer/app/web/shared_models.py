@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.fit import require_model_file
-from edgeinfer.app.model_choice import open_chosen
-from edgeinfer.app.opening_face import OpeningFace, WatchedFace
+from edgeinfer.app.opening.face import OpeningFace, WatchedFace
+from edgeinfer.app.opening.model_choice import open_chosen
+from edgeinfer.app.plans.fit import require_model_file
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings
 

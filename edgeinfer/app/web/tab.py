@@ -15,7 +15,7 @@ from edgeinfer.app.web.wire import Address, Returned, WantOptions
 from edgeinfer.ipc.records import read_as
 
 if TYPE_CHECKING:
-    from edgeinfer.app.opening_face import WatchedFace
+    from edgeinfer.app.opening.face import WatchedFace
     from edgeinfer.settings import Settings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from edgeinfer.app.personas import Personas
+from edgeinfer.app.chat.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp

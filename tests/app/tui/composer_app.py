@@ -9,8 +9,8 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from edgeinfer.app.enclosures import MessageDraft
-from edgeinfer.app.input_history import InputHistory
+from edgeinfer.app.chat.enclosures import MessageDraft
+from edgeinfer.app.chat.input_history import InputHistory
 from edgeinfer.app.tui.widgets.chips import CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
 from edgeinfer.app.tui.widgets.composer import Composer

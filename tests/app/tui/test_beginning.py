@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.beginning import NO_EARLIER, Beginning
+from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning
 from edgeinfer.app.tui.app import ChatApp
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet, wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.widgets.sending import WaitingLine

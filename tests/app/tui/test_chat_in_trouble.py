@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.sessions import database
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.enclosures import MessageDraft
+from edgeinfer.app.chat.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.sending import WaitingLine
 from edgeinfer.app.tui.widgets.text_fields import DraftInput

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from edgeinfer.app.enclosures import MessageDraft
+from edgeinfer.app.chat.enclosures import MessageDraft
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.chips import NOT_SENT, Chips
 from edgeinfer.app.tui.widgets.composer import SETTLED_S

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 from textual.pilot import Pilot
 
-from edgeinfer.app.opening_face import Download, WatchedFace
+from edgeinfer.app.opening.face import Download, WatchedFace
 from edgeinfer.app.tui.actions import switching
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel, Opening

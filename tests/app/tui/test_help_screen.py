@@ -9,7 +9,7 @@ import pytest
 from textual.containers import VerticalScroll
 from textual.widgets import Static, TextArea
 
-from edgeinfer.app.chat_commands import COMMANDS, GROUPS
+from edgeinfer.app.chat.commands import COMMANDS, GROUPS
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.help import HelpScreen, help_text
 from tests.app.tui.chat_apps import chat_app

@@ -10,7 +10,7 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from edgeinfer.app.personas import Personas
+from edgeinfer.app.chat.personas import Personas
 from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
 from tests.app.tui.flows import wait_until
 

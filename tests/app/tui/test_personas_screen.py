@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from edgeinfer.app.personas import Persona
+from edgeinfer.app.chat.personas import Persona
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.screens.personas import NONE_YET, PersonasScreen
 from tests.app.tui.chat_apps import chat_app

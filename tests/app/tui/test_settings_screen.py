@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.opening.face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.screens.settings import SettingsScreen

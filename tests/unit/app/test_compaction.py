@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.app import compaction as module
-from edgeinfer.app.compaction import (
+from edgeinfer.app.chat import context as module
+from edgeinfer.app.chat.context import (
     Compaction,
     CompactionPlan,
     Turn,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.context_use import ContextUse, context_use, why_too_long
+from edgeinfer.app.chat.context import ContextUse, context_use, why_too_long
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from tests.conftest import write_tiny_llama

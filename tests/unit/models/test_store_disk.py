@@ -16,7 +16,7 @@ import pytest
 from file_server import FileServer, Served
 from tiny_models import write_model
 
-from edgeinfer.app.opening_face import OpeningCalledOff
+from edgeinfer.app.opening.face import OpeningCalledOff
 from edgeinfer.errors import DownloadFailed
 from edgeinfer.file_lock import FileLock
 from edgeinfer.models.download.part import DownloadPart

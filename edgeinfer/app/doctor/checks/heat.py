@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.scheduling.machine.topology.linux_files import text_of
+from edgeinfer.app.plain_text import counted
+from edgeinfer.scheduling.machine.topology.files import text_of
 from edgeinfer.scheduling.workers.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
 
 NEAR_C = 10.0

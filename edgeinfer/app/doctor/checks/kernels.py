@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.doctor.system import nearest_existing
-from edgeinfer.text_values import size_text
+from edgeinfer.app.plain_text import counted
+from edgeinfer.models.download.space import size_text
 
 LEFT_BYTES = 50e6
 """Less than this is not worth deleting."""

@@ -68,7 +68,7 @@ def read(machine: ExaminedMachine) -> ModelNeeds:
 
 def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
     """The planned need of a model; None if it cannot be planned."""
-    from edgeinfer.app.fit import plan_for
+    from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.settings import load_settings
 

@@ -5,7 +5,7 @@ In: keys and commands. Out: another branch or chat on the screen. No text is eve
 
 from __future__ import annotations
 
-from edgeinfer.app.beginning import NO_EARLIER, Beginning, last_chat
+from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.answering import EDITING, AnsweringActions

@@ -11,8 +11,7 @@ from pathlib import Path
 from textual import work
 from textual.actions import SkipAction
 
-from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
-from edgeinfer.app.sessions.exporting import export_chat, export_path
+from edgeinfer.app.sessions.exporting import export_chat, export_path, fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from textual import work
 
-from edgeinfer.app.chat_commands import COMMANDS
-from edgeinfer.app.counting import counted
+from edgeinfer.app.chat.commands import COMMANDS
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.sessions.chat import BranchPlace
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
 from edgeinfer.app.tui.engine_messages import PromptRead
@@ -156,7 +156,7 @@ class ShowingActions(ChatParts):
 
     @work(thread=True, exclusive=True, group="context")
     def count_context(self, draft: str, attachments: tuple[Attachment, ...]) -> None:
-        from edgeinfer.app.context_use import context_use
+        from edgeinfer.app.chat.context import context_use
         from edgeinfer.app.sessions.conversation import with_attachments
 
         model = self.state.model

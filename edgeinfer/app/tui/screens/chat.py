@@ -12,9 +12,9 @@ from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from edgeinfer.app.chat_commands import COMMANDS, find, slash_commands
-from edgeinfer.app.enclosures import MessageDraft
-from edgeinfer.app.input_history import InputHistory, history_path
+from edgeinfer.app.chat.commands import COMMANDS, find, slash_commands
+from edgeinfer.app.chat.enclosures import MessageDraft
+from edgeinfer.app.chat.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.engine_messages import Notified
@@ -133,7 +133,7 @@ class ChatScreen(Talking, Copying):
 
     def why_unfit(self, draft: MessageDraft) -> str | None:
         """Why a draft can never be answered, or None if it can or if that is unknown. Called from threads."""
-        from edgeinfer.app.context_use import why_too_long
+        from edgeinfer.app.chat.context import why_too_long
         from edgeinfer.app.sessions.conversation import with_attachments
 
         model = self.state.model

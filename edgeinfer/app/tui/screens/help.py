@@ -16,7 +16,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from edgeinfer.app.chat_commands import COMMANDS, GROUPS, ChatCommand
+from edgeinfer.app.chat.commands import COMMANDS, GROUPS, ChatCommand
 
 COMPOSER = (
     ("Enter", "send; while an answer is written: ask it afterwards"),

@@ -14,8 +14,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.answer_output import harmless
-from edgeinfer.app.personas import Persona, Personas
+from edgeinfer.app.chat.personas import Persona, Personas
+from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.text_fields import Area, Field
 from edgeinfer.errors import EdgeInferError

@@ -17,8 +17,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from edgeinfer.app.attachments import Attached, attach, mentions
-from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
+from edgeinfer.app.chat.attachments import Attached, attach, mentions
+from edgeinfer.app.chat.enclosures import Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.completion import Completion, complete_command, complete_path, fragment_at
+from edgeinfer.app.chat.completion import Completion, complete_command, complete_path, fragment_at
 from edgeinfer.app.tui.text.neutral import neutral
 
 ROWS_CAP = 6

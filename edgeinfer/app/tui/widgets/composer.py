@@ -19,9 +19,9 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
-from edgeinfer.app.completion import Completion, begins_command
-from edgeinfer.app.enclosures import Enclosure, Enclosures, MessageDraft
-from edgeinfer.app.input_history import InputHistory
+from edgeinfer.app.chat.completion import Completion, begins_command
+from edgeinfer.app.chat.enclosures import Enclosure, Enclosures, MessageDraft
+from edgeinfer.app.chat.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
 from edgeinfer.app.tui.text.neutral import neutral

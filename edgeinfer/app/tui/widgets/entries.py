@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 from textual.strip import Strip
 
-from edgeinfer.app.counting import counted
-from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.markdown import Fence, fences_of

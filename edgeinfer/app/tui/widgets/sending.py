@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Static
 
-from edgeinfer.app.enclosures import MessageDraft
+from edgeinfer.app.chat.enclosures import MessageDraft
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips
 from edgeinfer.app.tui.widgets.text_fields import DraftInput

@@ -14,7 +14,7 @@ from edgeinfer.app.catalogue.entries import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import detail_lines, duration, fit_word, pull_line, rate_word, size_word, state_word
-from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.errors import DownloadFailed, ModelNotFound
 from edgeinfer.models.delivery import ListedModel
 from edgeinfer.models.file_facts import fingerprint

@@ -9,7 +9,7 @@ import pytest
 from tiny_models import write_hollow_llama
 
 from edgeinfer.app.catalogue.forecast import UNMEASURED, Forecast, by_size, estimated, forecast_of
-from edgeinfer.app.planning import PlanRequest, plan_model
+from edgeinfer.app.plans.planning import PlanRequest, plan_model
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.load import spec_of

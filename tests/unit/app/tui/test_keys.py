@@ -8,7 +8,7 @@ import pytest
 from textual.binding import Binding, BindingsMap
 from textual.widgets import TextArea
 
-from edgeinfer.app.chat_commands import COMMANDS, slash_commands
+from edgeinfer.app.chat.commands import COMMANDS, slash_commands
 from edgeinfer.app.tui.keys import action_of, bindings, other_ids, owners, palette, remapped
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.fit import plan_for
+from edgeinfer.app.plans.fit import plan_for
 from edgeinfer.backends.base import Limits
 from edgeinfer.engine import loading
 from edgeinfer.engine.kv.limits import limits_for, memory_need

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.fit import check_fits
+from edgeinfer.app.plans.fit import check_fits
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.offload import bundle_room, weight_placement
 from edgeinfer.engine.offload.bundle_room import require_room_after_download, require_room_for_bundles

@@ -1,0 +1,218 @@
+"""The files of a batch: prompts, one per line, and their answers, one JSON object per line.
+
+In: lines of text, each a plain question or a JSON object with its own options; answers, as they finish. Out:
+`BatchEntry`s, or why a line cannot be used, with its line number; lines on stdout or appended to a file, in ASCII, so
+that no encoding can reject them. A resumed batch skips what its file has answered; if a prompt has several lines, the
+last one counts. Knows no models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.batcher import BatchAnswer
+
+
+CONTENTS = ("prompt", "messages", "text")
+"""A question, a conversation, or a text to continue verbatim."""
+NUMBERS: Mapping[str, str] = {
+    "temp": "temperature",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "repeat_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+WHOLE: Mapping[str, str] = {"top_k": "top_k", "seed": "seed", "max_tokens": "max_tokens"}
+KEYS = (*CONTENTS, "id", "system", "stop", *NUMBERS, *WHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """One line of a batch: its index from 0, its name (the number, if it has none), and its prompt."""
+
+    index: int
+    name: str | int
+    prompt: Prompt
+
+
+def read_entries(lines: Iterable[str], system: str | None) -> list[BatchEntry]:
+    """Parse all lines that are not blank. `system`: system prompt for questions without their own.
+
+    Raises BadSetting for the first line that cannot be used, with its number.
+    """
+    entries: list[BatchEntry] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                entries.append(_entry(len(entries), line, system))
+            except BadSetting as reason:
+                raise BadSetting(f"line {number}: {reason}") from None
+    return entries
+
+
+def _entry(index: int, line: str, system: str | None) -> BatchEntry:
+    from edgeinfer.engine.scheduler.batcher import Prompt
+
+    if not line.lstrip().startswith("{"):
+        return BatchEntry(index, index, Prompt(_question(line.strip(), system)))
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as reason:
+        raise BadSetting(f"it begins like a JSON object and is none ({reason})") from None
+    for key in found:
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise BadSetting(f"there is no key {key!r}{hint} There are: {', '.join(KEYS)}")
+    name = found.get("id", index)
+    if not isinstance(name, str | int):
+        raise BadSetting(f"id must be a text or a whole number, not {name!r}")
+    return BatchEntry(index, name, Prompt(_content(found, system), _options(found)))
+
+
+def _content(found: Mapping[str, object], system: str | None) -> str | list[Mapping[str, object]]:
+    given = [key for key in CONTENTS if key in found]
+    if len(given) != 1:
+        raise BadSetting(f"give one of {', '.join(CONTENTS)}, not {' and '.join(given) or 'none of them'}")
+    content = found[given[0]]
+    if given[0] == "messages":
+        if not isinstance(content, list) or not all(isinstance(each, dict) for each in content) or not content:
+            raise BadSetting('messages must be a list: [{"role": "user", "content": "…"}]')
+        return content
+    if not isinstance(content, str) or not content:
+        raise BadSetting(f"{given[0]} must be a text")
+    if given[0] == "text":
+        return content
+    own = found.get("system", system)
+    if own is not None and not isinstance(own, str):
+        raise BadSetting(f"system must be a text, not {own!r}")
+    return _question(content, own)
+
+
+def _question(text: str, system: str | None) -> list[Mapping[str, object]]:
+    instructions: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
+    return [*instructions, {"role": "user", "content": text}]
+
+
+def _options(found: Mapping[str, object]) -> Options:
+    wanted: dict[str, object] = {}
+    for key, name in (*NUMBERS.items(), *WHOLE.items()):
+        value = found.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int if key in WHOLE else int | float):
+            raise BadSetting(f"{key} must be a {'whole number' if key in WHOLE else 'number'}, not {value!r}")
+        try:
+            wanted[name] = value if key in WHOLE else float(value)
+        except OverflowError:
+            raise BadSetting(f"{key} is too large") from None
+    stop = found.get("stop")
+    if stop is not None:
+        texts = [stop] if isinstance(stop, str) else stop
+        if not isinstance(texts, Sequence) or not all(isinstance(each, str) for each in texts):
+            raise BadSetting(f"stop must be a text or a list of texts, not {stop!r}")
+        wanted["stop"] = tuple(texts)
+    return wanted  # type: ignore[return-value]
+
+
+ENDED = ("stop", "length")
+"""Finish reasons of answers that are not generated again."""
+
+
+RECORD = b'{"index": '
+"""The beginning of each line."""
+
+
+def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
+    """An answer as a JSON object; keys may be added, never renamed. `digest`: of the prompt and its options.
+
+    `approx`: the threshold of an approximate model; the key is absent for others.
+    """
+    found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
+    found |= {} if approx is None else {"approx": approx}
+    if answer.error is not None or answer.stats is None:
+        return found | {"error": str(answer.error)}
+    stats = answer.stats
+    return found | {
+        "text": answer.text,
+        "tokens": list(answer.tokens),
+        "n_prompt": stats.n_prompt,
+        "n_generated": stats.n_generated,
+        "finish_reason": stats.finish_reason,
+        "truncated": stats.truncated,
+        "notices": list(stats.notices),
+        "ttft_s": stats.ttft_s,
+        "seed": stats.seed,
+    }
+
+
+def digest(entry: BatchEntry) -> str:
+    """Distinguishes entries by their prompts and options."""
+    asked = json.dumps([entry.prompt.content, entry.prompt.options], sort_keys=True)
+    return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def is_kept(line: Mapping[str, object], out: Path | None) -> bool:
+    """Whether a record is written to the file: a cancelled answer is not, so a resumed batch generates it again."""
+    return out is None or line.get("finish_reason") != "cancelled"
+
+
+def write_line(stream: TextIO, line: Mapping[str, object]) -> None:
+    """Write a record and flush it, so that finished answers survive a later failure. Raises EdgeInferError."""
+    try:
+        stream.write(json.dumps(line) + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as reason:
+        raise EdgeInferError(
+            f"{stream.name} cannot be written: {reason.strerror or reason}; what it has already is whole"
+        ) from None
+
+
+def answered(path: Path, entries: list[BatchEntry]) -> set[int]:
+    """Indices of the entries that a file already answers; truncates an incomplete last line left by a crash.
+
+    Raises EdgeInferError for a file of anything else, which is left unchanged.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe or a device
+        return set()
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        whole, newline, rest = data.rpartition(b"\n")
+        lines = whole.decode("utf-8").split("\n") if whole else []
+        found = {index for line in lines if (index := _index(line, entries)) is not None}
+        if rest:
+            if not rest.startswith(RECORD[: len(rest)]):
+                raise ValueError("no line of ours")
+            with path.open("r+b") as file:
+                file.truncate(len(whole) + len(newline))
+        return found
+    except OSError as reason:
+        raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise EdgeInferError(
+            f"{path} is there and does not have answers of this batch; give another file with --out"
+        ) from None
+
+
+def _index(line: str, entries: list[BatchEntry]) -> int | None:
+    """The entry that a line answers; None if it was cancelled or failed. Raises ValueError for another batch's line."""
+    found = json.loads(line)
+    index = found["index"]
+    entry = entries[index]
+    if index < 0 or (found["id"], found["digest"]) != (entry.name, digest(entry)):
+        raise ValueError("another batch")
+    return int(index) if found.get("finish_reason") in ENDED else None

@@ -1,0 +1,1 @@
+"""A chat, whatever shows it: attachments, commands, the context, line mode."""

@@ -1,0 +1,220 @@
+"""A conversation in line mode: messages, options, the session that holds its KV cache, and its slash commands.
+
+In: what the user says, perhaps a saved chat to continue; lines with a command. Out: streams of answers; the text to
+show, and whether to answer again or to leave. A turn becomes part of the conversation when its answer is passed to
+`keep`, and is then written to the saved chat. Knows no terminal and prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from edgeinfer.app.answer_output import stats_text
+from edgeinfer.app.chat.commands import find, slash_commands
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.conversation import SUMMARY, told_of, with_attachments
+from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
+from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.scheduler.stats import Stats
+from edgeinfer.engine.scheduler.stream import TextStream
+from edgeinfer.engine.session import Session
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.settings import find_option, read_value
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueTurn:
+    """What the user said, the answer, and how often it was regenerated."""
+
+    question: str
+    answer: str
+    stats: Stats | None
+    n_retries: int = 0
+
+
+class Dialogue:
+    """One conversation over a session. `chat`: the saved chat that it continues and is written to, if it is saved.
+
+    A failed write does not end the dialogue: `unsaved` holds the reason, "" if all is well.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: Options,
+        system: str | None,
+        chat: Chat | None = None,
+        model: str | None = None,
+    ) -> None:
+        self._session = session
+        self._chat = chat
+        self._model = model
+        self.options = options
+        self._system = system if chat is None else chat.system
+        self.turns: list[DialogueTurn] = [] if chat is None else turns_of(chat)
+        self._summary = "" if chat is None else summary_of(chat)
+        self.unsaved = ""
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._system = text
+        with self._writing() as chat:
+            if chat is not None:
+                chat.system = text
+
+    def ask(self, question: str) -> TextStream:
+        """Start an answer to `question`. Raises EdgeInferError if that is impossible."""
+        return self._answer(question, self.turns, 0)
+
+    def ask_again(self) -> TextStream:
+        """Start another answer to the last question; a fixed seed is increased by one. There must be a turn."""
+        last = self.turns[-1]
+        return self._answer(last.question, self.turns[:-1], last.n_retries + 1)
+
+    def keep(self, question: str, stream: TextStream) -> None:
+        """Record an answer, complete or partial, to a new question."""
+        self.turns.append(DialogueTurn(question, stream.text, stream.stats))
+        with self._writing() as chat:
+            if chat is not None:
+                _, answer = chat.ask(question, (), self._model)
+                _finish(chat, answer.number, stream)
+
+    def keep_instead(self, stream: TextStream) -> None:
+        """Record an answer in place of the last one."""
+        last = self.turns[-1]
+        self.turns[-1] = replace(last, answer=stream.text, stats=stream.stats, n_retries=last.n_retries + 1)
+        with self._writing() as chat:
+            if chat is not None:
+                _finish(chat, chat.answer_again(self._model).number, stream)
+
+    def clear(self) -> None:
+        """Start a new conversation; system prompt and options stay."""
+        self.turns.clear()
+        self._summary = ""
+        if self._chat is not None:
+            self._chat = self._chat.successor()
+
+    def _answer(self, question: str, before: list[DialogueTurn], n_retries: int) -> TextStream:
+        told = "\n\n".join(filter(None, (self.system, self._summary)))
+        messages = [{"role": "system", "content": told}] if told else []
+        for turn in before:
+            messages += [{"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]
+        messages.append({"role": "user", "content": question})
+        options = self.options.copy()
+        seed = options.get("seed")
+        if seed is not None:
+            options["seed"] = seed + n_retries
+        return self._session.chat(messages, **options)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Chat | None]:
+        """Yield the saved chat to write to, and record errors in `unsaved`."""
+        try:
+            yield self._chat
+        except EdgeInferError as error:
+            self.unsaved = str(error)
+
+
+def turns_of(chat: Chat) -> list[DialogueTurn]:
+    """The turns of the branch shown: questions with their answers."""
+    said = [message for message in told_of(chat.branch) if message.role != "summary"]
+    return [
+        DialogueTurn(with_attachments(question.text, question.attachments), answer.text, None)
+        for question, answer in pairwise(said)
+        if (question.role, answer.role) == ("user", "assistant")
+    ]
+
+
+def summary_of(chat: Chat) -> str:
+    """The summary of the branch's earlier turns, for the system prompt; "" if there is none."""
+    return "\n\n".join(f"{SUMMARY}\n{message.text}" for message in chat.branch if message.role == "summary")
+
+
+def _finish(chat: Chat, answer: int, stream: TextStream) -> None:
+    assert stream.stats is not None
+    chat.finish(answer, text_of(stream.text, stream.stats), state_of(stream.stats), figures_of(stream.stats))
+
+
+OPTION_NAMES = {"temp": "temperature", "seed": "seed"}
+"""Settings that can be changed during a dialogue and affect its answers."""
+
+
+class Then(Enum):
+    """What happens after a slash command."""
+
+    NEXT = "next line"
+    ANSWER = "answer the last question again"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutcome:
+    """The text to show, and what happens next."""
+
+    text: str = ""
+    then: Then = Then.NEXT
+
+
+class LineCommands:
+    """A dialogue as commands see it: a `ChatFace` with the actions that need no screen."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+
+    def run(self, line: str) -> CommandOutcome:
+        """Run a line such as "/temp 0.2". Raises BadSetting for an unknown command or a bad value."""
+        command, argument = find(line, LineCommands)
+        if command.run is not None:
+            return CommandOutcome(command.run(self, argument))
+        outcome: CommandOutcome = getattr(self, f"action_{command.action}")()
+        return outcome
+
+    @property
+    def system_prompt(self) -> str | None:
+        return self._dialogue.system
+
+    def set_system_prompt(self, text: str | None) -> None:
+        self._dialogue.system = text
+
+    def set_for_now(self, name: str, text: str) -> str:
+        options: Any = self._dialogue.options
+        if text:
+            options[OPTION_NAMES[name]] = read_value(name, text, f"/{name}")
+        value = options.get(OPTION_NAMES[name])
+        return f"{name}: {find_option(name).unset if value is None else value}"
+
+    def action_help(self) -> CommandOutcome:
+        """List the commands."""
+        lines = [f"/{command.form:<20} {command.help}" for command in slash_commands(LineCommands)]
+        return CommandOutcome("\n".join([*lines, "Ctrl-C stops an answer and keeps its text; Ctrl-D quits."]))
+
+    def action_new(self) -> CommandOutcome:
+        """Start a new conversation."""
+        self._dialogue.clear()
+        stays = "; its system prompt stays, /system none removes it" if self._dialogue.system else ""
+        return CommandOutcome(f"a new conversation{stays}")
+
+    def action_regen(self) -> CommandOutcome:
+        """Answer the last question again."""
+        if not self._dialogue.turns:
+            return CommandOutcome("there is no answer yet")
+        return CommandOutcome(then=Then.ANSWER)
+
+    def action_machine(self) -> CommandOutcome:
+        """Show the statistics of the last answer."""
+        stats = self._dialogue.turns[-1].stats if self._dialogue.turns else None
+        return CommandOutcome("there is no answer yet" if stats is None else stats_text(stats))
+
+    def action_leave(self) -> CommandOutcome:
+        """Quit."""
+        return CommandOutcome(then=Then.LEAVE)

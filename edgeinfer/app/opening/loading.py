@@ -1,0 +1,124 @@
+"""From settings to a loaded model, and from settings to the options of an answer.
+
+In: settings, and a face that shows the opening. Out: an `LLM`, and `Options`. Shared by all interfaces that generate;
+prints nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.opening.terminal_face import TerminalFace
+from edgeinfer.setting_values import Race
+from edgeinfer.settings import Settings, repeat_penalty_of
+
+if TYPE_CHECKING:
+    from edgeinfer.app.opening.face import OpeningFace
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.requests.request import Options
+    from edgeinfer.engine.scheduler.stats import Stats
+
+
+def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
+    """Choose the model (pulling it if needed) and load it, shown on `face` (None: stderr). Raises EdgeInferError."""
+    from edgeinfer.app.opening.first_look import looks_after_answers
+    from edgeinfer.app.opening.model_choice import open_chosen
+
+    _check_schedule(settings)
+    shown = face or TerminalFace()
+    race: Race = "after" if looks_after_answers() else "first"
+
+    def load(path: Path) -> LLM:
+        shown.found(path, settings)
+        return load_model(path, settings, shown, race=race)
+
+    return open_chosen(settings, load, shown)
+
+
+def _check_schedule(settings: Settings) -> None:
+    """Raises UnknownKey."""
+    from edgeinfer.errors import UnknownKey
+    from edgeinfer.scheduling.placement.schedules import SCHEDULES
+
+    name = settings.load.schedule
+    if name not in SCHEDULES:
+        raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(SCHEDULES)}")
+
+
+def load_model(
+    path: Path,
+    settings: Settings,
+    face: OpeningFace,
+    n_sessions: int = 1,
+    parallel: int | None = None,
+    race: Race = "first",
+) -> LLM:
+    """Load a model as configured, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
+    from edgeinfer.engine.loading import load_with
+
+    _check_schedule(settings)
+    with face.loading() as progress:
+        progress("loading the model", 0, 0)
+        options = replace(settings.load, n_sessions=n_sessions, parallel=parallel, race=race, progress=progress)
+        return load_with(path, options)
+
+
+def answer_options(settings: Settings) -> Options:
+    """Answer options from the settings."""
+    wanted = settings.generation
+    return {
+        "temperature": wanted.temp,
+        "top_p": wanted.top_p,
+        "top_k": wanted.top_k,
+        "min_p": wanted.min_p,
+        "repeat_penalty": repeat_penalty_of(wanted),
+        "seed": wanted.seed,
+        "max_tokens": wanted.max_tokens,
+    }
+
+
+def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None = None) -> None:
+    """Record how fast an answer was, for predictions; measure the machine and compare devices if not yet done.
+
+    `found` receives the result of the device comparison, in another thread.
+    """
+    from edgeinfer.app.opening.first_look import look_once
+
+    record_speed(llm, stats)
+    look_once(llm, found=found)
+
+
+def record_speed(llm: LLM, stats: Stats) -> None:
+    """Record how fast an answer was, if it was long enough and the power limiter allows idle work."""
+    from edgeinfer.app.plans.expectation import note_for_calibration
+    from edgeinfer.app.plans.measured import TOKENS_MIN, SpeedLog
+    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+
+    facts = llm.info
+    if llm.telemetry.device != facts.device or facts.approx is not None:
+        return  # an answer from two devices measures neither; an approximate one measures another model
+    note_for_calibration(llm, stats)
+    if llm.telemetry.streamed is not None:
+        return  # the measured speeds in a plan are those of models in memory
+    if stats.n_generated >= TOKENS_MIN and llm.telemetry.policy.idle_work:
+        _note_device(llm, stats)
+        n_read = stats.n_prompt - stats.n_cached
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
+        measured = MeasuredSpeeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
+        SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
+
+
+def _note_device(llm: LLM, stats: Stats) -> None:
+    """Compare a short answer with the speed found for another device; a choice that looks wrong is made again."""
+    from edgeinfer.engine.racing.child import N_CONTEXT
+    from edgeinfer.engine.racing.choosing import note_speed
+    from edgeinfer.scheduling.machine.topology import read_topology
+
+    facts, decode_tok_s = llm.info, stats.plain_tok_s
+    if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:
+        return  # at large depths every device is slower
+    note_speed(facts.fingerprint, facts.device, read_topology(), facts.kv, facts.cores, decode_tok_s)

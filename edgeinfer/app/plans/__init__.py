@@ -1,0 +1,1 @@
+"""Plans of models: what runs where and how fast, whether it fits, and what was measured."""

@@ -1,0 +1,225 @@
+"""A plan as JSON: the keys of the command-line contract.
+
+In: a model's facts and a `Planned`. Out: plain values. Keys may be added, never renamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgeinfer.app.plans.fit import Fit, memory_record
+from edgeinfer.app.plans.planning import Planned
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.variants import threshold_of
+from edgeinfer.scheduling.cost.work import ModelWork
+from edgeinfer.scheduling.offload.streaming import StreamedModel
+from edgeinfer.scheduling.placement.placement import Placement, StagePlacement
+from edgeinfer.scheduling.placement.step_time import PassTime, StageTime, attention_device
+from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
+from edgeinfer.scheduling.workers.core_plan import CorePlan
+
+Value = object
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file."""
+
+    spec: ModelSpec
+    work: ModelWork
+    n_params: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    file_bytes: int = 0
+
+
+def record_of(
+    facts: PlannedModel, here: Plan | None, planned: Planned | None, speeds: MeasuredSpeeds, fit: Fit
+) -> dict[str, Value]:
+    """The plan. `here`: the plan for this machine's device, None for another machine; `planned`: None without rates."""
+    return {
+        "model": {
+            "arch": facts.spec.architecture,
+            "params": facts.n_params,
+            "file_bytes": facts.file_bytes,
+            "weight_bytes": facts.weight_bytes,
+            "kv_bytes_per_token": facts.kv_bytes_per_token,
+        },
+        "approx": threshold_of(facts.spec),
+        "machine": None if planned is None else planned.profile.name,
+        "assumptions": [] if planned is None else list(planned.profile.assumptions),
+        "schedule": None if planned is None else planned.decode.schedule,
+        "refused": None if planned is None or not planned.refused else planned.refused,
+        "predicted": _predicted(here, planned, fit),
+        "measured": {
+            "prefill_tok_s": speeds.prefill_tok_s,
+            "decode_tok_s": speeds.decode_tok_s,
+            "n_prompt": speeds.n_prompt,
+            "plain_tok_s": speeds.plain_tok_s,
+        },
+        "memory": memory_record(fit.need, fit.available_bytes),
+        "fit": fit.record,
+        "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
+        "batch": None if planned is None or planned.batch is None else _batch(planned),
+        "cores": None if planned is None else _cores(planned),
+        "stages": [] if planned is None else list(_stages(facts.work, planned)),
+    }
+
+
+def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str, Value]:
+    if planned is None:
+        kept = None if here is None else here.kept
+        unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by")
+        return {
+            **dict.fromkeys(unknown),
+            "ram_bytes": fit.need.total_bytes,
+            "vram_bytes": 0,
+            "flash_bytes_per_token": 0 if kept is None else kept.flash_bytes,
+            **_kept(kept),
+        }
+    return {
+        "prefill_tok_s": planned.prefill_tok_s,
+        "decode_tok_s": planned.decode_tok_s,
+        "ttft_s": planned.ttft_s,
+        "n_prompt": planned.n_prompt,
+        "n_sequences": planned.n_sequences,
+        "verify_cost": planned.verify.seconds / planned.decode.seconds if planned.n_sequences == 1 else None,
+        "ram_bytes": fit.need.total_bytes,
+        "vram_bytes": planned.vram_bytes,
+        "flash_bytes_per_token": planned.flash_bytes_per_token,
+        "bound_by": planned.decode.time.bound_by,
+        "corrections": {
+            "prefill": planned.adjustment.prompt,
+            "decode": planned.adjustment.token,
+            "begin_s": planned.adjustment.begin_s,
+            "step_s": planned.adjustment.step_s,
+        },
+        "prefill_bound_by": planned.prefill[-1].bound_by,
+        **_kept(planned.kept),
+    }
+
+
+def _kept(kept: StreamedModel | None) -> dict[str, Value]:
+    """Placement of weights that do not all stay in memory; all values are None if they do."""
+    return {
+        "pinned_bytes": None if kept is None else kept.pinned_bytes,
+        "window_bytes": None if kept is None else kept.window_bytes,
+        "cache_bytes": None if kept is None else kept.cache_bytes,
+        "n_readers": None if kept is None else kept.placement.n_readers,
+        "neuron_bytes": None if kept is None else kept.placement.neuron_bytes,
+        "by_neurons": None if kept is None else kept.by_neurons,
+        "why_layout": None if kept is None or not kept.why else kept.why,
+    }
+
+
+def _cores(planned: Planned) -> dict[str, Value]:
+    """Cores by kind of pass, and the worker pools of replicas if one replica per node was considered."""
+    plans = planned.cores
+    worker_pools = (
+        None if planned.nodes is None else [_worker_pool(worker_pool) for worker_pool in planned.nodes.worker_pools]
+    )
+    return {
+        "decode": None if plans is None else _worker_pool(plans.decode),
+        "prefill": None if plans is None else _worker_pool(plans.prefill),
+        "replicas": worker_pools,
+        "duty": planned.duty,
+    }
+
+
+def _worker_pool(plan: CorePlan) -> dict[str, Value]:
+    return {"cores": list(plan.cores), "shares": list(plan.shares), "seconds": plan.seconds}
+
+
+def _batch(planned: Planned) -> dict[str, Value]:
+    batch = planned.batch
+    assert batch is not None
+    return {
+        "schedule": batch.schedule,
+        "pass_s": batch.seconds,
+        "n_resident": batch.n_resident,
+        "n_offloaded": batch.n_offloaded,
+        "tok_s": batch.tok_s,
+    }
+
+
+def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
+    mixed = planned.kept is not None
+    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time, mixed=mixed)
+    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1], mixed=mixed)
+
+
+def _phase(
+    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime, *, mixed: bool
+) -> Iterator[dict[str, Value]]:
+    """`mixed`: rows that stay in memory are interleaved with rows read from disk."""
+    for stage, where, took in zip(work.stages, placed, time.stages, strict=True):
+        for group in took.groups:
+            for number in range(group.first, group.stop):
+                lanes = _lanes(where, took, number)
+                if mixed:
+                    lanes = [{**lane, "held": None} for lane in lanes]
+                yield {
+                    "phase": phase,
+                    "ops": stage.tensors[number].removesuffix(".weight"),
+                    "lanes": lanes,
+                    "seconds": group.seconds / (group.stop - group.first),
+                }
+        if stage.shape.attention is not None:
+            yield _whole(phase, f"{stage.name}.attention", attention_device(where), took.attention_s)
+        yield _whole(phase, f"{stage.name}.others", where.home, took.move_s + took.others_s)
+
+
+def _whole(phase: str, ops: str, device: str, seconds: float) -> dict[str, Value]:
+    return {
+        "phase": phase,
+        "ops": ops,
+        "lanes": [{"device": device, "rows": None, "seconds": seconds}],
+        "seconds": seconds,
+    }
+
+
+def _lanes(where: StagePlacement, took: StageTime, number: int) -> list[dict[str, Value]]:
+    """Row ranges of one matrix; its seconds are its share of the lane's time for the whole group."""
+    group = next(group for group in took.groups if group.first <= number < group.stop)
+    seconds = {lane.device: lane.seconds for lane in group.lanes}
+    rows_of = {
+        lane.device: sum(
+            part.n_rows
+            for parts in where.products[group.first : group.stop]
+            for part in parts
+            if part.device == lane.device
+        )
+        for lane in group.lanes
+    }
+    return [
+        {
+            "device": part.device,
+            "rows": [part.start, part.stop],
+            "held": part.held,
+            "seconds": seconds[part.device] * part.n_rows / rows_of[part.device],
+        }
+        for part in where.products[number]
+        if part.n_rows
+    ]
+
+
+def placed_line(planned: Planned) -> str:
+    """Where everything runs, in one line."""
+    usage = planned.decode.usage
+    extra = [
+        text
+        for text, n_bytes in (
+            (f"{usage.streamed_bytes / 1e6:.0f} MB a pass over links", usage.streamed_bytes),
+            (f"{usage.flash_bytes / 1e6:.0f} MB a pass from disk", usage.flash_bytes),
+        )
+        if n_bytes
+    ]
+    return "; ".join([stages_text(planned.decode.placement), *extra])
+
+
+def stages_text(placement: Placement) -> str:
+    """Number of stages by device; devices that share a stage are joined by a plus."""
+    counts = Counter("+".join(Placement((stage,)).devices) for stage in placement.stages)
+    return ", ".join(f"{n} {'stage' if n == 1 else 'stages'} on {devices}" for devices, n in counts.items())

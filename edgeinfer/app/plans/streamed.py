@@ -1,0 +1,106 @@
+"""Plans of models whose weights do not all stay in memory: what `run` would keep here, and the same elsewhere.
+
+In: a model's header, a request, a machine. Out: plans that say what stays, or why nothing would work. Opens no bundle
+file and reads no weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.app.plans.fit import Fit
+    from edgeinfer.app.plans.planning import Planned, PlanRequest
+    from edgeinfer.app.plans.record import PlannedModel
+    from edgeinfer.graph.graph import ModelSpec
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.scheduling.cost.memory import MemoryNeed
+    from edgeinfer.scheduling.machine.profile import Profile
+    from edgeinfer.scheduling.prediction import Plan
+    from edgeinfer.settings import Settings
+
+
+def may_be_found(file: GGUFFile, settings: Settings, asked: PlanRequest) -> bool:
+    """Whether any device may run the model: weights that do not all stay in memory are supported on the cpu only."""
+    from edgeinfer.engine.kv.limits import context_of, limits_for
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights
+    from edgeinfer.errors import DoesNotFit
+    from edgeinfer.models.load import spec_of
+
+    spec = spec_of(file.metadata, file.tensors, settings.load.n_context)
+    n_context = context_of(spec.n_context_trained, settings.load.n_context)
+    limits = limits_for(n_context, kv=settings.load.kv, spec=spec)
+    try:
+        return fit_weights(spec, file, limits, WeightBudget(asked.ram_bytes)).budget_bytes is None
+    except DoesNotFit:
+        return False
+
+
+def held_here(
+    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: PlanRequest
+) -> tuple[Plan, PlanRequest]:
+    """The plan for an entire model on a device, or for as much on the cpu as `run` would keep in memory.
+
+    Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
+    """
+    from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
+    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, firing_seen, known_disk, planned_weights
+    from edgeinfer.models.file_facts import fingerprint
+    from edgeinfer.scheduling.cost.memory import require_fit
+
+    device = settings.load.device
+    if device in (CPU, "auto"):
+        limits = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec)
+        holding, firing = WeightBudget(asked.ram_bytes), firing_seen(spec, fingerprint(file))
+        kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
+        need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
+        if kept is not None:
+            return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
+        here = replace(here, need=need)
+    elif asked.ram_bytes is not None:
+        raise BadSetting(
+            "only the cpu reads weights from disk while it runs: use --device cpu with --ram, not "
+            f"{device}, or --machine to plan for another one"
+        )
+    require_fit(here.need, memory_for_model())
+    return here, asked
+
+
+def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedModel, wanted: PlanRequest) -> Planned:
+    """The plan for another machine: a CPU alone keeps what it would here; else the planner places everything.
+
+    Raises DoesNotFit, UnknownKey.
+    """
+    from edgeinfer.app.plans.planning import plan_model, plan_streamed
+    from edgeinfer.engine.kv.limits import limits_for
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
+    from edgeinfer.models.file_facts import fingerprint
+
+    is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
+    if is_alone and profile.disk is not None:
+        limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv, facts.spec)
+        holding, available = WeightBudget(wanted.ram_bytes), profile.cpu.memory_bytes
+        firing = firing_seen(facts.spec, fingerprint(file))
+        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)
+        if kept is not None:
+            return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
+    return plan_model(profile, facts.work, wanted)
+
+
+def fit_there(whole: MemoryNeed, planned: Planned, wanted: PlanRequest) -> Fit:
+    """The memory a model takes on another machine, and whether it fits; `whole` is what it takes on a cpu alone."""
+    from edgeinfer.app.plans.fit import Fit
+
+    profile, usage, kept = planned.profile, planned.decode.usage, planned.kept
+    available, need = profile.cpu.memory_bytes, whole
+    if kept is not None:
+        need = replace(whole, weight_bytes=kept.held_bytes)
+    elif usage.vram_bytes or planned.n_sequences > 1:
+        need = planned.need(whole)
+    in_part = kept is not None or usage.flash_bytes > 0
+    sizes = {name: profile.device(name).memory_bytes for name, n_bytes in usage.vram_bytes.items() if n_bytes}
+    vram = {name: min(size, size if wanted.vram_bytes is None else wanted.vram_bytes) for name, size in sizes.items()}
+    return Fit(need, available, whole if in_part else None, vram_bytes=vram)
