@@ -12,11 +12,9 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app import doctor as doctor_package
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.doctor import STATUSES, Finding, examine
+from edgeinfer.app.doctor import STATUSES, Finding, examine, finding_lines
 from edgeinfer.app.doctor import machine as machine_module
-from edgeinfer.app.doctor.machine import this_machine
-from edgeinfer.app.doctor.report import lines
-from edgeinfer.app.doctor.system import SampledInterval, System
+from edgeinfer.app.doctor.machine import SampledInterval, System, this_machine
 
 KEYS = {"name", "status", "message", "fix", "value", "unit"}
 
@@ -88,8 +86,8 @@ def test_what_asks_for_something_is_shown_and_what_is_ok_is_counted() -> None:
 
 def test_where_all_is_ok_it_says_so() -> None:
     fine = [Finding("disk", "ok", "81 GB free"), Finding("load", "ok", "others use 1 %")]
-    assert list(lines(fine, is_whole=False)) == ["nothing to do: 2 ok; --verbose shows those that are ok"]
-    assert len(list(lines(fine))) == 3
+    assert list(finding_lines(fine, is_whole=False)) == ["nothing to do: 2 ok; --verbose shows those that are ok"]
+    assert len(list(finding_lines(fine))) == 3
 
 
 @pytest.mark.usefixtures("quiet")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.catalogue.entries import local_entries
+from edgeinfer.app.catalogue.catalogue import local_entries
 from edgeinfer.app.catalogue.words import detail_lines, state_word
 from edgeinfer.models.store import ModelStore
 from tests.app.test_cli_models import run

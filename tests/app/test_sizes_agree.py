@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.catalogue import ModelEntry
 from edgeinfer.app.catalogue.forecast import forecast_of
 from edgeinfer.app.catalogue.words import detail_lines
 from edgeinfer.app.cli import build_app

@@ -15,10 +15,9 @@ import openai
 import pytest
 import uvicorn
 
-from edgeinfer.app.listening import listen
 from edgeinfer.app.server.app import create_app
+from edgeinfer.app.server.listening import ServerOptions, listen
 from edgeinfer.app.server.model_pool import ModelPool
-from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.request import Options

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions
 from tests.server.conftest import served
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.listening import is_address, is_loopback
 from edgeinfer.app.server.errors import api_error
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions, is_address, is_loopback
 from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
 from tests.server.conftest import Running, served
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgeinfer.app.server import model_pool as module
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.errors import DoesNotFit, EngineClosed
 from edgeinfer.models.store import path_model
 from tests.conftest import write_tiny_llama

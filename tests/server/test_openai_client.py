@@ -13,7 +13,7 @@ import openai
 import pydantic
 import pytest
 
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions
 from tests.server.conftest import Running, served
 
 MESSAGES = [{"role": "user", "content": "the rain in the tin"}]

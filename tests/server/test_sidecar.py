@@ -116,7 +116,7 @@ IN_TROUBLE = """
 import sys, time
 from edgeinfer.app import cli
 from edgeinfer.app.opening import loading
-from edgeinfer.app.server import parent
+from edgeinfer.app.server import running
 
 def wait(*_, **__):
     print("opening", flush=True)
@@ -125,7 +125,7 @@ def wait(*_, **__):
 def fail(*_, **__):
     raise OSError(28, "No space left on device")
 
-parent.LAST_S = 0.1
+running.PARENT_GRACE_S = 0.1
 trouble = sys.argv.pop(1)
 if trouble != "none":
     loading.load_model = {"wait": wait, "fail": fail}[trouble]

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from starlette.requests import Request
 
-from edgeinfer.app.server import sse
-from edgeinfer.app.server.sse import read_all, side_by_side
+from edgeinfer.app.server import streaming
+from edgeinfer.app.server.streaming import read_all, side_by_side
 from edgeinfer.errors import EngineClosed
 
 
@@ -71,7 +71,7 @@ async def test_a_client_that_leaves_at_the_very_end_leaves_nothing_unseen(n_turn
     async def done() -> None:
         told.append("done")
 
-    parts = sse._pinged(events(), done)
+    parts = streaming._pinged(events(), done)
     assert await anext(parts) == b"all there is"
     last = asyncio.ensure_future(parts.__anext__())
     for _ in range(n_turns):

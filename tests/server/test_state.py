@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.metrics import Metrics
-from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.app.server.state import ServerState
+from edgeinfer.app.server.listening import ServerOptions
+from edgeinfer.app.server.state import Metrics, ServerState
 from tests.server.conftest import served
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.app.server.chunks import ContentReader
+from edgeinfer.app.server.streaming import ContentReader
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.tool_use import tool_grammar

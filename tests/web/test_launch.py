@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.listening import listen
 from edgeinfer.app.opening.face import OpeningFace
 from edgeinfer.app.opening.terminal_face import TerminalFace
+from edgeinfer.app.server.listening import listen
 from edgeinfer.app.web import launch
 from edgeinfer.app.web.launch import _link, _load, _signals_set
 from edgeinfer.errors import DoesNotFit

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from edgeinfer.app.listening import may_be_called
+from edgeinfer.app.server.listening import may_be_called
 from edgeinfer.app.web import page
 from edgeinfer.app.web.page import Page
 

@@ -5,7 +5,7 @@ In: `ModelEntry`, `Forecast`, `PullStatus`. Out: plain text without control char
 
 from __future__ import annotations
 
-from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.catalogue import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.plain_text import harmless

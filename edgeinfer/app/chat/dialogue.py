@@ -17,8 +17,7 @@ from typing import Any
 from edgeinfer.app.answer_output import stats_text
 from edgeinfer.app.chat.commands import find, slash_commands
 from edgeinfer.app.sessions.chat import Chat
-from edgeinfer.app.sessions.conversation import SUMMARY, told_of, with_attachments
-from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
+from edgeinfer.app.sessions.conversation import SUMMARY, figures_of, state_of, text_of, told_of, with_attachments
 from edgeinfer.engine.requests.request import Options
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.engine.scheduler.stream import TextStream

@@ -21,16 +21,15 @@ def doctor(
     Changes nothing and takes a second. The worst findings come first: wrong, slow, note. The exit code is 0 whatever
     is found. JSON has all findings.
     """
-    from edgeinfer.app.doctor import examine
+    from edgeinfer.app.doctor import doctor_record, examine, finding_lines
     from edgeinfer.app.doctor.machine import this_machine
-    from edgeinfer.app.doctor.report import lines, record
 
     machine = this_machine()
     findings = examine(machine)
     if as_json:
-        typer.echo(json.dumps(record(machine, findings), ensure_ascii=False))
+        typer.echo(json.dumps(doctor_record(machine, findings), ensure_ascii=False))
     else:
-        for line in lines(findings, is_whole=verbose):
+        for line in finding_lines(findings, is_whole=verbose):
             typer.echo(line)
 
 

@@ -111,7 +111,6 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
     from edgeinfer.app.plans.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
     from edgeinfer.app.plans.fit import memory_line
-    from edgeinfer.app.process import peak_rss_bytes
 
     telemetry = llm.telemetry
     assert stream.stats is not None
@@ -174,7 +173,6 @@ def _record(
     """The answer as a JSON object; keys may be added, never renamed."""
     from edgeinfer.app.disk_reading import reading_record, skipped_share
     from edgeinfer.app.plans.fit import memory_record
-    from edgeinfer.app.process import peak_rss_bytes
 
     stats, facts = stream.stats, llm.info
     assert stats is not None
@@ -245,6 +243,24 @@ def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
         for name, count in sources.items()
         if count.proposed
     }
+
+
+def peak_rss_bytes() -> int | None:
+    """Peak memory of this process in bytes; None if the system does not report it."""
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    if sys.platform == "linux":
+        # getrusage starts from the size of the parent process
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "VmHWM":
+                return int(value.split()[0]) * 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, the others KiB
 
 
 COMMAND = Command(run)

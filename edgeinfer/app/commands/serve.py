@@ -13,7 +13,7 @@ from edgeinfer.app.command_line.options import Command, Given, takes_settings
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
-    from edgeinfer.app.server.options import ServerOptions
+    from edgeinfer.app.server.listening import ServerOptions
     from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.requests.request import Options
@@ -103,7 +103,7 @@ def serve(
 ) -> None:
     """Serve local models with an OpenAI-compatible HTTP API."""
     _require_packages()
-    from edgeinfer.app.server.options import ServerOptions
+    from edgeinfer.app.server.listening import ServerOptions
     from edgeinfer.settings import load_settings
 
     server = ServerOptions(
@@ -132,8 +132,7 @@ def _require_packages() -> None:
 
 def _sidecar(ready_json: bool, parent_pid: int | None, idle_timeout_s: float | None) -> Sidecar:
     """How the server behaves beside another program, which is watched from now on. Raises BadSetting."""
-    from edgeinfer.app.server.parent import Parent
-    from edgeinfer.app.server.running import Sidecar
+    from edgeinfer.app.server.running import Parent, Sidecar
 
     return Sidecar(ready_json, None if parent_pid is None else Parent(parent_pid), idle_timeout_s)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +13,14 @@ import typer
 
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadGGUF, EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.app.model_facts import ModelFacts
+    from edgeinfer.models.gguf import Metadata, TensorInfo
     from edgeinfer.models.store import LocalModel
+
+TOKENS, TEMPLATE = "tokenizer.ggml.tokens", "tokenizer.chat_template"
+LICENCE_KEYS = ("general.license.name", "general.license")
 
 
 def show(
@@ -28,7 +34,6 @@ def show(
 
     Only the header of its file is read.
     """
-    from edgeinfer.app.model_facts import model_facts
     from edgeinfer.app.plain_text import printable
     from edgeinfer.app.removal import bundle_bytes
     from edgeinfer.models.store import ModelStore
@@ -104,6 +109,82 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
 def _count(n_params: int) -> str:
     """How many parameters: 135 M, 7.6 B."""
     return f"{n_params / 1e9:.1f} B" if n_params >= 1e9 else f"{n_params / 1e6:.1f} M"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Facts of a model; None if its files do not say.
+
+    `n_params`: of all tensors; `tensor_types`: bytes by tensor format.
+    """
+
+    architecture: str | None
+    title: str | None
+    n_params: int | None
+    quant: str | None
+    tensor_types: Mapping[str, int]
+    n_context: int | None
+    tokenizer: str | None
+    n_tokens: int | None
+    template: str | None
+    licence: str | None
+    licence_link: str | None
+
+
+def model_facts(model: LocalModel) -> ModelFacts:
+    """What the files of a model say. Raises BadGGUF, ModelNotFound, UnsupportedModel."""
+    from edgeinfer.models.decoder_folder import is_decoder_folder, open_folder
+    from edgeinfer.models.gguf import GGUFFile
+
+    if is_decoder_folder(model.path):
+        with open_folder(model.path) as folder:
+            return _facts(model, folder.metadata, {})
+    with GGUFFile.open(model.path) as file:
+        return _facts(model, file.metadata, file.tensors)
+
+
+def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ModelFacts:
+    from edgeinfer.models.file_names import quant_of
+    from edgeinfer.models.file_types import quant_of_type
+
+    types: dict[str, int] = {}
+    for tensor in tensors.values():
+        types[tensor.type_name] = types.get(tensor.type_name, 0) + tensor.nbytes
+    largest_first = dict(sorted(types.items(), key=lambda each: -each[1]))
+    architecture = _text(metadata, "general.architecture")
+    kinds = [_text(metadata, f"tokenizer.ggml.{key}") for key in ("model", "pre")]
+    return ModelFacts(
+        architecture=architecture,
+        title=_text(metadata, "general.name"),
+        n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()) or None,
+        quant=quant_of_type(metadata) or quant_of(model.name) or next(iter(largest_first), None),
+        tensor_types=largest_first,
+        n_context=_integer(metadata, f"{architecture}.context_length"),
+        tokenizer=", ".join(kind for kind in kinds if kind) or None,
+        n_tokens=_token_count(metadata),
+        template=_text(metadata, TEMPLATE),
+        licence=next((text for key in LICENCE_KEYS if (text := _text(metadata, key))), None),
+        licence_link=_text(metadata, "general.license.link"),
+    )
+
+
+def _text(metadata: Metadata, key: str) -> str | None:
+    """A text; None if it is missing or not text."""
+    value = metadata.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _integer(metadata: Metadata, key: str) -> int | None:
+    value = metadata.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _token_count(metadata: Metadata) -> int | None:
+    """Number of tokens in the vocabulary."""
+    try:
+        return len(metadata.strings(TOKENS))
+    except BadGGUF:
+        return None
 
 
 COMMAND = Command(show)

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from edgeinfer.app.disk_reading import read_since
-from edgeinfer.app.readings import strip
+from edgeinfer.app.readings import passes
+from edgeinfer.app.readings.passes import roofline
 from edgeinfer.app.readings.records import DraftCount, DraftingReading, PlanStrip, Roofline, Source, StoredReading
-from edgeinfer.app.readings.roofline import roofline
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 
@@ -40,7 +40,7 @@ class Loaded:
         self.work = work
         self._profile = profile
         self._shares, self._source = _shares(llm, work, profile)
-        self._read_shares = strip.read_shares(llm.telemetry.stage_bytes)
+        self._read_shares = passes.read_shares(llm.telemetry.stage_bytes)
         self._stats: Stats | None = None
         self._total: dict[str, DraftCount] = {}
         self._waiting: float | None = None
@@ -117,7 +117,7 @@ class Loaded:
     @property
     def stored(self) -> StoredReading | None:
         """Weights that do not stay in memory."""
-        return strip.stored_of(self.llm, self.llm.telemetry.weight_reads, self._waiting)
+        return passes.stored_of(self.llm, self.llm.telemetry.weight_reads, self._waiting)
 
     def plan(self) -> PlanStrip:
         """Where a pass of one token spends its time."""
@@ -127,13 +127,13 @@ class Loaded:
         if telemetry.shared is not None and telemetry.shared.timeline.spans:
             timeline = telemetry.shared.timeline
             whole = timeline.ended - timeline.began
-            stretches = strip.of_devices(timeline)
+            stretches = passes.of_devices(timeline)
             return PlanStrip(name, device, stretches, whole, "measured", overlap=timeline.overlap)
         if timed:
             return self._measured(timed)
         pass_s = self._pass_s
         parts = {stage: share * (pass_s or 1.0) for stage, share in self._shares.items()}
-        stretches = strip.in_turn(device, parts, self._read_shares)
+        stretches = passes.in_turn(device, parts, self._read_shares)
         return PlanStrip(name, device, stretches, pass_s, self._source, stored=self.stored, note=self._note)
 
     def _measured(self, timed: tuple[StageSeconds, ...]) -> PlanStrip:
@@ -145,7 +145,7 @@ class Loaded:
         pass_s = self._pass_s or computed_s
         scale = 1.0 if stored is not None else pass_s / computed_s
         stages = {each.stage: scale * each.seconds for each in timed if each.seconds}
-        stretches, kinds = strip.in_turn(llm.telemetry.device, stages, self._read_shares), strip.kinds_of(timed)
+        stretches, kinds = passes.in_turn(llm.telemetry.device, stages, self._read_shares), passes.kinds_of(timed)
         note = "" if stored is None else "without waiting for the disk"
         return PlanStrip(
             llm.info.name, llm.telemetry.device, stretches, pass_s, "measured", kinds, stored=stored, note=note
@@ -198,8 +198,8 @@ def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[
     if work is None:
         return {}, "unknown"
     if profile is not None and llm.telemetry.device == "cpu":
-        return strip.shares_predicted(profile, work, DEPTH, llm.info.kv), "predicted"
-    return strip.shares_by_bytes(work), "by bytes"
+        return passes.shares_predicted(profile, work, DEPTH, llm.info.kv), "predicted"
+    return passes.shares_by_bytes(work), "by bytes"
 
 
 def _in_order(counts: Mapping[str, DraftCount]) -> tuple[tuple[str, DraftCount], ...]:

@@ -17,11 +17,10 @@ from starlette.exceptions import HTTPException
 import edgeinfer
 from edgeinfer.app.server.errors import APIError, api_error
 from edgeinfer.app.server.guard import Guard
-from edgeinfer.app.server.metrics import Metrics
+from edgeinfer.app.server.listening import ServerOptions
 from edgeinfer.app.server.model_pool import ModelPool
-from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.app.server.routes import ROUTES
-from edgeinfer.app.server.state import ServerState
+from edgeinfer.app.server.state import Metrics, ServerState
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeinfer.app.listening import is_own_page, name_of
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions, is_own_page, name_of
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
 """Paths that need no API key: only the health check."""

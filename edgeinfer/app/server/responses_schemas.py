@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from edgeinfer.app.server.errors import APIError
-from edgeinfer.app.server.schemas import (
+from edgeinfer.app.server.requests import (
     ChatMessage,
     ChatRequest,
     Count,

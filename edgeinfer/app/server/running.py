@@ -1,7 +1,8 @@
-"""Runs a server: its socket, the ready line, and its shutdown.
+"""Runs a server: its socket, the ready line, its shutdown, and the parent process that it ends with.
 
 In: options, a function that opens models. Out: an exit code. As a sidecar of another program, the server prints its
-address as one line of JSON and ends with that program, however that program ends. uvicorn handles signals.
+address as one line of JSON and ends with that program, however that program ends; PARENT_GRACE_S seconds later the
+process exits, whatever it is doing. uvicorn handles signals.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,20 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import typer
 import uvicorn
 
-from edgeinfer.app.listening import listen, url_of
 from edgeinfer.app.server.app import create_app
+from edgeinfer.app.server.listening import ServerOptions, listen, url_of
 from edgeinfer.app.server.model_pool import ModelPool, PooledModel
-from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.app.server.parent import Parent
 from edgeinfer.engine.running import RunningNote
+from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.store import LocalModel
+
 
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
@@ -143,3 +146,41 @@ async def _watch(server: uvicorn.Server, pool: ModelPool, sidecar: Sidecar) -> N
             await pool.close_idle()
         except Exception:
             LOG.exception("an idle model could not be closed")
+
+
+PARENT_GRACE_S = 6.0
+"""Seconds allowed for an orderly shutdown; downloading or loading a model would take minutes more."""
+
+
+class Parent:
+    """Watches a process from a thread."""
+
+    def __init__(self, number: int) -> None:
+        """Raises BadSetting if there is no such process."""
+        try:
+            self._process = psutil.Process(number)
+        except (psutil.NoSuchProcess, ValueError, OverflowError):
+            raise BadSetting(f"--parent-pid {number}: there is no such process") from None
+        self._has_ended = threading.Event()
+        threading.Thread(target=self._watch, name="parent", daemon=True).start()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the watched process has ended, so that this one should too."""
+        return self._has_ended.is_set()
+
+    def _watch(self) -> None:
+        while self._is_alive():
+            time.sleep(LOOK_S)
+        self._has_ended.set()
+        with suppress(OSError):  # the parent may have been the reader of standard error
+            typer.echo("the program that this server belongs to has ended", err=True)
+        time.sleep(PARENT_GRACE_S)
+        os._exit(1)
+
+    def _is_alive(self) -> bool:
+        """Whether the process is still running; its id may have been reused."""
+        try:
+            return bool(self._process.is_running()) and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False

@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.app.sessions.conversation import messages_of, told_of, with_attachments
-from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession, Role, State
+from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, KeptSession, MessageTree, Role, State
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
-
-LOST = "\ufffd"
-"""Ends an answer that was stopped in the middle of a multi-byte character."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Converts the branch of a chat into the messages that the model gets.
+"""What passes between a saved chat and the model: the messages that it gets, and what is saved of its answer.
 
-In: saved messages, a system prompt. Out: messages as chat templates expect them, user and assistant alternating.
-Summaries go into the system prompt; attachments precede the text they were sent with. Counts no tokens.
+In: saved messages, a system prompt; `Stats`. Out: messages as chat templates expect them, user and assistant
+alternating; `Figures`, a state, a text. Summaries go into the system prompt; attachments precede the text they were
+sent with. Counts no tokens, and knows neither the database nor the engine.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from edgeinfer.app.sessions.records import Attachment, KeptMessage
+from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State
 from edgeinfer.models.text import Message
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.scheduler.stats import Stats
+
 
 SUMMARY = "Summary of the conversation so far:"
 
@@ -60,3 +66,32 @@ def fenced(text: str) -> str:
     fence = "`" * (longest + 1)
     body = text if text.endswith("\n") else text + "\n"
     return f"{fence}\n{body}{fence}"
+
+
+def figures_of(stats: Stats) -> Figures:
+    """The statistics that are saved with an answer."""
+    return Figures(
+        n_prompt=stats.n_prompt,
+        n_cached=stats.n_cached,
+        n_generated=stats.n_generated,
+        finish_reason=stats.finish_reason,
+        truncated=stats.truncated,
+        ttft_s=stats.ttft_s,
+        prefill_tok_s=stats.prefill_tok_s,
+        decode_tok_s=stats.decode_tok_s,
+        accepted_per_step=stats.accepted_per_step,
+        joules_per_token=stats.joules_per_token,
+        seed=stats.seed,
+    )
+
+
+def state_of(stats: Stats) -> State:
+    """How an answer ended."""
+    if stats.finish_reason == "cancelled":
+        return "stopped"
+    return "cut" if stats.finish_reason == "length" and stats.truncated else "whole"
+
+
+def text_of(text: str, stats: Stats) -> str:
+    """The text to save: without a trailing partial character if `max_tokens` or the context cut it off."""
+    return text.removesuffix(LOST) if stats.finish_reason == "length" else text

@@ -16,12 +16,9 @@ from pathlib import Path
 
 from edgeinfer.app.plain_text import harmless
 from edgeinfer.app.sessions.conversation import fenced
-from edgeinfer.app.sessions.imported_json import FORMAT, KEY
-from edgeinfer.app.sessions.imported_markdown import END, MARK
-from edgeinfer.app.sessions.records import KeptMessage, KeptSession
-from edgeinfer.app.sessions.rows import figures_text
+from edgeinfer.app.sessions.importing import END, FORMAT, KEY, MARK
+from edgeinfer.app.sessions.records import KeptMessage, KeptSession, MessageTree, figures_text
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import EdgeInferError, SessionsFailed
 from edgeinfer.path_text import user_path
 from edgeinfer.temporary import temporary_file

@@ -1,16 +1,20 @@
 """Imports a chat from a file: Markdown or JSON that we exported, or a plain list of messages from another program.
 
-In: a path, a store. Out: the number of a new chat with everything in the file, or nothing is added. Files are not
-trusted: malformed content is an error that says what is wrong, and nonsensical numbers count as unknown.
+In: a store, a path. Out: a saved chat, its messages numbered as in the file; in Markdown, the comments between the
+texts say what each part is. Errors say what is wrong, and where.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
-from edgeinfer.app.sessions.imported_json import chat_of_json
-from edgeinfer.app.sessions.imported_markdown import chat_of_markdown
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, KeptSession, Role, State, figures_of
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
 from edgeinfer.text_values import user_path
@@ -43,3 +47,217 @@ def _read(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "impossible name"
         raise SessionsFailed(f"{path} cannot be read: {reason}") from None
+
+
+KEY = "edgeinfer_chat"
+FORMAT = 1
+LATEST_S = 1e11
+"""Upper bound of valid times, in seconds since the epoch; calendars can still display it."""
+SYSTEM_ROLES = ("system", "developer")
+
+ROLES: tuple[Role, ...] = get_args(Role)
+STATES: tuple[State, ...] = ("whole", "stopped", "cut", "failed")
+
+Chat = tuple[KeptSession, tuple[KeptMessage, ...]]
+
+
+def chat_of_json(text: str) -> Chat:
+    """Parse a chat. Raises ValueError if it is not one."""
+    try:
+        found: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON ({error})") from None
+    if isinstance(found, dict) and KEY in found:
+        return _own(found)
+    if isinstance(found, dict) and isinstance(found.get("messages"), list):
+        return _listed(found["messages"], words_at(found, "title", "the chat") or "")
+    if isinstance(found, list):
+        return _listed(found, "")
+    raise ValueError(
+        f'this is not an exported edgeinfer chat: it has neither "{KEY}" nor a list of messages with "role" and '
+        '"content"'
+    )
+
+
+def check_format(found: Mapping[str, object]) -> None:
+    """Raises ValueError if the format is not the one that this version reads."""
+    if found.get(KEY) != FORMAT:
+        raise ValueError(f"its format is {str(found.get(KEY))[:20]}, this version reads {FORMAT}; install a later one")
+
+
+def session_from(found: Mapping[str, object], system: str | None) -> KeptSession:
+    """Build a session from its fields in a file."""
+    created_s = time_at(found, "created_s")
+    title, model = words_at(found, "title", "the chat"), words_at(found, "model", "the chat")
+    return KeptSession(0, title or "", system, model, whole_number(found.get("leaf")), created_s, created_s)
+
+
+def message_from(found: Mapping[str, object], number: int, parent: int | None, text: str, where: str) -> KeptMessage:
+    """Build a message from its fields in a file."""
+    role = next((one for one in ROLES if one == found.get("role")), None)
+    if role is None:
+        raise ValueError(f"{where} has the role {str(found.get('role'))[:20]!r}; there are {', '.join(ROLES)}")
+    ended: State = next((one for one in STATES if one == found.get("state", "whole")), "stopped")
+    return KeptMessage(
+        number=number,
+        session=0,
+        parent=parent,
+        role=role,
+        text=text,
+        state=ended,
+        created_s=time_at(found, "created_s"),
+        model=words_at(found, "model", where),
+        figures=figures_of(json.dumps(found.get("figures"))),
+        attachments=_attachments(found.get("attachments"), where),
+    )
+
+
+def words_at(found: Mapping[str, object], key: str, where: str) -> str | None:
+    """The string at a key, or None if it is missing. Raises ValueError if the value is not a string."""
+    value = found.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f'"{key}" of {where} is no text')
+
+
+def time_at(found: Mapping[str, object], key: str) -> float:
+    """Seconds since the epoch, or 0.0 if the value is invalid."""
+    value = found.get(key)
+    return float(value) if isinstance(value, int | float) and 0 <= value < LATEST_S else 0.0
+
+
+def whole_number(value: object) -> int | None:
+    """The value if it is an integer, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _own(found: Mapping[str, object]) -> Chat:
+    check_format(found)
+    listed = found.get("messages")
+    if not isinstance(listed, list):
+        raise ValueError('it has no list "messages"')
+    messages: list[KeptMessage] = []
+    seen: set[int | None] = {None}
+    for place, one in enumerate(listed, 1):
+        where = f"message {place}"
+        if not isinstance(one, dict):
+            raise ValueError(f"{where} is no object")
+        number, parent = whole_number(one.get("number")), whole_number(one.get("parent"))
+        if number is None or number in seen:
+            raise ValueError(f'{where} has no "number" of its own')
+        if parent not in seen or (parent is None and one.get("parent") is not None):
+            raise ValueError(f'"parent" of {where} is no message before it')
+        seen.add(number)
+        messages.append(message_from(one, number, parent, words_at(one, "text", where) or "", where))
+    return session_from(found, words_at(found, "system", "the chat")), tuple(messages)
+
+
+def _listed(listed: Sequence[object], title: str) -> Chat:
+    """A plain list of messages, each the child of the one before it."""
+    messages: list[KeptMessage] = []
+    system: list[str] = []
+    for place, one in enumerate(listed, 1):
+        where = f"message {place}"
+        if not isinstance(one, dict):
+            raise ValueError(f"{where} is no object")
+        text = _content(one.get("content"), where)
+        if one.get("role") in SYSTEM_ROLES:
+            system.append(text)
+            continue
+        known = {"role": one.get("role")}
+        messages.append(message_from(known, place, messages[-1].number if messages else None, text, where))
+    if not messages:
+        raise ValueError("there are no messages in it")
+    about = {"title": title, "leaf": messages[-1].number}
+    return session_from(about, "\n\n".join(system) if system else None), tuple(messages)
+
+
+def _content(content: object, where: str) -> str:
+    """The text of a message whose content is a string or a list of parts."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if any(not isinstance(text, str) for text in texts):
+        raise ValueError(f"{where} has no text")
+    return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def _attachments(found: object, where: str) -> tuple[Attachment, ...]:
+    if found is None:
+        return ()
+    if not isinstance(found, list):
+        raise ValueError(f'"attachments" of {where} is no list')
+    made = []
+    for one in found:
+        name, text = (one.get("name"), one.get("text")) if isinstance(one, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ValueError(f"an attachment of {where} has no name or no text")
+        made.append(Attachment(name, text))
+    return tuple(made)
+
+
+MARK, END = "chat", "end"
+"""MARK starts each comment, unless the head names another marker; END is in the last comment."""
+_HEAD = re.compile(r"\s*<!-- (\{.*\}) -->\n")
+_FENCED = re.compile(r"(`{3,})\n(.*)\n?\1\s*", re.DOTALL)
+
+
+def chat_of_markdown(text: str) -> Chat:
+    """Parse a chat. Raises ValueError if it is not one."""
+    if text.partition("\n")[0].endswith("\r"):  # an editor has converted all line endings
+        text = text.replace("\r\n", "\n")
+    head = _HEAD.match(text)
+    about = _about(head[1], "its first line") if head is not None else {}
+    if head is None or KEY not in about:
+        raise ValueError("this is not an exported edgeinfer chat; /export writes .md or .json that can be read back")
+    check_format(about)
+    mark = words_at(about, "mark", "the chat")
+    parts = re.split(rf"^<!-- {re.escape(mark or MARK)} (.*) -->\n", text[head.end() :], flags=re.MULTILINE)[1:]
+    comments, bodies = parts[::2], parts[1::2]
+    if not comments or comments[-1] != END:
+        raise ValueError("its end is missing; it is cut short, or the last comment was removed")
+    system: str | None = None
+    messages: list[KeptMessage] = []
+    for comment, body in zip(comments[:-1], bodies[:-1], strict=True):
+        where = f"message {len(messages) + 1}"
+        part, said = _about(comment, where), _said(body)
+        if part.get("role") == "system":
+            system = said
+        elif "file" in part:
+            if not messages:
+                raise ValueError("a file stands before the first message")
+            last = messages[-1]
+            messages[-1] = replace(last, attachments=(*last.attachments, _attachment(part, said)))
+        else:
+            number = len(messages) + 1
+            messages.append(message_from(part, number, number - 1 or None, said, where))
+    return session_from({**about, "leaf": len(messages) or None}, system), tuple(messages)
+
+
+def _about(text: str, where: str) -> Mapping[str, object]:
+    """Parse the JSON of a comment."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"the comment of {where} is broken")
+    return found
+
+
+def _said(body: str) -> str:
+    """The text under a heading, without the blank line after the heading and the one before the next comment."""
+    _, _, text = body.partition("\n")
+    return text.removeprefix("\n").removesuffix("\n").removesuffix("\n")
+
+
+def _attachment(part: Mapping[str, object], said: str) -> Attachment:
+    name, n = words_at(part, "file", "a file"), part.get("n")
+    found = _FENCED.fullmatch(said)
+    if name is None or found is None:
+        raise ValueError(f"the file {(name or '')[:60]} has no fence")
+    whole = said[len(found[1]) + 1 : said.rindex(found[1])]
+    # the closing fence needs a newline before it, which the attached file may not have had
+    ends_within = whole_number(n) == len(whole) - 1
+    return Attachment(name, whole.removesuffix("\n") if ends_within else whole)

@@ -1,18 +1,27 @@
-"""Records of a saved chat: plain values shared by the database and the UI.
+"""Records of a saved chat: plain values shared by the database and the UI, their tree, and their rows in the database.
 
-In and out: frozen records. Knows neither the database nor the terminal.
+In: values, rows. Out: records; of the messages of one session, branches, children and siblings (every answer follows a
+question, and both may have siblings); text for columns. An unreadable column counts as empty, so that a damaged value
+never costs a chat. Opens no file.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 Role = Literal["user", "assistant", "summary"]
 """Author of a message. A summary replaces all messages before it and is the root of its own branch."""
 
 State = Literal["writing", "whole", "stopped", "cut", "failed"]
 """Still being written, ended by itself, stopped by the user, cut off at the end of the context, or failed."""
+LOST = "\ufffd"
+"""Ends an answer that was stopped in the middle of a multi-byte character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +102,162 @@ class Hit:
 
 MARK_BEGIN = "\x02"
 MARK_END = "\x03"
+
+
+class MessageTree:
+    """Indexes messages by parent. A message whose parent is missing counts as a root."""
+
+    def __init__(self, messages: Iterable[KeptMessage]) -> None:
+        self.messages: tuple[KeptMessage, ...] = tuple(sorted(messages, key=lambda message: message.number))
+        self._by_number = {message.number: message for message in self.messages}
+        self._children: dict[int | None, list[KeptMessage]] = {}
+        for message in self.messages:
+            self._children.setdefault(self._parent(message), []).append(message)
+
+    @property
+    def roots(self) -> tuple[KeptMessage, ...]:
+        """The root messages, in order of creation."""
+        return self.children(None)
+
+    def message(self, number: int) -> KeptMessage:
+        """Return a message by number. Raises KeyError if there is none."""
+        return self._by_number[number]
+
+    def has(self, number: int | None) -> bool:
+        """Whether there is a message of this number."""
+        return number in self._by_number
+
+    def children(self, number: int | None) -> tuple[KeptMessage, ...]:
+        """The children of a message, or the roots for None, in order of creation."""
+        return tuple(self._children.get(number, ()))
+
+    def path(self, leaf: int) -> tuple[KeptMessage, ...]:
+        """The branch from the root to this message."""
+        found = [self._by_number[leaf]]
+        while (parent := self._parent(found[-1])) is not None and len(found) <= len(self.messages):
+            found.append(self._by_number[parent])
+        return tuple(reversed(found))
+
+    def siblings(self, number: int) -> tuple[int, tuple[KeptMessage, ...]]:
+        """The index of a message among its siblings, from 0, and all siblings including itself."""
+        message = self._by_number[number]
+        found = self.children(self._parent(message))
+        return found.index(message), found
+
+    def newest_leaf(self, number: int) -> int:
+        """The newest leaf among the branches that contain a message."""
+        newest, left = number, [number]
+        while left:
+            children = self._children.get(left.pop(), ())
+            if not children:
+                continue
+            left.extend(child.number for child in children)
+            newest = max(newest, *(child.number for child in children))
+        return newest
+
+    def newest(self) -> int | None:
+        """The number of the newest message, or None."""
+        return self.messages[-1].number if self.messages else None
+
+    def _parent(self, message: KeptMessage) -> int | None:
+        parent = message.parent
+        return parent if parent in self._by_number and parent != message.number else None
+
+
+KINDS = {name: get_args(kind) or (kind,) for name, kind in get_type_hints(Figures).items()}
+LARGEST = 1e18
+
+
+def session_of(row: sqlite3.Row) -> KeptSession:
+    """Build a session from a row of `sessions` with `n_messages`."""
+    return KeptSession(
+        number=row["number"],
+        title=row["title"],
+        system=row["system"],
+        model=row["model"],
+        leaf=row["leaf"],
+        created_s=row["created_s"],
+        changed_s=row["changed_s"],
+        n_messages=row["n_messages"],
+        deleted_s=row["deleted_s"],
+    )
+
+
+def message_of(row: sqlite3.Row) -> KeptMessage:
+    """Build a message from a row of `messages`."""
+    return KeptMessage(
+        number=row["number"],
+        session=row["session"],
+        parent=row["parent"],
+        role=row["role"],
+        text=row["text"],
+        state=row["state"],
+        created_s=row["created_s"],
+        model=row["model"],
+        figures=figures_of(row["figures"]),
+        attachments=attachments_of(row["attachments"]),
+    )
+
+
+def figures_text(figures: Figures | None) -> str | None:
+    """Figures as column text."""
+    return None if figures is None else json.dumps(dataclasses.asdict(figures))
+
+
+def figures_of(text: str | None) -> Figures | None:
+    """Parse figures from a column, ignoring fields of later versions. Returns None if any value has the wrong type."""
+    try:
+        found = json.loads(text or "null", parse_constant=float)
+        known = {field.name for field in dataclasses.fields(Figures)}
+        figures = Figures(**{name: value for name, value in found.items() if name in known}) if found else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return figures if figures is None or _is_sound(figures) else None
+
+
+def _is_sound(figures: Figures) -> bool:
+    """Whether all values have their field's type and a displayable magnitude."""
+    for name, kinds in KINDS.items():
+        value = getattr(figures, name)
+        is_whole = type(value) is int and float in kinds
+        if type(value) not in kinds and not is_whole:
+            return False
+        if isinstance(value, int | float) and not abs(value) < LARGEST:
+            return False
+    return True
+
+
+def attachments_text(attachments: Sequence[Attachment]) -> str | None:
+    """Attachments as column text."""
+    return json.dumps([[one.name, one.text] for one in attachments]) if attachments else None
+
+
+def attachments_of(text: str | None) -> tuple[Attachment, ...]:
+    """Parse attachments from a column."""
+    try:
+        return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
+    except (ValueError, TypeError):
+        return ()
+
+
+TITLE_WEIGHT, QUESTION_WEIGHT, ANSWER_WEIGHT = 8.0, 4.0, 1.0
+SNIPPET_WORDS = 16
+
+_WORD = re.compile(r"\w+")
+
+HITS = f"""
+SELECT s.number, s.title, coalesce(m.number, -1), coalesce(m.role, 'user'),
+       snippet(texts, -1, '{MARK_BEGIN}', '{MARK_END}', '…', {SNIPPET_WORDS}), s.changed_s
+FROM texts JOIN sessions AS s ON s.number = texts.session LEFT JOIN messages AS m ON m.number = texts.message
+WHERE texts MATCH :match AND s.deleted_s IS NULL
+ORDER BY bm25(texts, {TITLE_WEIGHT}, {QUESTION_WEIGHT}, {ANSWER_WEIGHT}), s.changed_s DESC LIMIT :limit
+"""
+
+
+def match_of(query: str) -> str | None:
+    """The FTS match expression of a query: all words, the last one as a prefix. Returns None if there are no words."""
+    words = _WORD.findall(query)
+    if not words:
+        return None
+    quoted = [f'"{word}"' for word in words]
+    return " ".join(quoted) + ("*" if query[-1:].strip() else "")

@@ -16,8 +16,21 @@ from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.app.sessions.database import is_alive, open_database, this_process, told, transaction
-from edgeinfer.app.sessions.records import Attachment, Figures, Hit, KeptMessage, KeptSession, Role, State
-from edgeinfer.app.sessions.rows import HITS, attachments_text, figures_text, match_of, message_of, session_of
+from edgeinfer.app.sessions.records import (
+    HITS,
+    Attachment,
+    Figures,
+    Hit,
+    KeptMessage,
+    KeptSession,
+    Role,
+    State,
+    attachments_text,
+    figures_text,
+    match_of,
+    message_of,
+    session_of,
+)
 from edgeinfer.errors import SessionsFailed
 
 TITLE_CHARACTERS = 60

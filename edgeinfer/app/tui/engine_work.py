@@ -19,8 +19,7 @@ from textual.message import Message
 
 from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
 from edgeinfer.app.plans.fit import approve_quietly
-from edgeinfer.app.sessions.conversation import messages_told
-from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
+from edgeinfer.app.sessions.conversation import figures_of, messages_told, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.engine import (
     AnswerStream,

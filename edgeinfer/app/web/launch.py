@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 import typer
 from aiohttp import web
 
-from edgeinfer.app.listening import is_loopback, listen, url_of
 from edgeinfer.app.opening.face import OpeningFace
 from edgeinfer.app.opening.loading import load_model
-from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.app.server.listening import ServerOptions, is_loopback, listen, url_of
 from edgeinfer.app.web import wire
 from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.page import Page

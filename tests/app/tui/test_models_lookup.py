@@ -10,8 +10,7 @@ from file_server import FileServer, Served
 from textual.widgets import Input, Static
 from tiny_models import write_model
 
-from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.screens.questions import ModelQuestion
 from edgeinfer.app.tui.widgets.model_list import EXAMPLES, ModelHints

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.app.doctor.system import nearest_existing
+from edgeinfer.app.doctor.machine import ExaminedMachine, nearest_existing
 from edgeinfer.app.plain_text import counted
 from edgeinfer.models.download.space import size_text
 

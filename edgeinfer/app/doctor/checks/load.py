@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeinfer.app.doctor import Check, Finding
-from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.app.doctor.system import SampledInterval
+from edgeinfer.app.doctor.machine import ExaminedMachine, SampledInterval
 from edgeinfer.engine.measure.idle import NEEDED_SHARE
 from edgeinfer.scheduling.machine.topology.linux_files import list_of
 

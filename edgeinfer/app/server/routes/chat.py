@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.chunks import ChunkWriter, ContentReader
 from edgeinfer.app.server.errors import ANSWER_RESPONSES
 from edgeinfer.app.server.objects import (
     Envelope,
@@ -22,10 +21,9 @@ from edgeinfer.app.server.objects import (
     tool_call_records,
     usage_record,
 )
-from edgeinfer.app.server.params import chat_options, messages_of, seeded
-from edgeinfer.app.server.schemas import ChatRequest
-from edgeinfer.app.server.sse import read_all, side_by_side, streaming
+from edgeinfer.app.server.requests import ChatRequest, chat_options, messages_of, seeded
 from edgeinfer.app.server.state import ServerState, server_state
+from edgeinfer.app.server.streaming import ChunkWriter, ContentReader, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from edgeinfer.app.server.chunks import ChunkWriter
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
 from edgeinfer.app.server.objects import (
     Envelope,
@@ -22,10 +21,9 @@ from edgeinfer.app.server.objects import (
     timings_record,
     usage_record,
 )
-from edgeinfer.app.server.params import options_of, seeded
-from edgeinfer.app.server.schemas import Limit, Sampling, Text
-from edgeinfer.app.server.sse import read_all, side_by_side, streaming
+from edgeinfer.app.server.requests import Limit, Sampling, Text, options_of, seeded
 from edgeinfer.app.server.state import ServerState, server_state
+from edgeinfer.app.server.streaming import ChunkWriter, read_all, side_by_side, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel

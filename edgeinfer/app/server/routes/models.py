@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.schemas import RequestBody
+from edgeinfer.app.server.requests import RequestBody
 from edgeinfer.app.server.state import ServerState, server_state
 
 if TYPE_CHECKING:

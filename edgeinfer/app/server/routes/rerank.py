@@ -11,9 +11,9 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.schemas import Count, RequestBody, Text
-from edgeinfer.app.server.sse import thread_done, unless_gone
+from edgeinfer.app.server.requests import Count, RequestBody, Text
 from edgeinfer.app.server.state import server_state
+from edgeinfer.app.server.streaming import thread_done, unless_gone
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM

@@ -14,13 +14,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.chunks import ContentReader
 from edgeinfer.app.server.errors import ANSWER_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record, finished_stats, usage_record
-from edgeinfer.app.server.params import chat_options, messages_of
+from edgeinfer.app.server.requests import chat_options, messages_of
 from edgeinfer.app.server.responses_schemas import NamedChoice, ResponseRequest
-from edgeinfer.app.server.sse import EVERY_S, read_all, streaming
 from edgeinfer.app.server.state import ServerState, server_state
+from edgeinfer.app.server.streaming import EVERY_S, ContentReader, read_all, streaming
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.model_pool import PooledModel

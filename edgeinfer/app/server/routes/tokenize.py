@@ -10,8 +10,7 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.params import messages_of
-from edgeinfer.app.server.schemas import ChatMessage, RequestBody, Text, Tool
+from edgeinfer.app.server.requests import ChatMessage, RequestBody, Text, Tool, messages_of
 from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(tags=["texts"])

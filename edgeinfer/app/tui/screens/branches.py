@@ -15,8 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Tree
 from textual.widgets.tree import TreeNode
 
-from edgeinfer.app.sessions.records import KeptMessage
-from edgeinfer.app.sessions.tree import MessageTree
+from edgeinfer.app.sessions.records import KeptMessage, MessageTree
 from edgeinfer.app.tui.text.neutral import neutral
 
 INDENT = 14

@@ -17,8 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import ModelEntry, is_here
+from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry, is_here
 from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not

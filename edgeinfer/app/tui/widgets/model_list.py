@@ -15,7 +15,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
-from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.catalogue import ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullQueue, PullStatus
 from edgeinfer.app.catalogue.words import (

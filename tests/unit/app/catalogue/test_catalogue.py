@@ -9,8 +9,7 @@ import pytest
 from file_server import FileServer, Served
 from tiny_models import write_model
 
-from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import ModelEntry
+from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import detail_lines, duration, fit_word, pull_line, rate_word, size_word, state_word

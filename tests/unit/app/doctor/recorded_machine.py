@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeinfer.app.doctor import Finding
-from edgeinfer.app.doctor.machine import ExaminedMachine
-from edgeinfer.app.doctor.system import Counters, Mount, SampledInterval, Swap
+from edgeinfer.app.doctor.machine import Counters, ExaminedMachine, Mount, SampledInterval, Swap
 from edgeinfer.scheduling.machine.profile import (
     ANY,
     AttentionRates,

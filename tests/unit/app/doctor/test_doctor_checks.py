@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.doctor import CHECKS, STATUSES, Check, Finding, examine, run_check
-from edgeinfer.app.doctor.report import lines, record
+from edgeinfer.app.doctor import CHECKS, STATUSES, Check, Finding, doctor_record, examine, finding_lines, run_check
 from edgeinfer.errors import EdgeInferError
 from tests.unit.app.doctor.recorded_machine import machine_at, write
 from tests.unit.scheduling.machine.topology.recorded import TREES, lay_out
@@ -106,7 +105,7 @@ FINDINGS = (
 
 
 def test_lines_are_aligned_and_end_with_counts() -> None:
-    assert list(lines(FINDINGS)) == [
+    assert list(finding_lines(FINDINGS)) == [
         "slow   memory-channels  a single channel",
         "                        → a second module",
         "ok     disk             5.0 GB free",
@@ -115,7 +114,7 @@ def test_lines_are_aligned_and_end_with_counts() -> None:
 
 
 def test_records_have_all_keys(tmp_path: Path) -> None:
-    told = record(machine_at(tmp_path), FINDINGS)
+    told = doctor_record(machine_at(tmp_path), FINDINGS)
     assert set(told) == {"machine", "findings"}
     assert told["findings"] == [
         {

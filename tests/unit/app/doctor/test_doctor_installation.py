@@ -16,7 +16,7 @@ from edgeinfer.app.doctor.checks.kernels import Folder, KernelFolders
 from edgeinfer.app.doctor.checks.profile import ProfileState
 from edgeinfer.app.doctor.checks.settings import ChosenSettings
 from edgeinfer.app.doctor.checks.versions import Versions
-from edgeinfer.app.doctor.system import Mount
+from edgeinfer.app.doctor.machine import Mount
 from edgeinfer.backends.base import DEVICES
 from edgeinfer.engine.speculation import drafts
 from edgeinfer.engine.speculation.drafts import loops_library

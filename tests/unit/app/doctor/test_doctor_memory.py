@@ -11,7 +11,7 @@ from edgeinfer.app.doctor.checks import channels, memory, models
 from edgeinfer.app.doctor.checks.channels import Channels
 from edgeinfer.app.doctor.checks.memory import MemoryUse
 from edgeinfer.app.doctor.checks.models import ModelNeed, ModelNeeds
-from edgeinfer.app.doctor.system import Counters, SampledInterval, Swap
+from edgeinfer.app.doctor.machine import Counters, SampledInterval, Swap
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
 from tests.tiny_models import write_hollow_llama

@@ -13,7 +13,7 @@ from edgeinfer.app.doctor.checks.cores import CoreCounts
 from edgeinfer.app.doctor.checks.heat import Heat
 from edgeinfer.app.doctor.checks.instruction_set import CpuFeatures
 from edgeinfer.app.doctor.checks.load import Busy, MachineLoad
-from edgeinfer.app.doctor.system import Counters, ProcessTime, SampledInterval, ThisSystem, throttling, watch
+from edgeinfer.app.doctor.machine import Counters, ProcessTime, SampledInterval, ThisSystem, throttling, watch
 from edgeinfer.engine.measure import idle
 from edgeinfer.scheduling.workers.governor import Condition
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, write

@@ -11,7 +11,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.app.readings import DraftCount, Readings
-from edgeinfer.app.readings.cores import CoreWatch
+from edgeinfer.app.readings.service import CoreWatch
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.run.observed import LastStep
 from edgeinfer.engine.scheduler.stats import Stats

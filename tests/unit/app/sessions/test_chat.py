@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.conversation import text_of
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import BadSetting
+from tests.app.tui.scripted import Script, ScriptedStream
 
 
 @pytest.fixture
@@ -122,3 +125,11 @@ def test_a_title_that_was_changed_elsewhere_is_taken_over(store: SessionStore) -
     store.rename(chat.number or 0, "other")
     chat.reread()
     assert chat.title == "other"
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("length", "caf"), ("stop", "caf\ufffd"), ("cancelled", "caf\ufffd")])
+def test_a_limit_inside_a_character_leaves_nothing_of_it(reason: str, kept: str) -> None:
+    stream = ScriptedStream(Script("caf"), 1, 0)
+    list(stream)
+    assert stream.stats is not None
+    assert text_of("caf\ufffd", replace(stream.stats, finish_reason=reason)) == kept  # type: ignore[arg-type]

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from edgeinfer.app.sessions.exporting import export_chat, export_path
 from edgeinfer.app.sessions.importing import import_chat
-from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage
+from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, MessageTree
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import SessionsFailed
 
 FIGURES = Figures(n_prompt=10, n_cached=4, n_generated=3, finish_reason="stop", decode_tok_s=50.5, seed=7)

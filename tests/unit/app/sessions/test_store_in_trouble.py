@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.sessions import database
-from edgeinfer.app.sessions.database import is_alive, this_process
-from edgeinfer.app.sessions.migrations import FIRST, STEPS
+from edgeinfer.app.sessions.database import FIRST, STEPS, is_alive, this_process
 from edgeinfer.app.sessions.records import Attachment, Figures
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import SessionsFailed
@@ -173,7 +172,7 @@ def test_a_step_that_fails_leaves_the_version_before(tmp_path: Path, monkeypatch
     path = tmp_path / "chats.db"
     with SessionStore(path) as store:
         store.add(store.create(None, None).number, None, "user", "kept")
-    migrations = "edgeinfer.app.sessions.migrations.STEPS"
+    migrations = "edgeinfer.app.sessions.database.STEPS"
     monkeypatch.setattr(migrations, (FIRST, "CREATE TABLE more (x);\nCREATE TABLE sessions (y);\n"))
     with pytest.raises(SessionsFailed, match="already exists"):
         SessionStore(path)

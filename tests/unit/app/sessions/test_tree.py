@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.app.sessions.conversation import fenced, messages_of
-from edgeinfer.app.sessions.records import Attachment, KeptMessage, Role
-from edgeinfer.app.sessions.tree import MessageTree
+from edgeinfer.app.sessions.records import Attachment, KeptMessage, MessageTree, Role
 
 
 def message(number: int, parent: int | None, role: Role = "user", text: str = "x") -> KeptMessage:

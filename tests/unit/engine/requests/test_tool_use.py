@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.server.params import messages_of
-from edgeinfer.app.server.schemas import ChatMessage
+from edgeinfer.app.server.requests import ChatMessage, messages_of
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.engine.requests.tool_use import ToolUse

@@ -1,7 +1,8 @@
-"""Responses: server-sent events during generation, or complete answers at the end.
+"""Responses: server-sent events with chunks of the answer during generation, or complete answers at the end.
 
-In: streams of the engine, events. Out: responses. In both cases the answers stop if the client disconnects. Work done
-here for each token slows the model down, so chunks are sent at intervals.
+In: streams of the engine, events. Out: responses; text split into content and tool calls as it arrives. In both cases
+the answers stop if the client disconnects. Work done here for each token slows the model down, so chunks are sent at
+intervals.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from edgeinfer.app.server.errors import APIError, api_error
-from edgeinfer.app.server.objects import Record
+from edgeinfer.app.server.objects import Envelope, Record, finish_reason, timings_record
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.scheduler.stream import TextStream
+    from edgeinfer.app.server.requests import Sampling
+    from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.models.text.tools import ToolCall
+
 
 T = TypeVar("T")
 
@@ -148,3 +153,62 @@ async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[Non
                 await waiting
         await events.aclose()  # type: ignore[attr-defined]
         await done()
+
+
+class ContentReader:
+    """Splits the text of an answer into content and tool calls as it arrives.
+
+    White space is dropped if only tool calls follow it.
+    """
+
+    def __init__(self, stream: TextStream) -> None:
+        self._reader = stream.reader
+        self._blank = ""
+        self._has_content = False
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The tool calls that are complete so far."""
+        return () if self._reader is None else self._reader.calls
+
+    def push(self, text: str) -> str:
+        """Add text and return the content that is certain by now."""
+        return text if self._reader is None else self._content(self._reader.push(text))
+
+    def finish(self) -> str:
+        """End the text and return the content that was held back."""
+        return "" if self._reader is None else self._content(self._reader.finish(), is_last=True)
+
+    def _content(self, more: str, *, is_last: bool = False) -> str:
+        content = self._blank + more
+        self._has_content = self._has_content or bool(content.strip()) or (is_last and not self.calls)
+        self._blank = "" if self._has_content else content
+        return content if self._has_content else ""
+
+
+class ChunkWriter:
+    """Writes the chunks of one response as events. `delta`: the new fields of a choice."""
+
+    def __init__(self, body: Sampling, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self._include_usage = body.stream_options is not None and body.stream_options.include_usage
+        self._more = {"usage": None} if self._include_usage else {}
+
+    def chunk(self, number: int, delta: Record, logprobs: Record | None = None) -> bytes:
+        """A chunk of the choice with index `number`."""
+        return self._event({"index": number, **delta, "logprobs": logprobs, "finish_reason": None})
+
+    def last(self, number: int, delta: Record, logprobs: Record | None, stats: Stats, n_calls: int = 0) -> bytes:
+        """The last chunk of a choice, with its finish reason and timings."""
+        reason = finish_reason(stats, n_calls)
+        choice = {"index": number, **delta, "logprobs": logprobs, "finish_reason": reason}
+        return self._event(choice, timings=timings_record(stats))
+
+    def end(self, usage: Record) -> bytes:
+        """The usage, if the request asked for it, and the end of the stream."""
+        if not self._include_usage:
+            return DONE
+        return event(self._envelope.record([], is_chunk=True, usage=usage)) + DONE
+
+    def _event(self, choice: Record, **more: object) -> bytes:
+        return event(self._envelope.record([choice], is_chunk=True, **self._more, **more))
