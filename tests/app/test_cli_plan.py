@@ -315,7 +315,7 @@ def test_several_sequences_share_an_accelerator_as_the_schedule_says(tiny):
 def test_the_footprint_is_what_a_lane_then_holds(tiny, device):
     limits = limits_for(256)
     with open_model(tiny, 256) as model:
-        _, plan = plan_for(model.file.metadata, model.file.tensors, device=device, n_context=256)
+        _, plan = plan_for(model.file, device=device, n_context=256)
         kind = DEVICES.get(device)
         opened = kind.open(DeviceOptions(n_workers=1))
         lane = opened.compile(model.spec, model.file, limits)

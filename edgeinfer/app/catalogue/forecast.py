@@ -7,18 +7,17 @@ and measures nothing; unknown values are None, with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from edgeinfer.errors import DoesNotFit, EdgeInferError, UnsupportedModel
 from edgeinfer.scheduling.cost.memory import MemoryNeed, missing_bytes, require_fit
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
 if TYPE_CHECKING:
+    from edgeinfer.app.plans.fit import ReadHeader
     from edgeinfer.app.plans.planning import Planned
     from edgeinfer.graph.graph import ModelSpec
-    from edgeinfer.models.gguf import Metadata, TensorInfo
     from edgeinfer.scheduling.cost.work import ModelWork
     from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.scheduling.offload.streaming import StreamedModel
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
 
 UNMEASURED = "this machine was not measured yet; edgeinfer probe measures it"
 UNMEASURED_DISK = "the disk of this machine was not measured; edgeinfer probe measures it"
-
-
-class ForecastSubject(Protocol):
-    """A model's header, or its open file."""
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,7 @@ def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
 
 
 def forecast_of(
-    file: ForecastSubject,
+    file: ReadHeader,
     nbytes: int,
     n_context: int | None,
     *,
@@ -128,7 +117,7 @@ def forecast_of(
 
     available = memory_for_model() if available_bytes is None else available_bytes
     try:
-        spec, plan = plan_for(file.metadata, file.tensors, device="cpu", n_context=n_context, kv=kv)
+        spec, plan = plan_for(file, device="cpu", n_context=n_context, kv=kv)
     except EdgeInferError as error:
         found = by_size(nbytes, n_context or CTX_CAP, available, str(error))
         return _described(replace(found, fits=False) if isinstance(error, UnsupportedModel) else found, file, 0)
@@ -152,7 +141,7 @@ def forecast_of(
     return _described(found, file, sum(math.prod(file.tensors[name].shape) for name in names))
 
 
-def _described(found: Forecast, file: ForecastSubject, n_params: int) -> Forecast:
+def _described(found: Forecast, file: ReadHeader, n_params: int) -> Forecast:
     texts = [file.metadata.text(f"general.{key}", "") for key in ("architecture", "license", "name")]
     return replace(found, n_params=n_params, architecture=texts[0], licence=texts[1], title=texts[2])
 
@@ -160,7 +149,7 @@ def _described(found: Forecast, file: ForecastSubject, n_params: int) -> Forecas
 def _predicted(
     found: Forecast,
     spec: ModelSpec,
-    file: ForecastSubject,
+    file: ReadHeader,
     profile: Profile | None,
     kv: KVKind,
     fingerprint: str | None,

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
@@ -51,7 +51,8 @@ def takes_settings(*names: str, without: tuple[str, ...] = ()) -> Callable[[Call
     """Replace a command's parameter `given` by options for settings; the command receives the given values in it.
 
     `names`: settings or groups of them ("load" is everything that a model is loaded with), in order; `without`:
-    settings that do not concern the command.
+    settings that do not concern the command. Another parameter whose type is a record is replaced by options for the
+    fields of the record, which the command receives.
     """
     return lambda command: WithSettings(command, names, without)
 
@@ -66,23 +67,34 @@ class WithSettings:
     def __call__(self, **values: Any) -> None:
         given = {option.name: values.pop(option.name, None) for option in self._options}
         values[GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
+        for name, record in self._records.items():
+            values[name] = record(**{field.name: values.pop(field.name) for field in fields(record)})
         self._command(**values)
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
-        hints = get_type_hints(self._command, include_extras=True)
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(self._command).parameters.values():
             if parameter.name == GIVEN:
                 parameters += map(_parameter, self._options)
+            elif parameter.name in self._records:
+                parameters += _field_parameters(self._records[parameter.name])
             else:
                 kind = inspect.Parameter.KEYWORD_ONLY
-                parameters.append(parameter.replace(annotation=hints[parameter.name], kind=kind))
+                parameters.append(parameter.replace(annotation=self._hints[parameter.name], kind=kind))
         return inspect.Signature(parameters)
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
         return {parameter.name: parameter.annotation for parameter in self.__signature__.parameters.values()}
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self._command, include_extras=True)
+
+    @functools.cached_property
+    def _records(self) -> dict[str, type[Any]]:
+        return {name: hint for name, hint in self._hints.items() if is_dataclass(hint) and isinstance(hint, type)}
 
     @functools.cached_property
     def _options(self) -> list[Option[object]]:
@@ -110,6 +122,12 @@ def _parameter(option: Option[object]) -> inspect.Parameter:
         kind = list[str] | None if option.is_repeatable else str | None
     annotation = Annotated[kind, _typer_option(option)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _field_parameters(record: type[Any]) -> list[inspect.Parameter]:
+    """A command's parameters for the fields of a record."""
+    hints, kind = get_type_hints(record, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(record)]
 
 
 def _typer_option(option: Option[object]) -> Any:

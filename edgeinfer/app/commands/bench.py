@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,33 +29,36 @@ Against = Annotated[
 ]
 
 
-@takes_settings("model", "threads", "cores", "device", "schedule", "kv", "ram", "approx", "spec", "verify_cost")
-def bench(
-    given: Given,
+@dataclass(frozen=True, slots=True)
+class BenchFlags:
+    """What the command line asks to measure, and how often; in the order of the help."""
+
     tests: Annotated[
         str,
         typer.Option("--tests", metavar="NAMES", help="Tests to run: prefill, decode, verify, chat, start."),
-    ] = "prefill,decode,verify",
+    ] = "prefill,decode,verify"
     prompt_tokens: Annotated[
         int, typer.Option("--prompt-tokens", metavar="N", min=1, help="Prompt length in tokens.")
-    ] = 512,
+    ] = 512
     gen: Annotated[
         int, typer.Option("--gen", metavar="N", min=1, help="Number of tokens to generate; for chat, the maximum.")
-    ] = 128,
+    ] = 128
     depth: Annotated[
         str, typer.Option("--depth", metavar="LIST", help="Number of tokens already in the KV cache, such as 0,2048.")
-    ] = "0",
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Number of runs of each test.")] = 5,
-    against: Against = "",
+    ] = "0"
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Number of runs of each test.")] = 5
+    against: Against = ""
     questions: Annotated[
         Path | None,
         typer.Option("--questions", metavar="FILE", help='For chat: one {"category": "…", "turns": ["…"]} per line.'),
-    ] = None,
+    ] = None
     temp: Annotated[
         float, typer.Option("--temp", metavar="NUMBER", min=0, max=2, help="For chat: temperature of the answers.")
-    ] = 0.0,
-    as_json: Json = False,
-) -> None:
+    ] = 0.0
+
+
+@takes_settings("model", "threads", "cores", "device", "schedule", "kv", "ram", "approx", "spec", "verify_cost")
+def bench(given: Given, flags: BenchFlags, as_json: Json = False) -> None:
     """Measure speed, alone or against other engines.
 
     Every engine has a process of its own with the model loaded; runs alternate, each ratio is of neighbours, and a run
@@ -67,9 +71,9 @@ def bench(
 
     settings = load_settings(given)
     with flags_read():
-        request = _request(tests, prompt_tokens, gen, depth, runs, questions)
-        first, others = _executors(settings, against)
-    conditions, facts = _conditions(settings, request, first, temp)
+        request = _request(flags)
+        first, others = _executors(settings, flags.against)
+    conditions, facts = _conditions(settings, request, first, flags.temp)
     with ProgressLine() as progress:
         record = measure(request, first, others, conditions, progress)
     if as_json:
@@ -82,15 +86,15 @@ def bench(
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
 
 
-def _request(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> BenchRequest:
+def _request(flags: BenchFlags) -> BenchRequest:
     """What is asked for. Raises BadSetting."""
     from edgeinfer.app.bench.request import BenchRequest, read_depths, read_questions, read_tests
 
-    names = read_tests(tests)
-    if "chat" in names and questions is None:
+    names = read_tests(flags.tests)
+    if "chat" in names and flags.questions is None:
         raise BadSetting('the test chat needs --questions FILE with lines of {"category": "…", "turns": ["…"]}')
-    asked = read_questions(questions) if questions is not None and "chat" in names else ()
-    return BenchRequest(names, prompt_tokens, gen, read_depths(depth), runs, asked)
+    questions = read_questions(flags.questions) if flags.questions is not None and "chat" in names else ()
+    return BenchRequest(names, flags.prompt_tokens, flags.gen, read_depths(flags.depth), flags.runs, questions)
 
 
 def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[BenchExecutor, ...]]:
@@ -125,8 +129,7 @@ def _conditions(
     n_threads = load.threads or len(load.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
         if ram_bytes is None:
-            header, n_context = (file.metadata, file.tensors), request.n_context
-            planned = plan_for(*header, device=first.key, n_context=n_context, kv=load.kv)[1]
+            planned = plan_for(file, device=first.key, n_context=request.n_context, kv=load.kv)[1]
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = BenchModel(

@@ -300,8 +300,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
 
     load = settings.load
     spec, here = plan_for(
-        file.metadata,
-        file.tensors,
+        file,
         device=load.device_names[0],
         n_context=load.n_context,
         kv=load.kv,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,106 +21,106 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 KEY_VARIABLE = "EDGEINFER_API_KEY"
-Host = Annotated[
-    str,
-    typer.Option("--host", metavar="ADDRESS", help="Bind address; non-loopback addresses require an API key."),
-]
-Port = Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 picks a free one.", min=0, max=65535)]
-TokenEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--token-env",
-        metavar="NAME",
-        help=f"Environment variable that holds the API key. Default: {KEY_VARIABLE}, if set.",
-    ),
-]
-NoKey = Annotated[
-    bool,
-    typer.Option("--no-key", help="Require no API key with --ready-json and --parent-pid; loopback only."),
-]
-AllowHost = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="Additional allowed Host header; repeatable."),
-]
-AllowOrigin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-origin",
-        metavar="URL",
-        help="Additional allowed Origin (CORS), such as https://example.org; repeatable.",
-    ),
-]
-Parallel = Annotated[
-    int, typer.Option("--parallel", metavar="N", help="Maximum number of concurrent requests.", min=1, max=64)
-]
-Queue = Annotated[
-    int, typer.Option("--queue", metavar="N", help="Maximum number of queued requests; more are refused.", min=0)
-]
-Contexts = Annotated[
-    int,
-    typer.Option("--contexts", metavar="N", help="Size of the KV cache in conversations of full length.", min=1),
-]
-MostModels = Annotated[
-    int,
-    typer.Option(
-        "--most-models",
-        metavar="N",
-        help="Maximum number of loaded models; requests for others are refused while all are in use.",
-        min=1,
-    ),
-]
-IdleUnload = Annotated[
-    float | None,
-    typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
-]
-MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")]
-ReadyJson = Annotated[
-    bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
-]
-ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="Exit when this process exits.")]
-IdleTimeout = Annotated[
-    float | None, typer.Option("--idle-timeout", metavar="S", help="Exit after S seconds idle.", min=1)
-]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeFlags:
+    """What the command line says of the server itself: its flags in the order of the help."""
+
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="Bind address; non-loopback addresses require an API key."),
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port; 0 picks a free one.", min=0, max=65535)] = 8080
+    token_env: Annotated[
+        str | None,
+        typer.Option(
+            "--token-env",
+            metavar="NAME",
+            help=f"Environment variable that holds the API key. Default: {KEY_VARIABLE}, if set.",
+        ),
+    ] = None
+    no_key: Annotated[
+        bool,
+        typer.Option("--no-key", help="Require no API key with --ready-json and --parent-pid; loopback only."),
+    ] = False
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Additional allowed Host header; repeatable."),
+    ] = None
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="URL",
+            help="Additional allowed Origin (CORS), such as https://example.org; repeatable.",
+        ),
+    ] = None
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="N", help="Maximum number of concurrent requests.", min=1, max=64)
+    ] = 8
+    queue: Annotated[
+        int, typer.Option("--queue", metavar="N", help="Maximum number of queued requests; more are refused.", min=0)
+    ] = 64
+    contexts: Annotated[
+        int,
+        typer.Option("--contexts", metavar="N", help="Size of the KV cache in conversations of full length.", min=1),
+    ] = 2
+    most_models: Annotated[
+        int,
+        typer.Option(
+            "--most-models",
+            metavar="N",
+            help="Maximum number of loaded models; requests for others are refused while all are in use.",
+            min=1,
+        ),
+    ] = 2
+    idle_unload: Annotated[
+        float | None,
+        typer.Option("--idle-unload", metavar="S", help="Unload a model after S seconds idle.", min=1),
+    ] = None
+    max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request body.")] = (
+        "16MB"
+    )
+    ready_json: Annotated[
+        bool, typer.Option("--ready-json", help="Print a line of JSON to standard output when the server is ready.")
+    ] = False
+    parent_pid: Annotated[
+        int | None, typer.Option("--parent-pid", metavar="N", help="Exit when this process exits.")
+    ] = None
+    idle_timeout: Annotated[
+        float | None, typer.Option("--idle-timeout", metavar="S", help="Exit after S seconds idle.", min=1)
+    ] = None
 
 
 @takes_settings("model", "generation", "load", without=("system",))
-def serve(
-    given: Given,
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-    token_env: TokenEnv = None,
-    no_key: NoKey = False,
-    allow_host: AllowHost = None,
-    allow_origin: AllowOrigin = None,
-    parallel: Parallel = 8,
-    queue: Queue = 64,
-    contexts: Contexts = 2,
-    most_models: MostModels = 2,
-    idle_unload: IdleUnload = None,
-    max_body: MaxBody = "16MB",
-    ready_json: ReadyJson = False,
-    parent_pid: ParentPid = None,
-    idle_timeout: IdleTimeout = None,
-) -> None:
+def serve(given: Given, flags: ServeFlags) -> None:
     """Serve local models with an OpenAI-compatible HTTP API."""
     _require_packages()
-    from edgeinfer.app.server.listening import ServerOptions
     from edgeinfer.settings import load_settings
 
-    server = ServerOptions(
-        host=host,
-        port=port,
-        key=_key(token_env, no_key, needed=ready_json or parent_pid is not None),
-        hosts=tuple(allow_host or ()),
-        origins=tuple(origin.rstrip("/") for origin in allow_origin or ()),
-        parallel=parallel,
-        queue=queue,
-        contexts=contexts,
-        idle_unload_s=idle_unload,
-        most_models=most_models,
-        most_body_bytes=flag_bytes(max_body),
+    server = _server_options(flags)
+    _run(load_settings(given), server, _sidecar(flags))
+
+
+def _server_options(flags: ServeFlags) -> ServerOptions:
+    """Where the server listens and who may use it. Raises BadSetting."""
+    from edgeinfer.app.server.listening import ServerOptions
+
+    needs_key = flags.ready_json or flags.parent_pid is not None
+    return ServerOptions(
+        host=flags.host,
+        port=flags.port,
+        key=_key(flags.token_env, flags.no_key, needed=needs_key),
+        hosts=tuple(flags.allow_host or ()),
+        origins=tuple(origin.rstrip("/") for origin in flags.allow_origin or ()),
+        parallel=flags.parallel,
+        queue=flags.queue,
+        contexts=flags.contexts,
+        idle_unload_s=flags.idle_unload,
+        most_models=flags.most_models,
+        most_body_bytes=flag_bytes(flags.max_body),
     )
-    _run(load_settings(given), server, _sidecar(ready_json, parent_pid, idle_timeout))
 
 
 def _require_packages() -> None:
@@ -130,11 +131,12 @@ def _require_packages() -> None:
         raise BadSetting(f"serving needs {reason.name}: pip install 'edgeinfer[server]'") from None
 
 
-def _sidecar(ready_json: bool, parent_pid: int | None, idle_timeout_s: float | None) -> Sidecar:
+def _sidecar(flags: ServeFlags) -> Sidecar:
     """How the server behaves beside another program, which is watched from now on. Raises BadSetting."""
     from edgeinfer.app.server.running import Parent, Sidecar
 
-    return Sidecar(ready_json, None if parent_pid is None else Parent(parent_pid), idle_timeout_s)
+    parent = None if flags.parent_pid is None else Parent(flags.parent_pid)
+    return Sidecar(flags.ready_json, parent, flags.idle_timeout)
 
 
 def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
 from edgeinfer.size_text import size_text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
-    from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
+    from edgeinfer.scheduling.predict.plan import Plan
     from edgeinfer.settings import KVKind, Settings
 
 
@@ -111,16 +111,24 @@ class Fit:
         }
 
 
+class ReadHeader(Protocol):
+    """What a plan reads of a header, of a file or of its first bytes."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
 def plan_for(
-    metadata: Metadata,
-    tensors: Mapping[str, TensorInfo],
+    header: ReadHeader,
     *,
     device: str = "auto",
     n_context: int | None = None,
     kv: KVKind = "f16",
     n_workers: int | None = None,
     ram_bytes: int | None = None,
-    speeds: MeasuredSpeeds | None = None,
     approx: float | None = None,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
@@ -133,13 +141,13 @@ def plan_for(
     from edgeinfer.scheduling import prediction as plan
     from edgeinfer.scheduling.machine import topology
 
-    key = AUTO_DEVICE if device == "auto" else device
-    spec = spec_of(metadata, tensors, n_context, approx)
+    key, tensors = AUTO_DEVICE if device == "auto" else device, header.tensors
+    spec = spec_of(header.metadata, tensors, n_context, approx)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
-    return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.MeasuredSpeeds())
+    return spec, plan.Plan(key, workers, len(spec.stages), need, available, plan.MeasuredSpeeds())
 
 
 def approve_quietly(header: Header, nbytes: int) -> None:
@@ -163,7 +171,7 @@ def check_fits(
 
     available = topology.available_bytes() + freed_bytes
     try:
-        spec, plan = plan_for(header.metadata, header.tensors, device=device, n_context=n_context)
+        spec, plan = plan_for(header, device=device, n_context=n_context)
     except EdgeInferError:
         memory.require_fit(memory.MemoryNeed(nbytes, 1, 0, 0, 0), available)
         return None
@@ -195,7 +203,7 @@ def require_room_beside(path: Path, settings: Settings) -> None:
     if header is None:
         return
     try:
-        _, plan = plan_for(header.metadata, header.tensors, n_context=load.n_context, kv=load.kv)
+        _, plan = plan_for(header, n_context=load.n_context, kv=load.kv)
     except UnsupportedModel:  # another program may run the model
         return
     if load.ram_bytes is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):

@@ -77,8 +77,7 @@ def _planned(model: LocalModel, machine: ExaminedMachine) -> ModelNeed | None:
         settings = load_settings(environ=machine.environ)
         with GGUFFile.open(model.path) as file:
             spec, plan = plan_for(
-                file.metadata,
-                file.tensors,
+                file,
                 n_context=settings.load.n_context,
                 kv=settings.load.kv,
                 n_workers=1,

@@ -139,10 +139,10 @@ def test_a_model_read_from_disk_says_so_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_plan_counts_the_states_that_will_be_kept(wide: Path) -> None:
     with open_model(wide, 256) as model:
-        need, header = counted("cpu", model)[1], (model.file.metadata, model.file.tensors)
+        need = counted("cpu", model)[1]
         for n_states in (8, 4, 2):
             available = memory_of(need, n_states)
-            plan = plan_for(*header, device="cpu", n_context=256, ram_bytes=available)[1]
+            plan = plan_for(model.file, device="cpu", n_context=256, ram_bytes=available)[1]
             assert plan.need == need.with_states(n_states)
 
 
