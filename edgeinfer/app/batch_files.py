@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.batcher import BatchAnswer
 
-
 CONTENTS = ("prompt", "messages", "text")
 """A question, a conversation, or a text to continue verbatim."""
 NUMBERS: Mapping[str, str] = {

@@ -25,7 +25,6 @@ from edgeinfer.steps import COMPILING, seconds_left, share_done
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-
 QUIET_S = 0.5
 BETWEEN_S = 0.1
 REDRAW_S = 0.5

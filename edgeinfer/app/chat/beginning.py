@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from edgeinfer.app.sessions.chat import Chat
     from edgeinfer.app.sessions.store import SessionStore
 
-
 NO_EARLIER = "there is no earlier chat to continue; this is a new one"
 
 

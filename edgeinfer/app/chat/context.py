@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
 
-
 NAMED = 3
 """Files are listed by name only if there are fewer than this."""
 

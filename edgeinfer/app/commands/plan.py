@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
     from edgeinfer.settings import Settings
 
-
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print a line for each layer.")]
 SCREEN_LINES = 24
 """Of a terminal, in which a plan has room."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.racing.choosing import Compared
     from edgeinfer.steps import Progress
 
-
 LEAVE = "; Ctrl-C leaves"
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from edgeinfer.app.opening.face import OpeningFace
     from edgeinfer.models.store import LocalModel, ModelStore
 
-
 Opened = TypeVar("Opened")
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.scheduling.machine.profile import Profile
 
-
 MADE_MIN = 32
 """Answers with fewer tokens than this are too short to check a prediction."""
 

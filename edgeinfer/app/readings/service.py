@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.scheduling.machine.topology import Core, Topology
 
-
 LEAST_WATTS_S = 0.5
 """Shortest interval between two energy counts from which power is computed."""
 

@@ -19,7 +19,6 @@ from edgeinfer.app.server.errors import APIError
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
 
-
 MOST_STOPS = 32
 MOST_CHOICES = 16
 

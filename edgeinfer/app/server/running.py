@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.models.store import LocalModel
 
-
 LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
 """Seconds between two checks of the parent process, the server's idle time and idle models."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 
-
 T = TypeVar("T")
 
 EVERY_S = 0.04

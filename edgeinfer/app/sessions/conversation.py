@@ -18,7 +18,6 @@ from edgeinfer.models.text import Message
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
 
-
 SUMMARY = "Summary of the conversation so far:"
 
 
