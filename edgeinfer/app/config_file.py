@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.path_text import proper_text
 from edgeinfer.settings import Option, find_option, read_value, user_config_path
+from edgeinfer.text_values import proper_text
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

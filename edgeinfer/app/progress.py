@@ -233,7 +233,7 @@ class PullProgress:
         self._bar.update(self._bar.task_ids[0], description=self._label, completed=done_bytes, total=total_bytes)
 
     def _print(self, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        from edgeinfer.models.download.space import size_text
+        from edgeinfer.text_values import size_text
 
         step_bytes = UNKNOWN_STEP_BYTES if total_bytes is None else max(1, total_bytes // PLAIN_STEPS)
         self._next_bytes = (done_bytes // step_bytes + 1) * step_bytes

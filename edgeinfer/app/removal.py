@@ -19,7 +19,7 @@ from pathlib import Path
 from edgeinfer.app.sessions.snapshots import ENDING
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.store import OWN, LocalModel, ModelStore
-from edgeinfer.offload.places import (
+from edgeinfer.offload.bundle_file import (
     VARIANTS,
     bundle_path,
     bundles_folder,
@@ -28,13 +28,14 @@ from edgeinfer.offload.places import (
     part_path,
     remove_bundles,
 )
+from edgeinfer.text_values import size_text
 
 
 def bundles_of(model: LocalModel) -> list[Path]:
     """The bundle files of a model, complete or not."""
     if not _any_bundles():
         return []
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
     try:
@@ -176,8 +177,8 @@ def remove_all_leftovers() -> None:
     """Clean up edgeinfer's folders once; a folder that cannot be read or written is no error."""
     from edgeinfer.engine.running import running
     from edgeinfer.file_lock import remove_stale_locks
-    from edgeinfer.models.folders import default_root
-    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.models.store_files import default_root
+    from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.temporary import remove_leftovers
 
     for folder in _folders():
@@ -191,8 +192,8 @@ def _folders() -> Iterator[Path]:
     """Folders that may hold temporary files."""
     import platformdirs
 
-    from edgeinfer.models.folders import default_root
-    from edgeinfer.offload.places import bundles_folder
+    from edgeinfer.models.store_files import default_root
+    from edgeinfer.offload.bundle_file import bundles_folder
     from edgeinfer.settings import user_config_path
 
     models, cache = default_root(), Path(platformdirs.user_cache_dir("edgeinfer"))

@@ -12,7 +12,6 @@ import pytest
 
 from edgeinfer.app.cli import main
 from edgeinfer.app.command_line.shell_words import joined_at_colons
-from edgeinfer.ipc.command import environment
 from edgeinfer.models.store import ModelStore
 from edgeinfer.process import environment
 from tests.app.test_cli_models import run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.plans.measured import SpeedLog, measured_speeds
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.prediction import MeasuredSpeeds
 from tests.conftest import write_tiny_llama

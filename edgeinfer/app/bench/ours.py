@@ -37,7 +37,7 @@ from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.fingerprint import fingerprint
+from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.offload.weights import WeightReads
 from edgeinfer.scheduling.machine.topology import usable_cores

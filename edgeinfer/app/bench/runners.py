@@ -22,7 +22,6 @@ from edgeinfer.app.bench.child import FIRST_TOKEN
 from edgeinfer.app.bench.request import BenchExecutor, Conditions
 from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, Purpose
 from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
-from edgeinfer.ipc.command import command, environment
 from edgeinfer.ipc.records import to_json
 from edgeinfer.process import command, environment
 from edgeinfer.temporary import temporary_folder

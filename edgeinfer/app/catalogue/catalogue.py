@@ -18,8 +18,8 @@ from edgeinfer.app.removal import bundle_bytes
 from edgeinfer.errors import EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import ListedModel
+from edgeinfer.models.file_facts import listed_format
 from edgeinfer.models.file_names import quant_of
-from edgeinfer.models.header_facts import listed_format
 from edgeinfer.models.look import HeaderLook
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, ModelStore
 from edgeinfer.settings import CTX_CAP

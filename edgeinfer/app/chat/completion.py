@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgeinfer.app.chat.attachments import GENERATED
 from edgeinfer.app.plain_text import harmless
-from edgeinfer.path_text import user_path
+from edgeinfer.text_values import user_path
 
 COMPLETIONS_CAP = 30
 ENTRIES_CAP = 5000

@@ -115,7 +115,7 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
 
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
     from edgeinfer.app.removal import bundle_bytes
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     packed = bundle_bytes(model)
     source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source

@@ -56,7 +56,6 @@ def pack(
     repaired or deleted; interrupted writes are resumed. Weights of ReLU models, and of others with --approx, are read
     by neuron: --calibrate finds an order of neurons that needs fewer reads.
     """
-    from edgeinfer.affinity import allowed_cpus
     from edgeinfer.app.opening.model_choice import choose_file
     from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
     from edgeinfer.models.file_facts import fingerprint
@@ -157,7 +156,7 @@ def _text(path: Path) -> str:
 
 def _pack(packing: BundlePacking, name: str, *, repair: bool, as_json: bool) -> None:
     from edgeinfer.app.progress import PullProgress
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     with PullProgress(f"packing {name}") as bar:
         progress = _Bytes(bar, packing.data_bytes)

@@ -27,7 +27,6 @@ def pull(
     Interrupted downloads are resumed.
     """
     from edgeinfer.app.opening.model_choice import pull_model
-    from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import ModelStore
     from edgeinfer.text_values import size_text
 

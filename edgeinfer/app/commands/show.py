@@ -81,7 +81,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
 def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packed_bytes: int) -> list[str]:
     """For people: a fact a line, without those that are not known."""
     from edgeinfer.app.plain_text import table_lines
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.text_values import size_text
 
     formats = ", ".join(f"{name} {size_text(nbytes)}" for name, nbytes in facts.tensor_types.items())
     files = "" if len(model.paths) == 1 else f" in {len(model.paths)} files"
@@ -144,8 +144,8 @@ def model_facts(model: LocalModel) -> ModelFacts:
 
 
 def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ModelFacts:
+    from edgeinfer.models.file_facts import quant_of_type
     from edgeinfer.models.file_names import quant_of
-    from edgeinfer.models.file_types import quant_of_type
 
     types: dict[str, int] = {}
     for tensor in tensors.values():

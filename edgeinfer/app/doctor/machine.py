@@ -23,7 +23,7 @@ from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.measure.power import read_condition
 from edgeinfer.scheduling.machine.profile import Profile
 from edgeinfer.scheduling.machine.topology import Topology, read_topology
-from edgeinfer.scheduling.machine.topology.files import number_of, numbered, text_of
+from edgeinfer.scheduling.machine.topology.linux_files import number_of, numbered, text_of
 from edgeinfer.scheduling.workers.governor import Condition
 
 

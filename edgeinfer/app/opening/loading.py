@@ -96,7 +96,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     """Record how fast an answer was, if it was long enough and the power limiter allows idle work."""
     from edgeinfer.app.plans.expectation import note_for_calibration
     from edgeinfer.app.plans.measured import TOKENS_MIN, SpeedLog
-    from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+    from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
     facts = llm.info
     if llm.telemetry.device != facts.device or facts.approx is not None:

@@ -20,14 +20,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, missing_bytes, would_fit
-from edgeinfer.size_text import size_text
+from edgeinfer.text_values import size_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
-    from edgeinfer.scheduling.predict.plan import Plan
+    from edgeinfer.scheduling.prediction import Plan
     from edgeinfer.settings import KVKind, Settings
 
 
@@ -138,8 +138,8 @@ def plan_for(
     from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.engine.run.executor import AUTO_DEVICE
     from edgeinfer.models.load import spec_of
-    from edgeinfer.scheduling import prediction as plan
     from edgeinfer.scheduling.machine import topology
+    from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, header.tensors
     spec = spec_of(header.metadata, tensors, n_context, approx)
@@ -147,7 +147,7 @@ def plan_for(
     limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
     workers = n_workers or len(topology.usable_cores())
-    return spec, plan.Plan(key, workers, len(spec.stages), need, available, plan.MeasuredSpeeds())
+    return spec, Plan(key, workers, len(spec.stages), need, available, MeasuredSpeeds())
 
 
 def approve_quietly(header: Header, nbytes: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.scheduling.predict.plan import MeasuredSpeeds
+from edgeinfer.scheduling.prediction import MeasuredSpeeds
 from edgeinfer.settings import KVKind
 from edgeinfer.temporary import write_whole
 
@@ -213,6 +213,6 @@ def _median(values: list[float] | None) -> float | None:
 def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> MeasuredSpeeds:
     """Measured speeds of an open model; `device` is a registry key or "auto"."""
     from edgeinfer.engine.run.executor import AUTO_DEVICE
-    from edgeinfer.models.fingerprint import fingerprint
+    from edgeinfer.models.file_facts import fingerprint
 
     return SpeedLog().find(fingerprint(file), AUTO_DEVICE if device == "auto" else device, threads, kv)

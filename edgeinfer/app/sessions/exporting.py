@@ -20,8 +20,8 @@ from edgeinfer.app.sessions.importing import END, FORMAT, KEY, MARK
 from edgeinfer.app.sessions.records import KeptMessage, KeptSession, MessageTree, figures_text
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import EdgeInferError, SessionsFailed
-from edgeinfer.path_text import user_path
 from edgeinfer.temporary import temporary_file
+from edgeinfer.text_values import user_path
 
 HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "summary": "Summary"}
 STEM_CHARACTERS = 60

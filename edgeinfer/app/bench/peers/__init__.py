@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.app.bench.subject import BenchOpening, BenchSubject
-from edgeinfer.privacy import refuse_telemetry
+from edgeinfer.process import refuse_telemetry
 from edgeinfer.registry import Registry
 
 refuse_telemetry()  # before a peer's package is imported

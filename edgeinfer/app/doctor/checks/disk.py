@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine, Mount
-from edgeinfer.models.download.space import size_text
-from edgeinfer.scheduling.machine.topology.files import number_of
+from edgeinfer.scheduling.machine.topology.linux_files import number_of
+from edgeinfer.text_values import size_text
 
 FULL_BYTES = 100e6
 SCARCE_BYTES = 5e9

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine
 from edgeinfer.app.plain_text import counted
-from edgeinfer.scheduling.machine.topology.files import text_of
+from edgeinfer.scheduling.machine.topology.linux_files import text_of
 from edgeinfer.scheduling.workers.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
 
 NEAR_C = 10.0

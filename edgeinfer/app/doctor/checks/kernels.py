@@ -10,7 +10,7 @@ from pathlib import Path
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import ExaminedMachine, nearest_existing
 from edgeinfer.app.plain_text import counted
-from edgeinfer.models.download.space import size_text
+from edgeinfer.text_values import size_text
 
 LEFT_BYTES = 50e6
 """Less than this is not worth deleting."""
