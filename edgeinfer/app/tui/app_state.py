@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.chat.beginning import Beginning, TypedAhead
+from edgeinfer.app.opening.loading import answer_options
+from edgeinfer.settings import Settings, find_option, load_settings, read_value
 
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue

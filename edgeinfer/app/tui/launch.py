@@ -22,7 +22,6 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.app_state import AppState, Tuning
 from edgeinfer.app.tui.engine import LoadedModel
-from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.errors import SessionsUnwritable
 
 if TYPE_CHECKING:

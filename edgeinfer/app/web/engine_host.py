@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from edgeinfer.app.opening.face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.opening.loading import note_answer
 from edgeinfer.app.plans.fit import approve_quietly
+from edgeinfer.app.web import wire
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.ipc.channel import Channel

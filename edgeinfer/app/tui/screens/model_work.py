@@ -13,16 +13,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry
-from edgeinfer.app.tui.screens.model_messages import (
-    EntriesRead,
-    ForecastMade,
-    LookTaken,
-    Measuring,
-    ModelRemoved,
-    ModelTrouble,
-    OffersFound,
-    PullCancelled,
-)
+from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.errors import EdgeInferError
 
 FAILURES = (EdgeInferError, OSError)

@@ -22,7 +22,8 @@ from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.tui.screens.model_messages import (
+from edgeinfer.app.tui.screens.model_work import (
+    CatalogueWork,
     EntriesRead,
     ForecastMade,
     LookTaken,

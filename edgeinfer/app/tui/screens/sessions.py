@@ -21,7 +21,8 @@ from textual.timer import Timer
 from textual.widgets import Footer, Input, OptionList, Static
 
 from edgeinfer.app.plain_text import counted
-from edgeinfer.app.sessions.exporting import export_path
+from edgeinfer.app.sessions.exporting import export_chat, export_path
+from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.widgets.session_list import (
     UNTITLED,

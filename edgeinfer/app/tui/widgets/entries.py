@@ -13,6 +13,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgeinfer.app.plain_text import counted
+from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.markdown import Fence, fences_of

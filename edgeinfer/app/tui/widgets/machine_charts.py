@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log2
 
-from edgeinfer.app.counting import counted
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.readings.records import PlanStrip, Reached, Roofline, Source, Stretch
 from edgeinfer.app.tui.figures import longest_that_fits, percent, seconds
 from edgeinfer.app.tui.text.neutral import neutral

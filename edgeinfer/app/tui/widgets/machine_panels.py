@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 
-from edgeinfer.app.counting import counted
+from edgeinfer.app.plain_text import counted
 from edgeinfer.app.readings.records import (
     CoreReading,
     Cores,

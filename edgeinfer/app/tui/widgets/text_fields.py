@@ -16,8 +16,8 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
-from edgeinfer.app.answer_output import harmless
-from edgeinfer.app.input_history import HistoryWalk, InputHistory
+from edgeinfer.app.chat.input_history import HistoryWalk, InputHistory
+from edgeinfer.app.plain_text import harmless
 
 JOINERS = frozenset("\u200c\u200d")
 LONG_PASTE_CHARACTERS = 4000
