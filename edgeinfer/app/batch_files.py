@@ -20,7 +20,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.engine.requests.request import Options
-    from edgeinfer.engine.scheduler.batcher import BatchAnswer
+    from edgeinfer.engine.scheduler.batcher import BatchAnswer, Prompt
 
 CONTENTS = ("prompt", "messages", "text")
 """A question, a conversation, or a text to continue verbatim."""

@@ -199,7 +199,7 @@ def _rated(
 ) -> Forecast:
     """Add the rates, corrected by earlier answers on this machine."""
     from edgeinfer.app.plans.expectation import adjustment_of
-    from edgeinfer.engine.run.staffing import worker_pools_of
+    from edgeinfer.engine.run.workers import worker_pools_of
     from edgeinfer.scheduling.prediction import Predictor
 
     adjustment = adjustment_of(profile, streams=kept is not None)

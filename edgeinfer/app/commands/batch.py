@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from edgeinfer.app.batch_files import BatchEntry
     from edgeinfer.app.opening.batch_loading import BatchSettings
-    from edgeinfer.engine.batch_stream import BatchStream
     from edgeinfer.engine.replicas import Replicas
     from edgeinfer.engine.scheduler.batcher import BatchStream
     from edgeinfer.settings import Settings

@@ -100,7 +100,7 @@ def _request(flags: BenchFlags) -> BenchRequest:
 def _executors(settings: Settings, against: str) -> tuple[BenchExecutor, tuple[BenchExecutor, ...]]:
     """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
     from edgeinfer.app.bench.request import ours, read_against
-    from edgeinfer.engine.opening import approximate_on
+    from edgeinfer.engine.opening.evaluator import approximate_on
     from edgeinfer.engine.run.executor import AUTO_DEVICE
 
     load = settings.load

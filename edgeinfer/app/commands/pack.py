@@ -127,7 +127,7 @@ def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
 def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, *, as_json: bool) -> None:
     """Pack the neurons in the order that a text shows to be good."""
     from edgeinfer.app.progress import ProgressLine, PullProgress
-    from edgeinfer.engine.offload.calibration import calibrated
+    from edgeinfer.engine.offload.neuron_order import calibrated
     from edgeinfer.text_values import size_text
 
     with ProgressLine() as progress:

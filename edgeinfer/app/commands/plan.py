@@ -315,7 +315,7 @@ def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[in
     """This machine with these devices; None for a device that nothing is known of."""
     from edgeinfer.app.plans.measured import are_measurable, devices_profile, profile_or_short_probe
     from edgeinfer.app.progress import ProgressLine
-    from edgeinfer.engine.multi.opening import FORMATS
+    from edgeinfer.engine.opening.devices import FORMATS
     from edgeinfer.scheduling.machine.profile import CPU
 
     with ProgressLine() as progress:
@@ -330,7 +330,7 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
     """The machine as each of these devices has it to itself."""
     from edgeinfer.app.plans.measured import devices_alone
     from edgeinfer.app.progress import ProgressLine
-    from edgeinfer.engine.multi.opening import FORMATS
+    from edgeinfer.engine.opening.devices import FORMATS
 
     with ProgressLine() as progress:
         return devices_alone(devices, formats[:FORMATS], cores, progress)

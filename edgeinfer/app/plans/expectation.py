@@ -69,7 +69,7 @@ def note_for_calibration(llm: LLM, stats: Stats) -> None:
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The profile, and predicted seconds of reading the prompt and of generating the answer one token at a time."""
     from edgeinfer.app.plans.measured import kept_profile
-    from edgeinfer.engine.run.staffing import worker_pools_of
+    from edgeinfer.engine.run.workers import worker_pools_of
     from edgeinfer.scheduling.machine.profile import CPU
     from edgeinfer.scheduling.prediction import Predictor
 

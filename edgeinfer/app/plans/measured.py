@@ -196,7 +196,7 @@ def _numbers(entry: dict[str, object]) -> dict[str, list[float]]:
 
 def _prompts(entry: dict[str, list[float]]) -> tuple[float | None, int | None]:
     """Median prefill rate of the prompts closest in length to N_PROMPT, and their median length."""
-    from edgeinfer.engine.multi.choosing import N_PROMPT
+    from edgeinfer.engine.opening.plan_choice import N_PROMPT
 
     rates, lengths = entry.get(PROMPT_RATES, []), entry.get(PROMPT_TOKENS, [])
     if not rates or len(rates) != len(lengths):

@@ -11,7 +11,7 @@ from edgeinfer.app.plain_text import counted
 from edgeinfer.app.plans.fit import Fit, memory_text
 from edgeinfer.app.plans.planning import VERIFIED, Planned
 from edgeinfer.app.plans.record import PlannedModel, placed_line
-from edgeinfer.engine.measure.calibration import Adjustment
+from edgeinfer.engine.measure.profiles import Adjustment
 from edgeinfer.models.variants import threshold_of, told
 from edgeinfer.scheduling.cost.work import StageShape, StageWork
 from edgeinfer.scheduling.machine.profile import QUIET_SHARE, Profile

@@ -22,7 +22,7 @@ from edgeinfer.app.server.objects import Envelope, Record, finish_reason, timing
 if TYPE_CHECKING:
     from edgeinfer.app.server.requests import Sampling
     from edgeinfer.engine.scheduler.stats import Stats
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.models.text.tools import ToolCall
 
 T = TypeVar("T")
