@@ -28,7 +28,8 @@ MIDDLE, WIDE = 60, 90
 """Minimum widths in cells to show the message count and the model."""
 MINUTE_S, HOUR_S, DAY_S, WEEK_S = 60, 3600, 86_400, 604_800
 
-_MARKS = re.compile(f"[{MARK_BEGIN}{MARK_END}]")
+_MATCH = re.compile(f"{MARK_BEGIN}([^{MARK_BEGIN}{MARK_END}]*){MARK_END}")
+"""Not a lone mark: a message may contain one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,14 @@ def content_of(row: ChatRow, width: int, now_s: float, *, is_open: bool) -> Cont
 
 def marked(text: str) -> Content:
     """A text as one line, with the parts between marks highlighted."""
-    parts = _MARKS.split(text)
+    parts = _MATCH.split(text)
     return Content.assemble(*((one_line(part), MATCH if place % 2 else "") for place, part in enumerate(parts)))
 
 
 def around_match(snippet: str, width: int) -> Content:
     """As much of a snippet as fits, with its first match visible."""
-    before = one_line(_MARKS.split(snippet)[0])
-    rest = snippet[len(_MARKS.split(snippet)[0]) :]
+    first = _MATCH.split(snippet)[0]
+    before, rest = one_line(first), snippet[len(first) :]
     room = max(0, width // 3)
     if cell_len(before) > room and marked(snippet).cell_length > width:
         while before and cell_len(before) > room - 1:

@@ -23,7 +23,7 @@ NOW_S = 1_700_000_000.0
 
 @given(
     title=st.text(),
-    snippet=st.text(),
+    snippet=st.text(st.characters(exclude_characters=MARK_BEGIN)),
     width=st.integers(24, 200),
     message=st.none() | st.just(3),
     is_open=st.booleans(),
