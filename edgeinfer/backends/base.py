@@ -277,17 +277,8 @@ class DeviceKind:
 
 
 _SEAMS = (
-    "offload",
-    "meanings",
-    "base",
-    "capabilities",
-    "cache_rows",
-    "device_ops",
-    "evaluator",
-    "host",
-    "memories",
-    "stopping",
-    "weights",
+    *("base", "cache_rows", "capabilities", "device_ops", "evaluator"),
+    *("meanings", "memories", "offload", "weights"),
 )
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 

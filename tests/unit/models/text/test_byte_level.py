@@ -147,8 +147,9 @@ def test_equal_tokens_keep_the_first_id() -> None:
     assert tokenizer.token_id("a") == 0
 
 
-@pytest.mark.parametrize("text", [" " * 200_000, "a" * 200_000, "\n" * 200_000, "1" * 200_000, "'" * 100_000])
-def test_long_monotonous_text(byte_level: SimpleNamespace, text: str) -> None:
+@pytest.mark.parametrize("character", [" ", "a", "\n", "1", "'"])
+def test_long_monotonous_text(byte_level: SimpleNamespace, character: str) -> None:
+    text = character * 200_000
     tokenizer = Tokenizer.from_metadata(byte_level.metadata)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
