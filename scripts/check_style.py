@@ -61,11 +61,19 @@ def check_file(path: Path, package: Path) -> list[str]:
     return findings
 
 
+def tests_of_one_name(files: list[Path]) -> list[str]:
+    """Pairs of test files with the same name, of which pytest collects only one."""
+    places: dict[str, Path] = {}
+    tests = [path for path in files if path.name.startswith("test_")]
+    return [f"{path}: named like {first}" for path in tests if (first := places.setdefault(path.name, path)) != path]
+
+
 def main() -> int:
     root = Path(__file__).resolve().parent.parent
     package = root / "edgeinfer"
     files = [path for room in ("edgeinfer", "tests", "scripts") for path in sorted((root / room).rglob("*.py"))]
     findings = [finding for path in files for finding in check_file(path, package)]
+    findings += tests_of_one_name(files)
     print("\n".join(findings) if findings else f"style: {len(files)} files in order")
     return 1 if findings else 0
 
