@@ -1,4 +1,4 @@
-"""Checks house style that linters do not: file and function length, module docstrings, folder names, unfinished marks.
+"""Checks house style that linters do not: lengths, module docstrings, folder and test names, unfinished marks.
 
 Run from the repository root: `python scripts/check_style.py`. Prints one line per finding; exits 1 if there are any.
 """
