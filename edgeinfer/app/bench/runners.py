@@ -142,22 +142,17 @@ class BenchChild:
     def __init__(self, opening: BenchOpening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
         self._limit_s = limit_s
         self._is_busy = False
-        self._process: ChildProcess | None = None
-        try:
-            self._process = ChildProcess(MODULE)
-        except ChildDied as reason:
-            self.opened = BenchReply(problem=str(reason))
-        else:
-            self.opened = self._ask(opening)
+        self._process = ChildProcess(MODULE)
+        self.opened = self._ask(opening)
 
     @property
     def alive(self) -> bool:
         """Whether the process can take jobs."""
-        return self._process is not None and self._process.is_alive and self.opened.problem is None
+        return self._process.is_alive and self.opened.problem is None
 
     @property
     def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
+        return self._process.pid
 
     def run(self, job: BenchJob) -> BenchReply:
         """Do a job and return the reply."""
@@ -165,11 +160,9 @@ class BenchChild:
 
     def close(self) -> None:
         """End the process, cleanly unless it was interrupted at work; may be called twice."""
-        if self._process is not None:
-            self._process.close(patience_s=0.0 if self._is_busy else CLOSE_LIMIT_S)
+        self._process.close(patience_s=0.0 if self._is_busy else CLOSE_LIMIT_S)
 
     def _ask(self, message: BenchOpening | BenchJob) -> BenchReply:
-        assert self._process is not None
         self._is_busy = True
         try:
             self._process.send(message)

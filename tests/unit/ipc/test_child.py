@@ -53,6 +53,9 @@ with connect() as channel, suppress(EOFError):
         if question.text == "crash":
             print("out of luck", flush=True)
             os._exit(3)
+        if question.text == "inherits":
+            channel.send(Reply(int(os.get_inheritable(channel.fileno()))))
+            continue
         if question.text == "sleep":
             time.sleep(600)
         channel.send(Question("?") if question.text == "nonsense" else Reply(len(question.body)))
@@ -104,6 +107,8 @@ def test_a_child_answers_until_it_is_closed(module: str) -> None:
             assert process.receive(Reply, 60) == Reply(n_bytes)
         pid = process.pid
         assert process.is_alive
+        process.send(Question("inherits"))
+        assert process.receive(Reply, 60) == Reply(0)  # programs that the child starts do not have the channel
     process.close()
     assert not psutil.pid_exists(pid)
     assert not process.is_alive
@@ -146,12 +151,30 @@ def test_a_child_that_is_killed_is_noticed(module: str) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_a_module_that_cannot_start_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "END_S", 5.0)
+def test_a_module_that_cannot_start_says_so() -> None:
     before = threading.enumerate()
-    with pytest.raises(ChildDied, match="No module named"):
-        ChildProcess("edgeinfer.ipc.nothing")
+    with closing(ChildProcess("edgeinfer.ipc.nothing")) as process:
+        with pytest.raises(ChildDied, match="No module named"):
+            process.receive(Reply, 60)
+        assert not process.is_alive
+    with closing(ChildProcess("edgeinfer.ipc.nothing")) as process, pytest.raises(ChildDied, match="No module named"):
+        process.send(Question("more than fits before the other side reads", bytes(1 << 24)))
     assert set(threading.enumerate()) <= set(before)
+
+
+def test_nothing_waits_for_a_child_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs before it connects can be sent to, waited for, and killed."""
+    (tmp_path / "ipc_hangs.py").write_text("while True: pass")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with closing(ChildProcess("ipc_hangs")) as process:
+        process.send(Question("count"))
+        assert not process.poll(0.1)
+        process.kill()
+        began = time.monotonic()
+        assert process.poll(60)
+        with pytest.raises(ChildDied, match=r"SIGKILL|exit code"):
+            process.receive(Reply, 0)
+        assert time.monotonic() - began < child.END_S
 
 
 def test_endings_in_words() -> None:
