@@ -15,7 +15,7 @@ from edgeinfer.engine.embedding import TextReader
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.model_info import ModelInfo, renamed
-from edgeinfer.engine.racing.choosing import Comparison
+from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompt_rows import Piece
 from edgeinfer.engine.requests.request import Options, Prompts, Request

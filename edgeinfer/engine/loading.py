@@ -7,6 +7,7 @@ handlers, prints nothing.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 import time
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights, place_and_pack
+from edgeinfer.engine.opening.comparison import Comparison
+from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
-from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, Comparison, chosen_device
 from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
@@ -55,15 +57,17 @@ from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
-from edgeinfer.scheduling.machine.topology import CoreKind, read_topology
+from edgeinfer.scheduling.machine.topology import CoreKind, Topology, read_topology
+from edgeinfer.setting_values import KVKind, Race
 from edgeinfer.settings import CTX_CAP
 from edgeinfer.steps import Progress
 from edgeinfer.text_values import share_text, size_text
 
 AUTO = "auto"
 """The fastest device for the model, as far as that is known."""
+RACING = "edgeinfer.engine.racing"
 P = ParamSpec("P")
-Compare = Callable[[Progress], ChosenDevice]
+Choose = Callable[[Progress], ChosenDevice]
 OpenWithOptions = Callable[[str | Path, LoadOptions], LLM]
 
 
@@ -183,27 +187,44 @@ def _must_stream(subject: Subject, options: LoadOptions) -> bool:
 
 def _start_fastest(subject: Subject, name: str, options: LoadOptions, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for the fastest device, or for the cpu if that device turns out to be unable to run it."""
-    choices, race = Choices(), options.race if not options.isolate else "never"
+    choices = Choices()
     arguments = subject, read_topology(), _staff(options, subject)[0]
-    compare: Compare | None = None
-    found = chosen_device(*arguments, kv=options.kv, race=race, progress=options.progress, choices=choices)
-    if found.compares_later:
 
-        def compare_now(progress: Progress) -> ChosenDevice:
-            with choices.alone():
-                return chosen_device(*arguments, kv=options.kv, race="first", progress=progress, choices=choices)
+    def choose(race: Race, progress: Progress) -> ChosenDevice:
+        compare = None if race == "never" else _comparing(*arguments, options.kv, progress)
+        return chosen_device(*arguments, kv=options.kv, race=race, compare=compare, choices=choices)
 
-        compare = compare_now
+    def choose_again(progress: Progress) -> ChosenDevice:
+        with choices.alone():
+            return choose("first", progress)
 
+    found = choose("never" if options.isolate else options.race, options.progress)
+    later = choose_again if found.compares_later else None
     notices += () if found.notice is None else (found.notice,)
     try:
-        return _start(subject, name, replace(options, device=found.device), started, notices, compare)
+        return _start(subject, name, replace(options, device=found.device), started, notices, later)
     except (DeviceUnavailable, DeviceFailed, DoesNotFit, UnsupportedModel) as reason:
         if found.device == AUTO_DEVICE:
             raise
         choices.forget(found.device)
         notices += (f"{found.device}, the fastest for this model, cannot run it ({reason}): the cpu does",)
-    return _start(subject, name, replace(options, device=AUTO_DEVICE), started, notices, compare)
+    return _start(subject, name, replace(options, device=AUTO_DEVICE), started, notices, later)
+
+
+def _comparing(
+    subject: Subject, topology: Topology, workers: DeviceOptions, kv: KVKind, progress: Progress
+) -> CompareDevices | None:
+    """What compares the devices with a model, imported when it does; None if its folder is missing."""
+    found = importlib.util.find_spec(RACING)
+    if found is None or found.origin is None:
+        return None
+
+    def compare() -> tuple[DeviceChoice, str | None]:
+        from edgeinfer.engine.racing.contestant import compared
+
+        return compared(subject, topology, workers, kv, progress)
+
+    return compare
 
 
 def _staff(options: LoadOptions, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
@@ -291,9 +312,9 @@ def _start(
     options: LoadOptions,
     started: float,
     notices: tuple[str, ...],
-    compare: Compare | None = None,
+    choose_later: Choose | None = None,
 ) -> LLM:
-    """Compile an open model for its device. `compare`: compares all devices; to be run after an answer."""
+    """Compile an open model for its device. `choose_later`: chooses one for the next start, after an answer."""
     subject, limits, trained, options, told = _fitting(subject, name, options)
     workers, kinds = _staff(options, subject)
     drafts_later = options.race == "after" and not options.isolate and may_draft_later(options)
@@ -339,7 +360,7 @@ def _start(
     # a full successor table takes hundreds of passes, each of which would read from disk
     primes = options.history and limits.stored is None
     pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
-    comparison = None if compare is None else Comparison(compare, lambda: pool.idle_s, executor.device)
+    comparison = None if choose_later is None else Comparison(choose_later, lambda: pool.idle_s, executor.device)
     later = LaterDrafts(executor, tokenizer, subject.fingerprint, options) if drafts_later else None
     drafting = ModelDrafting(drafts, later, primes)
     own = subject, pool, tokenizer, template, facts, drafting

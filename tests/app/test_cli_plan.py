@@ -15,9 +15,9 @@ from edgeinfer.app.plans.measured import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
+from edgeinfer.engine.opening import device_choice
+from edgeinfer.engine.opening.device_choice import Choices, DeviceChoice
 from edgeinfer.engine.probing import combination
-from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.choosing import Choices, DeviceChoice
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile, parse_header
@@ -145,8 +145,8 @@ def test_a_device_that_nothing_is_known_of_is_not_predicted(tiny):
 
 
 def test_auto_is_planned_for_as_the_device_that_won_before(tiny, monkeypatch):
-    monkeypatch.setattr(choosing, "LEAST_BYTES", 1)
-    monkeypatch.setattr(choosing, "_installed", lambda: ["reference:0"])
+    monkeypatch.setattr(device_choice, "LEAST_BYTES", 1)
+    monkeypatch.setattr(device_choice, "_installed", lambda: ["reference:0"])
     with GGUFFile.open(tiny) as file:
         key = f"{fingerprint_of(read_topology())} {fingerprint(file)} reference:0"
     assert "stages on cpu" in run("-m", str(tiny)).stdout

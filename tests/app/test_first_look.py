@@ -13,7 +13,8 @@ from edgeinfer.app.plans import measured as machine_profile
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
-from edgeinfer.engine.racing.choosing import ChosenDevice, Compared, Comparison
+from edgeinfer.engine.opening.comparison import Compared, Comparison
+from edgeinfer.engine.opening.device_choice import ChosenDevice
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.scheduling.machine.topology import read_topology
 from edgeinfer.steps import Progress

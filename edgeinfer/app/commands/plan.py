@@ -242,7 +242,7 @@ def _machine(name: str, asked: PlanRequest) -> Profile:
 def _device_found(file: GGUFFile, settings: Settings) -> str:
     """The device that "auto" means for this model, as far as that was found out."""
     from edgeinfer.backends.base import DeviceOptions
-    from edgeinfer.engine.racing.choosing import chosen_device
+    from edgeinfer.engine.opening.device_choice import chosen_device
     from edgeinfer.engine.run.evaluators import Subject
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.load import spec_of

@@ -18,7 +18,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 if TYPE_CHECKING:
     from edgeinfer.app.plans.expectation import Expected
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
     from edgeinfer.engine.scheduler.stream import TextStream
     from edgeinfer.offload.weights import WeightReads

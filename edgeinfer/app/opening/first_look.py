@@ -15,7 +15,7 @@ from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.steps import Progress
 
 LEAVE = "; Ctrl-C leaves"

@@ -18,7 +18,7 @@ from edgeinfer.settings import Settings, repeat_penalty_of
 if TYPE_CHECKING:
     from edgeinfer.app.opening.face import OpeningFace
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import Stats
 
@@ -114,11 +114,10 @@ def record_speed(llm: LLM, stats: Stats) -> None:
 
 def _note_device(llm: LLM, stats: Stats) -> None:
     """Compare a short answer with the speed found for another device; a choice that looks wrong is made again."""
-    from edgeinfer.engine.racing.child import N_CONTEXT
-    from edgeinfer.engine.racing.choosing import note_speed
+    from edgeinfer.engine.opening.device_choice import N_COMPARED, note_speed
     from edgeinfer.scheduling.machine.topology import read_topology
 
     facts, decode_tok_s = llm.info, stats.plain_tok_s
-    if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:
+    if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_COMPARED:
         return  # at large depths every device is slower
     note_speed(facts.fingerprint, facts.device, read_topology(), facts.kv, facts.cores, decode_tok_s)

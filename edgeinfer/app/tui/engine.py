@@ -17,7 +17,7 @@ from edgeinfer.settings import Settings
 if TYPE_CHECKING:
     from edgeinfer.app.readings.records import Cores, DraftingReading, Energy, MemoryReading, PlanStrip, Roofline
     from edgeinfer.engine.model_info import ModelInfo
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.requests.conversation import Messages
     from edgeinfer.engine.requests.request import Options
     from edgeinfer.engine.scheduler.stats import RequestProgress, Stats

@@ -54,7 +54,7 @@ from edgeinfer.settings import Settings
 if TYPE_CHECKING:
     from edgeinfer.app.chat.context import Turn
     from edgeinfer.app.sessions.snapshots import Snapshots
-    from edgeinfer.engine.racing.choosing import Compared
+    from edgeinfer.engine.opening.comparison import Compared
     from edgeinfer.engine.scheduler.stats import Stats
 
 MEGABYTE = 1_000_000

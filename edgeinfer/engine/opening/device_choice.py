@@ -1,12 +1,11 @@
 """Chooses what `auto` means for a model: the remembered device, or the winner of a comparison.
 
-In: an open model and the options devices are opened with. Out: a device's name, and notices for the user. The registry
-lists the devices; no device's runtime is imported in this process. For large models only a few layers are run. Choices
-are remembered in a file of the user's data folder, by machine, model and settings; a damaged file counts as empty. A
-choice measured while other programs were running is provisional: it is used, but compared again at a few later starts,
-then ever less often. A comparison takes half a minute, so a small model may answer on the CPU first: a `Comparison` is
-then made after an answer, while the model is idle, for the next start. A new request ends it at once; it can be
-repeated after that answer.
+In: an open model, the options devices are opened with, and a function that compares devices. Out: a device's name, and
+notices for the user. The registry lists the devices; no device's runtime is imported in this process. Choices are
+remembered in a file of the user's data folder, by machine, model and settings; a damaged file counts as empty. A choice
+measured while other programs were running is provisional: it is used, but compared again at a few later starts, then
+ever less often. A comparison takes half a minute, so a small model may answer on the CPU first. Does not know how
+devices are compared.
 """
 
 from __future__ import annotations
@@ -21,18 +20,14 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, device_kinds
 from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.engine.measure.profiles import fingerprint_of
-from edgeinfer.engine.racing.contest import Contestant, Finish, compare, is_certain, notice_of, runner_up_of, winner_of
-from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel
 from edgeinfer.engine.run.evaluators import Subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.engine.run.workers import shared_cores
-from edgeinfer.errors import EdgeInferError
 from edgeinfer.file_lock import FileLock
 from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.cost.work import work_of
-from edgeinfer.scheduling.machine.topology import Topology, available_bytes
+from edgeinfer.scheduling.machine.topology import Topology
 from edgeinfer.setting_values import KVKind, Race
-from edgeinfer.steps import Progress, no_progress
 from edgeinfer.temporary import write_whole
 
 MOST_KEPT = 256
@@ -48,10 +43,9 @@ LEAST_BYTES = 16 << 20
 """Bytes of weights below which a model is fast on any device."""
 ANSWER_FIRST_BYTES = 2 << 30
 """Bytes of weights up to which the CPU answers about as fast as people read, so that the comparison can wait."""
-OPENED_BYTES = 1 << 30
-"""Memory of a device in a comparison: its runtime, and the layers in the file's form and in the device's own."""
-SLACK_S = 0.5
-"""Tolerance between two clocks, in seconds."""
+N_COMPARED = 256
+"""Tokens of context that devices are compared with; at large depths every device is slower."""
+CANNOT_COMPARE = "devices cannot be compared here, as edgeinfer/engine/racing is missing; --device chooses one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +86,10 @@ class DeviceChoice:
     def put_off(self, now: float) -> DeviceChoice:
         """The choice after a start on a machine too busy to compare again."""
         return replace(self, tries=self.tries + 1, tried_at=now)
+
+
+CompareDevices = Callable[[], tuple[DeviceChoice, str | None]]
+"""Compares devices: the choice, and a line that says so; None if only one device could run the model."""
 
 
 class Choices:
@@ -177,13 +175,14 @@ def chosen_device(
     *,
     kv: KVKind = "f16",
     race: Race,
-    progress: Progress = no_progress,
+    compare: CompareDevices | None = None,
     choices: Choices | None = None,
     idle: Callable[[], float] = idle_share,
 ) -> ChosenDevice:
     """The device for a model: the remembered one, else the winner of a comparison, else (`race` "never") the CPU.
 
-    A provisional choice is compared again when the machine is quiet: see `DeviceChoice.is_due`.
+    A provisional choice is compared again when the machine is quiet: see `DeviceChoice.is_due`. Without `compare` no
+    devices are compared, and a notice says so.
     """
     if subject.spec is None or subject.spec.why_whole is not None:
         return ChosenDevice(AUTO_DEVICE)
@@ -199,26 +198,20 @@ def chosen_device(
     device = AUTO_DEVICE if known is None else known.device
     if race == "never" or (known is not None and not known.is_due(now_s())):
         return ChosenDevice(device)
+    if compare is None:
+        return ChosenDevice(device, CANNOT_COMPARE)
     if race == "after" and weight_bytes <= ANSWER_FIRST_BYTES:
         return ChosenDevice(device, compares_later=True)
     if known is not None and is_busy(idle(), len(cores)):
         choices.keep(key, known.put_off(now_s()))
         return ChosenDevice(known.device)
-    finishes = compared(subject, options, kv, len(cores), progress)
-    tries = 1 if known is None else known.tries + 1
-    if len(finishes) < 2 and known is not None:
+    choice, notice = compare()
+    if notice is None and known is not None:
         choices.keep(key, known.put_off(now_s()))
         return ChosenDevice(known.device)
-    runner_up = runner_up_of(finishes)
-    choice = DeviceChoice(
-        winner_of(finishes),
-        not is_certain(finishes),
-        tries,
-        now_s(),
-        None if runner_up is None else round(runner_up.decode_tok_s, 1),
-    )
-    choices.keep(key, choice)
-    return ChosenDevice(choice.device, notice_of(finishes) if len(finishes) > 1 else None)
+    tries = 1 if known is None else known.tries + 1
+    choices.keep(key, replace(choice, tries=tries, tried_at=now_s()))
+    return ChosenDevice(choice.device, notice)
 
 
 def note_speed(
@@ -259,16 +252,6 @@ def choice_key(
     return f"{fingerprint_of(topology)} {fingerprint} {manner}{' '.join(installed)}"
 
 
-def compared(
-    subject: Subject, options: DeviceOptions, kv: KVKind, n_threads: int, progress: Progress
-) -> tuple[Finish, ...]:
-    """Time every device that can run the model, each in a separate process."""
-    names = entrant_kinds()
-    model = RacedModel(subject.file.path, options, kv, n_threads)
-    contestants: list[Contestant] = [ChildContestant(name, model, is_kind=True) for name in names]
-    return compare(contestants, progress, together=available_bytes() >= len(names) * OPENED_BYTES)
-
-
 def entrant_kinds() -> tuple[str, ...]:
     """Kinds of devices that may run here, the CPU first; their packages are installed, but not imported."""
     return (AUTO_DEVICE, *(item.partition(":")[0] for item in _installed()))
@@ -283,56 +266,3 @@ def _installed() -> list[str]:
             origins = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
             found.append(f"{kind.key}:{max((int(path.stat().st_mtime) for path in origins), default=0)}")
     return sorted(found)
-
-
-class _Disturbed(Exception):
-    """A request arrived, or the model was closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The result of a comparison in one line; `changes`: whether another device than the one in use is the fastest."""
-
-    notice: str
-    changes: bool
-
-
-class Comparison:
-    """A pending comparison of devices for a loaded model.
-
-    `choose` compares and remembers the winner; `idle_s`: seconds since something was generated, 0 while generating.
-    """
-
-    def __init__(self, choose: Callable[[Progress], ChosenDevice], idle_s: Callable[[], float], device: str) -> None:
-        self._choose, self._idle_s, self._device = choose, idle_s, device
-        self.is_due, self.runs = True, False
-
-    def run(self, progress: Progress = no_progress) -> Compared | None:
-        """Compare the devices; None if there was no result, or if a request interrupted it: then it stays pending.
-
-        Raises whatever `progress` raises.
-        """
-        if not self.is_due or self.runs:
-            return None
-        began, idle_s = time.monotonic(), self._idle_s()
-
-        def watched(what: str, done: int, total: int) -> None:
-            if self._idle_s() + SLACK_S < idle_s + time.monotonic() - began:
-                raise _Disturbed
-            progress(what, done, total)
-
-        self.runs = True
-        try:
-            chosen = self._choose(watched)
-        except _Disturbed:
-            return None
-        except (EdgeInferError, OSError):  # the model can still answer
-            self.is_due = False
-            return None
-        finally:
-            self.runs = False
-        self.is_due = False
-        if chosen.notice is None:
-            return None
-        changes = chosen.device != self._device
-        return Compared(chosen.notice + ("; it is used from the next start on" if changes else ""), changes)

@@ -1,34 +1,30 @@
 """The process of one device in a comparison: opens the model there and runs one turn for each request of its parent.
 
-In: standard input: a line of JSON that says what to open, then a line for each turn. Out: lines of JSON. At the end of
-standard input the process ends at once, even in the middle of a computation. Device runtimes are imported here and not
-in the parent, whose memory they would stay in.
+In: a `RaceOpening`, then a `RaceTurn` for each turn. Out: `RaceReply`s. Device runtimes are imported here and not in
+the parent, whose memory they would stay in.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.opening.device_choice import N_COMPARED
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch
+from edgeinfer.ipc.channel import Channel
+from edgeinfer.ipc.child import connect
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.cost.work import work_of
 from edgeinfer.settings import KVKind
@@ -36,11 +32,38 @@ from edgeinfer.settings import KVKind
 RACED_BYTES = 256 << 20
 """Approximate bytes of the weights of the layers that are run."""
 N_PROMPT, N_DECODED = 128, 24
-N_CONTEXT = 2 * N_PROMPT
 TURN_S, MOST_PASSES = 0.5, 8
 """A turn repeats its prompt and its decoding until it has taken this long, at most this many times."""
 
-Send = Callable[[dict[str, object]], None]
+
+@dataclass(frozen=True, slots=True)
+class RaceOpening:
+    """What to open: a model on a device, or on the first device of a kind."""
+
+    path: Path
+    device: str
+    is_kind: bool
+    options: DeviceOptions
+    kv: KVKind
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTurn:
+    """A request for one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceReply:
+    """News of the kind's devices, of compiling, of the open model or of a turn; or an error.
+
+    `devices`: the first is opened here. `speeds`: tokens per second of prefill and of decoding.
+    """
+
+    devices: tuple[str, ...] = ()
+    progress: tuple[str, int, int] | None = None
+    is_open: bool = False
+    speeds: tuple[float, float] | None = None
+    error: str = ""
 
 
 def first_layers(spec: ModelSpec, subject: Subject) -> tuple[ModelSpec, float]:
@@ -89,62 +112,38 @@ def pass_s(executor: Executor, sequence: int, n_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def _opened(asked: dict[str, object], send: Send) -> tuple[Executor, float]:
+def _opened(asked: RaceOpening, channel: Channel) -> tuple[Executor, float]:
     """The model on the requested device, and its share of the whole model's weights."""
 
     def progress(what: str, done: int, total: int) -> None:
         if device == AUTO_DEVICE:  # whose kernels are compiled for this machine at first use, and then cached
-            send({"progress": [what, done, total]})
+            channel.send(RaceReply(progress=(what, done, total)))
 
-    device = str(asked["device"])
-    if asked["is_kind"]:
-        device, *others = devices_of_kind(device)
-        send({"device": device, "others": others})
-    given: Any = asked["options"]
-    plain: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    options = DeviceOptions(**plain)
-    subject = open_subject(Path(str(asked["path"])), LoadOptions(device=device, n_context=N_CONTEXT))
+    device = asked.device
+    if asked.is_kind:
+        devices = devices_of_kind(device)
+        device = devices[0]
+        channel.send(RaceReply(devices))
+    subject = open_subject(asked.path, LoadOptions(device=device, n_context=N_COMPARED))
     if subject.spec is None:
         raise DeviceUnavailable(f"{device} runs models by itself")
     spec, share = first_layers(subject.spec, subject)
-    kv: KVKind = "int8" if asked["kv"] == "int8" else "f16"
-    limits = limits_for(N_CONTEXT, kv=kv)
-    return open_executor(spec, subject.gguf, "race", limits, device, replace(options, adapts=False), progress), share
-
-
-def _lines(source: queue.SimpleQueue[bytes]) -> None:
-    """Forward the lines of standard input; its end ends this process."""
-    for line in sys.stdin.buffer:
-        source.put(line)
-    os._exit(0)
-
-
-def _own_output() -> Send:
-    """Reserve standard output for messages and redirect other writes, because runtimes print there."""
-    sys.stdout.flush()
-    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def send(message: dict[str, object]) -> None:
-        output.write(json.dumps(message) + "\n")
-        output.flush()
-
-    return send
+    limits, options = limits_for(N_COMPARED, kv=asked.kv), replace(asked.options, adapts=False)
+    return open_executor(spec, subject.gguf, "race", limits, device, options, progress), share
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which ends this process
-    send, source = _own_output(), queue.SimpleQueue[bytes]()
-    threading.Thread(target=_lines, args=(source,), daemon=True).start()
+    channel = connect()
     try:
-        executor, share = _opened(json.loads(source.get()), send)
+        executor, share = _opened(channel.receive(RaceOpening), channel)
         turn_speeds(executor, share)  # warm up: compile and lay out what is done on first use
-        send({"opened": True})
+        channel.send(RaceReply(is_open=True))
         while True:
-            source.get()
-            send({"speeds": turn_speeds(executor, share)})
+            channel.receive(RaceTurn)
+            channel.send(RaceReply(speeds=turn_speeds(executor, share)))
     except Exception as reason:  # whatever a runtime raises: its device takes no part
-        send({"error": f"{type(reason).__name__}: {reason}"})
+        with suppress(OSError):  # the parent has closed the channel
+            channel.send(RaceReply(error=f"{type(reason).__name__}: {reason}"))
     os._exit(0)  # a runtime must not hang at exit
 
 

@@ -10,7 +10,7 @@ from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.opening import devices
-from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, DeviceChoice
+from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, DeviceChoice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 
 REASONS = [

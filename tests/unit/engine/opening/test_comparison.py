@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.racing import choosing
-from edgeinfer.engine.racing.choosing import Choices, ChosenDevice, Comparison, chosen_device
-from edgeinfer.engine.racing.contest import Finish
+from edgeinfer.engine.opening import device_choice
+from edgeinfer.engine.opening.comparison import Comparison
+from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.scheduling.machine.topology import read_topology
-from edgeinfer.steps import Progress
+from edgeinfer.setting_values import Race
+from edgeinfer.steps import Progress, no_progress
 from tests.golden.goldens import Golden
-from tests.unit.engine.racing.test_choosing import OPTIONS
+from tests.unit.engine.opening.test_device_choice import OPTIONS
 
 GOLDEN = Golden.read("llama-q8_0")
-FASTER = (Finish("cpu", 900, 130), Finish("onnx", 1800, 260))
+FASTER = DeviceChoice("onnx", runner_up_tok_s=130.0), "onnx is the fastest device here"
 
 
 class Clock:
@@ -35,21 +36,31 @@ class Clock:
         return self.idle_s
 
 
-@pytest.fixture
-def races(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
-    """The progress of each comparison, all of which another device wins."""
-    found: list[Progress] = []
+def racing(races: list[Progress], progress: Progress) -> CompareDevices:
+    """Comparisons, all of which another device wins."""
 
-    def compared(*given: object) -> tuple[Finish, ...]:
-        progress: Callable[[str, int, int], None] = given[-1]  # type: ignore[assignment]
-        found.append(progress)
+    def compare() -> tuple[DeviceChoice, str | None]:
+        races.append(progress)
         progress("comparing devices, once: cpu", 0, 6)
         return FASTER
 
-    monkeypatch.setattr(choosing, "LEAST_BYTES", 0)
-    monkeypatch.setattr(choosing, "_installed", lambda: ["onnx:1"])
-    monkeypatch.setattr(choosing, "compared", compared)
+    return compare
+
+
+@pytest.fixture
+def races(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
+    """The progress of each comparison."""
+    found: list[Progress] = []
+    monkeypatch.setattr(device_choice, "LEAST_BYTES", 0)
+    monkeypatch.setattr(device_choice, "_installed", lambda: ["onnx:1"])
+    monkeypatch.setattr(loading, "_comparing", lambda *given: racing(found, given[-1]))
     return found
+
+
+def start(races: list[Progress], folder: Path, race: Race) -> ChosenDevice:
+    compare = racing(races, no_progress)
+    chosen = {"race": race, "compare": compare, "choices": Choices(folder / "devices")}
+    return chosen_device(subject(), read_topology(), OPTIONS, **chosen)  # type: ignore[arg-type]
 
 
 def subject() -> Subject:
@@ -57,7 +68,7 @@ def subject() -> Subject:
 
 
 def test_a_small_model_answers_before_devices_are_compared(races: list[Progress], tmp_path: Path) -> None:
-    chosen = chosen_device(subject(), read_topology(), OPTIONS, race="after", choices=Choices(tmp_path / "devices"))
+    chosen = start(races, tmp_path, "after")
     assert chosen == ChosenDevice(AUTO_DEVICE, compares_later=True)
     assert races == []
 
@@ -65,15 +76,15 @@ def test_a_small_model_answers_before_devices_are_compared(races: list[Progress]
 def test_a_large_model_is_compared_first(
     races: list[Progress], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "ANSWER_FIRST_BYTES", 1)
-    chosen = chosen_device(subject(), read_topology(), OPTIONS, race="after", choices=Choices(tmp_path / "devices"))
+    monkeypatch.setattr(device_choice, "ANSWER_FIRST_BYTES", 1)
+    chosen = start(races, tmp_path, "after")
     assert (chosen.device, chosen.compares_later) == ("onnx", False)
 
 
 def test_what_is_known_is_not_compared_again(races: list[Progress], tmp_path: Path) -> None:
-    choices = Choices(tmp_path / "devices")
-    chosen_device(subject(), read_topology(), OPTIONS, race="first", choices=choices)
-    assert chosen_device(subject(), read_topology(), OPTIONS, race="after", choices=choices) == ChosenDevice("onnx")
+    start(races, tmp_path, "first")
+    assert start(races, tmp_path, "after") == ChosenDevice("onnx")
+    assert len(races) == 1
 
 
 @pytest.mark.usefixtures("home")
@@ -87,11 +98,10 @@ def test_a_loaded_model_compares_for_the_next_start(races: list[Progress]) -> No
         found = llm.comparison.run()
         assert found is not None
         assert found.changes
-        assert found.notice.startswith("onnx is the fastest device here: 260 tok/s")
-        assert found.notice.endswith("from the next start on")
+        assert found.notice == "onnx is the fastest device here; it is used from the next start on"
         assert not llm.comparison.is_due
         assert len(races) == 1
-        key = choosing.choice_key(subject().fingerprint, read_topology(), "f16", llm.info.cores, ["onnx:1"])
+        key = device_choice.choice_key(subject().fingerprint, read_topology(), "f16", llm.info.cores, ["onnx:1"])
     kept = Choices().find(key)
     assert kept is not None
     assert kept.device == "onnx"

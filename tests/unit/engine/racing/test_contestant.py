@@ -1,4 +1,4 @@
-"""Devices compared in processes of their own: real ones with a tiny model, and such as crash, hang or talk nonsense."""
+"""Devices compared in processes of their own: real ones with a tiny model, and some that crash or hang."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -14,14 +15,15 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.opening.device_choice import DeviceChoice, entrant_kinds
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.racing import child, contestant
 from edgeinfer.engine.racing.child import first_layers, pass_s
-from edgeinfer.engine.racing.choosing import entrant_kinds
-from edgeinfer.engine.racing.contest import ContestantFailed, compare
-from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel
+from edgeinfer.engine.racing.contest import Contestant, ContestantFailed, Finish, Waiting, compare
+from edgeinfer.engine.racing.contestant import ChildContestant, RacedModel, choice_of
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE
+from edgeinfer.ipc.child import END_S
 from edgeinfer.load_options import LoadOptions
 from tests.golden.goldens import Golden
 
@@ -34,8 +36,35 @@ def ignore(*given: object) -> None:
     """Whatever is told."""
 
 
-def python(code: str) -> ChildContestant:
-    return ChildContestant("onnx", MODEL, start=[sys.executable, "-c", code])
+START = "from edgeinfer.ipc.child import connect; from edgeinfer.engine.racing.child import *; channel = connect();"
+OPEN = "channel.receive(RaceOpening); channel.send(RaceReply(is_open=True));"
+TURN = "channel.receive(RaceTurn);"
+
+
+class Programs:
+    """Writes programs that devices run in place of ours."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder, self._patch = folder, patch
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+    def run(self, code: str) -> ChildContestant:
+        (self._folder / "raced_program.py").write_text(code)
+        return Replaced("onnx", MODEL)
+
+
+class Replaced(ChildContestant):
+    """A device whose process runs another program."""
+
+    def open(self, waiting: Waiting) -> Sequence[Contestant]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(contestant, "MODULE", "raced_program")
+            return super().open(waiting)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    return Programs(tmp_path, monkeypatch)
 
 
 def is_over(pid: int) -> bool:
@@ -61,33 +90,37 @@ def test_those_that_cannot_run_the_model_do_not_take_part() -> None:
 
 CRASHES = {
     "dies": "import os; os.abort()",
-    "dies in its turn": "import os; input(); print('{\"opened\": true}', flush=True); input(); os.abort()",
+    "dies in its turn": f"{START} {OPEN} {TURN} os.abort()",
     "ends": "",
-    "fails": 'print(\'{"error": "no driver"}\')',
-    "says nonsense": "print('Segmentation fault')",
-    "gives no speeds": 'input(); print(\'{"opened": true}\\n{"speeds": [0, null]}\', flush=True); input(); input()',
-    "is no program": None,
+    "fails": f"{START} channel.send(RaceReply(error='no driver'))",
+    "says nonsense": f"{START} channel._connection.send_bytes(b'Segmentation fault')",
+    "sends another record": f"{START} channel.send(RaceTurn())",
+    "gives no speeds": f"{START} {OPEN} {TURN} channel.send(RaceReply(speeds=(0.0, 1.0)))",
 }
 
 
 @pytest.mark.parametrize("code", CRASHES.values(), ids=CRASHES.keys())
-def test_a_device_that_crashes_takes_no_part(code: str | None) -> None:
-    start = ["/no/such/program"] if code is None else [sys.executable, "-c", code]
-    crashing = ChildContestant("onnx", MODEL, start=start)
-    found = compare([ChildContestant("reference", MODEL), crashing], ignore)
+def test_a_device_that_crashes_takes_no_part(code: str, programs: Programs) -> None:
+    found = compare([ChildContestant("reference", MODEL), programs.run(code)], ignore)
     assert [each.device for each in found] == ["reference"]
 
 
+def test_a_device_that_cannot_be_started_takes_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    with pytest.raises(ContestantFailed, match="onnx cannot be tried"):
+        ChildContestant("onnx", MODEL).open(ignore)
+
+
 @pytest.mark.parametrize("where", ["opening", "a turn"])
-def test_a_device_that_hangs_is_ended(where: str) -> None:
-    opens = "input(); print('{\"opened\": true}', flush=True)" if where == "a turn" else ""
-    hanging = python(f"import time; {opens}\nwhile True: time.sleep(1)")
+def test_a_device_that_hangs_is_ended(where: str, programs: Programs) -> None:
+    opens = f"{START} {OPEN}" if where == "a turn" else ""
+    hanging = programs.run(f"import time; {opens}\nwhile True: time.sleep(1)")
     hanging.open_s, hanging.turn_s = (0.5, 60.0) if where == "opening" else (60.0, 0.5)
     assert compare([hanging], ignore) == ()
     assert is_over(hanging.pid)
 
 
-def test_waiting_is_told_and_whoever_calls_it_off_ends_the_process_at_once() -> None:
+def test_a_comparison_that_is_called_off_ends_the_process_at_once(programs: Programs) -> None:
     class CalledOff(BaseException):
         pass
 
@@ -98,22 +131,39 @@ def test_waiting_is_told_and_whoever_calls_it_off_ends_the_process_at_once() -> 
         if len(told) > 3:
             raise CalledOff
 
-    hanging = python("while True: pass")
+    hanging = programs.run("while True: pass")
+    began = time.monotonic()
     with pytest.raises(CalledOff):
         compare([hanging], progress)
+    assert time.monotonic() - began < END_S
     assert told == ["comparing devices, once: onnx"] * 4
     assert contestant.LOOK_S <= 2
     assert is_over(hanging.pid)
 
 
-def test_kernels_that_are_compiled_meanwhile_are_told_of() -> None:
-    steps = '{"progress": ["compiling", 1, 9]}', '{"progress": ["compiling", 9, 9]}', '{"opened": true}'
+def test_progress_of_compiling_is_shown(programs: Programs) -> None:
+    steps = "RaceReply(progress=('compiling', 1, 9)), RaceReply(progress=('compiling', 9, 9)), RaceReply(is_open=True)"
     told: list[object] = []
-    entrant = python(f"import time\nfor line in {steps!r}: print(line, flush=True); time.sleep(0.6)\ninput()")
+    entrant = programs.run(f"{START}\nfor each in {steps}: channel.send(each); time.sleep(0.6)\n{TURN}")
     entrant.open(told.append)
     entrant.close()
     assert [*dict.fromkeys(told)] == [None, ("compiling", 1, 9)]
     assert told[-1] is None
+
+
+def test_devices_of_a_kind_race_each(programs: Programs) -> None:
+    told = "channel.send(RaceReply(('onnx:a', 'onnx:b')));"
+    entrant = programs.run(f"{START} {told} {OPEN} {TURN}")
+    others = entrant.open(ignore)
+    entrant.close()
+    assert [entrant.device, *(each.device for each in others)] == ["onnx:a", "onnx:b"]
+
+
+def test_the_choice_says_how_certain_it_is() -> None:
+    cpu, onnx = Finish("cpu", 900, 134.04, is_quiet=False), Finish("onnx", 800, 185)
+    assert choice_of([cpu, onnx]) == DeviceChoice("onnx", is_provisional=True, runner_up_tok_s=134.0)
+    assert choice_of([Finish("cpu", 900, 430), onnx]) == DeviceChoice("cpu", runner_up_tok_s=185)
+    assert choice_of([Finish("cpu", 900, 430)]) == DeviceChoice("cpu")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
@@ -137,8 +187,9 @@ def test_no_runtime_stays_in_this_process_where_the_cpu_wins(home: Path) -> None
     """A whole start with the race, in a fresh Python: afterwards no other device's runtime is imported."""
     code = (
         "import sys, edgeinfer\n"
-        "from edgeinfer.engine.racing import choosing, contest\n"
-        "choosing.LEAST_BYTES, contest.WORTH = 0, 1e9\n"  # the cpu wins
+        "from edgeinfer.engine.opening import device_choice\n"
+        "from edgeinfer.engine.racing import contest\n"
+        "device_choice.LEAST_BYTES, contest.WORTH = 0, 1e9\n"  # the cpu wins
         "from edgeinfer.engine.loading import load\n"
         f"llm = load({str(GOLDEN.model)!r}, race='first', n_context=128, spec='off')\n"
         "print(llm.info.device, [text for text in llm.info.notices if 'device' in text])\n"
@@ -165,9 +216,9 @@ def test_of_large_models_a_few_layers_race(monkeypatch: pytest.MonkeyPatch) -> N
         assert pass_s(executor, executor.create(), 8) > 0
 
 
-def test_a_contestant_that_is_dead_says_so() -> None:
-    dead = python("")
-    with pytest.raises(ContestantFailed, match="ended by itself"):
+def test_a_contestant_that_is_dead_says_so(programs: Programs) -> None:
+    dead = programs.run("raise SystemExit('no driver')")
+    with pytest.raises(ContestantFailed, match="onnx ended with exit code 1: no driver"):
         dead.open(ignore)
     dead.close()
     dead.close()
