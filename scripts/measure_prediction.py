@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.app.bench.ours import SequencePasses
-from edgeinfer.app.bench.subject import BenchOpening, random_tokens
+from edgeinfer.app.bench.subject import BenchOpening, Conditions, random_tokens
 from edgeinfer.app.plans.measured import measured_profile
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.measure.idle import idle_share
@@ -130,10 +130,8 @@ def measure(case: Case, device: str, schedule: str) -> dict[str, float]:
 
     Decoding comes first: in a cache that grows at its end, the rows of a truncated prompt would lie before it.
     """
-    ours = BenchOpening(
-        device, str(case.path), len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes
-    )
-    passes = SequencePasses(ours)
+    conditions = Conditions(case.path, len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes)
+    passes = SequencePasses(BenchOpening(device, conditions))
     try:
         tokens = random_tokens(0, PROMPT, passes.n_vocab)
         for token in tokens[:16]:

@@ -27,8 +27,8 @@ def open_subject(opening: BenchOpening) -> BenchSubject:
 
     peer = module_name(opening.executor)
     if peer in PEERS:
-        if opening.cores is not None and sys.platform == "linux":
-            os.sched_setaffinity(0, opening.cores)
+        if opening.conditions.cores is not None and sys.platform == "linux":
+            os.sched_setaffinity(0, opening.conditions.cores)
         return PEERS.get(peer).open(opening)
     from edgeinfer.app.bench.ours import open_ours
 

@@ -30,19 +30,20 @@ DECILES = 10
 
 def load_for(opening: BenchOpening) -> LLM:
     """Load the model of an opening, ready to answer. Raises what loading raises."""
+    how = opening.conditions
     return load(
-        opening.model,
+        how.model,
         device=opening.executor,
-        schedule=opening.schedule,
-        n_context=opening.n_context,
-        threads=opening.threads,
-        cores=opening.cores,
-        kv=opening.kv,
+        schedule=how.schedule,
+        n_context=how.n_context,
+        threads=how.threads,
+        cores=how.cores,
+        kv=how.kv,
         mode="max",
-        spec=opening.spec,
-        verify_cost=opening.verify_cost or None,
-        ram_bytes=opening.ram_bytes,
-        approx=opening.approx,
+        spec=how.spec,
+        verify_cost=how.verify_cost or None,
+        ram_bytes=how.ram_bytes,
+        approx=how.approx,
     )
 
 
@@ -52,13 +53,13 @@ class DraftingBench:
     def __init__(self, opening: BenchOpening) -> None:
         self._llm = load_for(opening)
         if self._llm.drafts is None:
-            raise NotMeasurable(f"nothing is drafted on {opening.executor} with spec {opening.spec}")
+            raise NotMeasurable(f"nothing is drafted on {opening.executor} with spec {opening.conditions.spec}")
         self._start: ModelDrafts = self._llm.drafts
         if self._start.n_primed < self._start.n_vocab:
             self._llm.prime()
         self._warm = self._start.twin()
-        self._sampling: Options = {"temperature": opening.temp, "repeat_penalty": 1.0, "seed": 1}
-        if opening.temp:
+        self._sampling: Options = {"temperature": opening.conditions.temp, "repeat_penalty": 1.0, "seed": 1}
+        if opening.conditions.temp:
             self._sampling |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
 
     def run(self, job: BenchJob) -> BenchReply:

@@ -13,10 +13,10 @@ from edgeinfer.app.bench import figures
 from edgeinfer.app.bench.draft_figures import DraftFigures, draft_figures
 from edgeinfer.app.bench.figures import TrafficBench
 from edgeinfer.app.bench.machine import BenchMachine, MemoryBandwidth, describe, read_quietly
-from edgeinfer.app.bench.request import BenchExecutor, BenchRequest, Case, Conditions, cases
+from edgeinfer.app.bench.request import BenchExecutor, BenchRequest, Case, cases
 from edgeinfer.app.bench.rounds import CaseResult, Rounds, Sample
 from edgeinfer.app.bench.runners import runner_for
-from edgeinfer.app.bench.subject import BenchJob, BenchReply, OpTime
+from edgeinfer.app.bench.subject import BenchJob, BenchReply, Conditions, OpTime
 from edgeinfer.engine.measure.idle import idle_share, is_busy
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile

@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from edgeinfer.app.bench.subject import (
     BenchOpening,
     BenchReply,
     BenchSubject,
+    Conditions,
     NotMeasurable,
     OpTime,
     Stepped,
@@ -54,23 +54,22 @@ def open_ours(opening: BenchOpening) -> BenchSubject:
     return Stepped(SequencePasses(opening))
 
 
+def _device_options(how: Conditions) -> DeviceOptions:
+    return DeviceOptions(how.threads, usable_cores() if how.cores is None else how.cores)
+
+
 class SequencePasses:
     """Passes of one sequence through our executor."""
 
     def __init__(self, opening: BenchOpening) -> None:
-        load = LoadOptions(
-            device=opening.executor, n_context=opening.n_context, approx=opening.approx, schedule=opening.schedule
-        )
-        subject = open_subject(Path(opening.model), load)
+        how = opening.conditions
+        load = LoadOptions(device=opening.executor, n_context=how.n_context, approx=how.approx, schedule=how.schedule)
+        subject = open_subject(how.model, load)
         self._file = subject.file
-        cores = usable_cores() if opening.cores is None else opening.cores
-        limits, options = (
-            limits_for(opening.n_context, kv=opening.kv, spec=subject.spec),
-            DeviceOptions(opening.threads, cores),
-        )
+        limits, options = limits_for(how.n_context, kv=how.kv, spec=subject.spec), _device_options(how)
         try:
-            if opening.ram_bytes is not None and subject.spec is not None:
-                name, holding = Path(opening.model).stem, WeightBudget(opening.ram_bytes)
+            if how.ram_bytes is not None and subject.spec is not None:
+                name, holding = how.model.stem, WeightBudget(how.ram_bytes)
                 limits, _ = place_and_pack(subject.spec, subject.gguf, name, fingerprint(subject.gguf), limits, holding)
             self._executor = open_evaluator(subject, limits, options, load)
         except BaseException:
@@ -172,10 +171,10 @@ class OpProfile:
     """A lane opened for profiling."""
 
     def __init__(self, opening: BenchOpening) -> None:
-        self._limits = limits_for(opening.n_context, kv=opening.kv)
-        self._model = open_model(opening.model, opening.n_context, opening.approx)
-        cores = usable_cores() if opening.cores is None else opening.cores
-        self._device = open_device(opening.executor, DeviceOptions(opening.threads, cores))
+        how = opening.conditions
+        self._limits = limits_for(how.n_context, kv=how.kv)
+        self._model = open_model(how.model, how.n_context, how.approx)
+        self._device = open_device(opening.executor, _device_options(how))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 
     def run(self, job: BenchJob) -> BenchReply:

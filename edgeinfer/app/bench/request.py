@@ -7,8 +7,7 @@ without loading anything. Runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,6 @@ from edgeinfer.app.bench.peers import PEERS, module_name, peer_keys
 from edgeinfer.app.bench.subject import BenchConversation, BenchJob, Turns
 from edgeinfer.backends.base import DEVICES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
-from edgeinfer.settings import KVKind, Spec
 
 TESTS = ("prefill", "decode", "verify", "chat", "start")
 VERIFY_TOKENS = (1, 2, 3, 4, 6, 8, 16, 32)
@@ -147,23 +145,6 @@ class BenchExecutor:
     kind: Literal["ours", "peer", "script"]
     key: str
     path: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The conditions that are the same for every executor."""
-
-    model: Path
-    threads: int
-    cores: tuple[int, ...] | None
-    n_context: int
-    kv: KVKind = "f16"
-    spec: Spec = "auto"
-    verify_cost: Mapping[int, float] = field(default_factory=dict)
-    temp: float = 0.0
-    schedule: str = "auto"
-    ram_bytes: int | None = None
-    approx: float | None = None
 
 
 def ours(device: str) -> BenchExecutor:

@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from edgeinfer.app.bench.child import FIRST_TOKEN
-from edgeinfer.app.bench.request import BenchExecutor, Conditions
-from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, Purpose
+from edgeinfer.app.bench.request import BenchExecutor
+from edgeinfer.app.bench.subject import BenchJob, BenchOpening, BenchReply, Conditions, Purpose
 from edgeinfer.ipc.child import ChildDied, ChildProcess, ending
 from edgeinfer.ipc.records import to_json
 from edgeinfer.process import command, environment
@@ -52,21 +52,7 @@ class ChildRunner:
     def __init__(self, executor: BenchExecutor, conditions: Conditions) -> None:
         self._executor, self._conditions = executor, conditions
         self._child: BenchChild | None = None
-        self._opening = BenchOpening(
-            executor.key,
-            str(conditions.model),
-            conditions.threads,
-            conditions.n_context,
-            conditions.cores,
-            None if executor.path is None else str(executor.path),
-            kv=conditions.kv,
-            schedule=conditions.schedule,
-            spec=conditions.spec,
-            verify_cost=dict(conditions.verify_cost),
-            temp=conditions.temp,
-            ram_bytes=conditions.ram_bytes if executor.kind == "ours" else None,
-            approx=conditions.approx if executor.kind == "ours" else None,
-        )
+        self._opening = BenchOpening(executor.key, conditions, executor.path)
         self._refused: BenchReply | None = None
 
     def run(self, job: BenchJob) -> BenchReply:

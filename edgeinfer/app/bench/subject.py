@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -31,20 +32,17 @@ Single passes, whole answers, the times of the ops of a pass, or answers with an
 
 
 @dataclass(frozen=True, slots=True)
-class BenchOpening:
-    """What a child loads: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
+class Conditions:
+    """The conditions that are the same for every executor.
 
     `ram_bytes`: memory for weights; the cpu device reads the rest from disk in every pass. None: all weights stay in
     memory. `approx`: our own device treats activations below this threshold as zero. None: no activations are dropped.
     """
 
-    executor: str
-    model: str
+    model: Path
     threads: int
     n_context: int
     cores: tuple[int, ...] | None = None
-    folder: str | None = None
-    purpose: Purpose = "passes"
     kv: KVKind = "f16"
     spec: Spec = "auto"
     verify_cost: Mapping[int, float] = field(default_factory=dict)
@@ -52,6 +50,16 @@ class BenchOpening:
     schedule: str = "auto"
     ram_bytes: int | None = None
     approx: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOpening:
+    """What a child loads: `executor` is a device key or a peer's key, `folder` what that peer reads instead."""
+
+    executor: str
+    conditions: Conditions
+    folder: Path | None = None
+    purpose: Purpose = "passes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.bench.report import BenchModel
-    from edgeinfer.app.bench.request import BenchExecutor, BenchRequest, Conditions
+    from edgeinfer.app.bench.request import BenchExecutor, BenchRequest
+    from edgeinfer.app.bench.subject import Conditions
     from edgeinfer.settings import Settings
 
 Against = Annotated[
@@ -113,7 +114,7 @@ def _conditions(
 ) -> tuple[Conditions, BenchModel]:
     """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
     from edgeinfer.app.bench.report import BenchModel
-    from edgeinfer.app.bench.request import Conditions
+    from edgeinfer.app.bench.subject import Conditions
     from edgeinfer.app.opening.model_choice import choose_file
     from edgeinfer.app.plans.fit import plan_for
     from edgeinfer.engine.kv.limits import weights_bytes
@@ -135,8 +136,19 @@ def _conditions(
     facts = BenchModel(
         local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, load.kv, load.approx
     )
-    how = request.n_context, load.kv, load.spec, load.verify_cost or {}, temp, load.schedule, ram_bytes, load.approx
-    conditions = Conditions(local.path.resolve(), n_threads, load.core_numbers, *how)
+    conditions = Conditions(
+        local.path.resolve(),
+        n_threads,
+        request.n_context,
+        load.core_numbers,
+        kv=load.kv,
+        spec=load.spec,
+        verify_cost=load.verify_cost or {},
+        temp=temp,
+        schedule=load.schedule,
+        ram_bytes=ram_bytes,
+        approx=load.approx,
+    )
     return conditions, facts
 
 

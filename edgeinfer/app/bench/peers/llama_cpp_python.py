@@ -6,6 +6,7 @@ tokens, logits of the last token only (of all in a verification), f16 keys and v
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from edgeinfer.app.bench.peers import Peer
@@ -23,17 +24,17 @@ class Llama:
 
         self._api: Any = llama_cpp
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(
-            opening.model.encode(), llama_cpp.llama_model_default_params()
-        )
+        how = opening.conditions
+        given = llama_cpp.llama_model_default_params()
+        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(how.model), given)
         if not self._model:
-            raise NotMeasurable(f"llama.cpp cannot load {opening.model}")
+            raise NotMeasurable(f"llama.cpp cannot load {how.model}")
         wanted = llama_cpp.llama_context_default_params()
-        wanted.n_ctx, wanted.n_batch = opening.n_context, BATCH_TOKENS
-        wanted.n_threads = wanted.n_threads_batch = opening.threads
+        wanted.n_ctx, wanted.n_batch = how.n_context, BATCH_TOKENS
+        wanted.n_threads = wanted.n_threads_batch = how.threads
         self._context = llama_cpp.llama_init_from_model(self._model, wanted)
         if not self._context:
-            raise NotMeasurable(f"llama.cpp cannot run {opening.model} with a context of {opening.n_context}")
+            raise NotMeasurable(f"llama.cpp cannot run {how.model} with a context of {how.n_context}")
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
         self._n_cached = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,17 +22,18 @@ class Generator:
     def __init__(self, opening: BenchOpening) -> None:
         assert opening.folder is not None
         api: Any = importlib.import_module("onnxruntime_genai")
-        settings = json.loads((Path(opening.folder) / "genai_config.json").read_text(encoding="utf-8"))
+        how, folder = opening.conditions, opening.folder
+        settings = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))
         self.n_vocab = int(settings["model"]["vocab_size"])
         longest = int(settings["model"]["context_length"])
-        if opening.n_context > longest:
-            raise NotMeasurable(f"the model of {opening.folder} has a context of {longest}, not {opening.n_context}")
-        config = api.Config(opening.folder)
-        threads = {"model": {"decoder": {"session_options": {"intra_op_num_threads": opening.threads}}}}
+        if how.n_context > longest:
+            raise NotMeasurable(f"the model of {folder} has a context of {longest}, not {how.n_context}")
+        config = api.Config(str(folder))
+        threads = {"model": {"decoder": {"session_options": {"intra_op_num_threads": how.threads}}}}
         config.overlay(json.dumps(threads))
         self._model = api.Model(config)
         wanted = api.GeneratorParams(self._model)
-        wanted.set_search_options(max_length=opening.n_context, do_sample=False)
+        wanted.set_search_options(max_length=how.n_context, do_sample=False)
         self._generator = api.Generator(self._model, wanted)
 
     @property

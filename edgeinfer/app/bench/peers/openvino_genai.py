@@ -34,7 +34,8 @@ class Pipeline:
     def __init__(self, opening: BenchOpening) -> None:
         self._openvino: Any = importlib.import_module("openvino")
         self._api: Any = importlib.import_module("openvino_genai")
-        self._pipeline: Any = self._api.LLMPipeline(opening.model, "CPU", INFERENCE_NUM_THREADS=opening.threads)
+        model, n_threads = str(opening.conditions.model), opening.conditions.threads
+        self._pipeline: Any = self._api.LLMPipeline(model, "CPU", INFERENCE_NUM_THREADS=n_threads)
         vocabulary = self._pipeline.get_tokenizer().get_vocab()
         self._n_vocab = len(vocabulary)
 

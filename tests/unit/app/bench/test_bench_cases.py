@@ -14,6 +14,7 @@ from edgeinfer.app.bench.subject import (
     BenchJob,
     BenchOpening,
     BenchReply,
+    Conditions,
     DraftRun,
     OpTime,
 )
@@ -54,7 +55,8 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_messages_survive_the_wire() -> None:
-    opening = BenchOpening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="drafting", spec=4, verify_cost={4: 1.5})
+    conditions = Conditions(Path("/m.gguf"), 2, 640, cores=(0, 2), spec=4, verify_cost={4: 1.5})
+    opening = BenchOpening("cpu", conditions, folder=Path("/folder"), purpose="drafting")
     assert from_json(BenchOpening, to_json(opening)) == opening
     job = BenchJob(
         "chat", 64, 0, 3, (1, 2), (BenchConversation("a", ("b", "c")),), ((0, 31, 12), (43, 9, 4)), cold=True

@@ -8,7 +8,7 @@ import pytest
 
 from edgeinfer.app.bench.draft_figures import draft_figures, draft_json, draft_lines
 from edgeinfer.app.bench.drafting import LOOP_TOKENS, DraftingBench, Shown, loop_start
-from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, DraftRun, NotMeasurable
+from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, Conditions, DraftRun, NotMeasurable
 
 QUESTION = BenchConversation("qa", ("the rain in the inn", "and then"))
 
@@ -81,7 +81,7 @@ def test_tables_and_json_show_every_group() -> None:
 
 
 def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, home: Path) -> None:
-    subject = DraftingBench(BenchOpening("cpu", str(tiny_model), 1, 512, spec=4))
+    subject = DraftingBench(BenchOpening("cpu", Conditions(tiny_model, 1, 512, spec=4)))
     try:
         reply = subject.run(BenchJob("drafting", 24, seed=1, questions=(QUESTION,), repeats=2))
         assert [(run.way, run.repeat) for run in reply.drafting] == [
@@ -106,4 +106,4 @@ def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, 
 
 def test_nothing_is_measured_where_nothing_is_drafted(tiny_model: Path, home: Path) -> None:
     with pytest.raises(NotMeasurable, match="nothing is drafted"):
-        DraftingBench(BenchOpening("cpu", str(tiny_model), 1, 512, spec="off"))
+        DraftingBench(BenchOpening("cpu", Conditions(tiny_model, 1, 512, spec="off")))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app.bench.ours import OpProfile
-from edgeinfer.app.bench.subject import BenchJob, BenchOpening, NotMeasurable, OpTime
+from edgeinfer.app.bench.subject import BenchJob, BenchOpening, Conditions, NotMeasurable, OpTime
 from edgeinfer.backends.base import OpSeconds
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.graph.step import PAGE, Step
@@ -47,7 +47,7 @@ class ProfilingLane:
 
 @pytest.fixture
 def subject(tiny_model: Path) -> Iterator[OpProfile]:
-    with closing(OpProfile(BenchOpening("null", str(tiny_model), 1, CONTEXT, purpose="ops"))) as opened:
+    with closing(OpProfile(BenchOpening("null", Conditions(tiny_model, 1, CONTEXT), purpose="ops"))) as opened:
         yield opened
 
 
@@ -73,7 +73,9 @@ def test_a_device_that_does_not_time_its_ops_says_so(subject: OpProfile) -> None
 
 @pytest.mark.parametrize(("family", "op"), [("qwen35", "GatedDeltaNet"), ("lfm2", "CausalConv")])
 def test_ops_with_states_are_timed_too(family: str, op: str) -> None:
-    with closing(OpProfile(BenchOpening("cpu", str(DATA / f"{family}-q8_0.gguf"), 1, 256, purpose="ops"))) as opened:
+    with closing(
+        OpProfile(BenchOpening("cpu", Conditions(DATA / f"{family}-q8_0.gguf", 1, 256), purpose="ops"))
+    ) as opened:
         for n_tokens in (1, 70):
             reply = opened.run(BenchJob("ops", n_tokens, depth=100))
             assert any(time.op == op and time.busy_s > 0 for time in reply.ops)

@@ -13,16 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgeinfer.app.bench.request import BenchExecutor, Conditions
+from edgeinfer.app.bench.request import BenchExecutor
 from edgeinfer.app.bench.runners import BenchChild, ChildRunner, runner_for, seconds_to_output
-from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, BenchReply
+from edgeinfer.app.bench.subject import BenchConversation, BenchJob, BenchOpening, BenchReply, Conditions
 
 CONTEXT = 128
 
 
 @pytest.fixture(scope="module")
 def child(tiny_model: Path) -> Iterator[BenchChild]:
-    with closing(BenchChild(BenchOpening("reference", str(tiny_model), 1, CONTEXT))) as opened:
+    with closing(BenchChild(BenchOpening("reference", Conditions(tiny_model, 1, CONTEXT)))) as opened:
         assert opened.opened == BenchReply()
         yield opened
 
@@ -57,7 +57,7 @@ def test_a_waiting_child_computes_nothing(child: BenchChild) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_crash_is_an_answer_and_the_runner_starts_anew(tiny_model: Path) -> None:
-    conditions = Conditions(tiny_model, 1, None, CONTEXT)
+    conditions = Conditions(tiny_model, 1, CONTEXT)
     with closing(ChildRunner(BenchExecutor("reference", "ours", "reference"), conditions)) as runner:
         assert runner.run(BenchJob("prefill", 4)).problem is None
         assert runner._child is not None
@@ -69,7 +69,7 @@ def test_a_crash_is_an_answer_and_the_runner_starts_anew(tiny_model: Path) -> No
 def test_a_model_that_cannot_be_opened_is_asked_for_once(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    conditions = Conditions(broken, 1, None, CONTEXT)
+    conditions = Conditions(broken, 1, CONTEXT)
     with closing(ChildRunner(BenchExecutor("reference", "ours", "reference"), conditions)) as runner:
         first = runner.run(BenchJob("prefill", 4))
         assert "broken.gguf" in str(first.problem)
@@ -77,12 +77,12 @@ def test_a_model_that_cannot_be_opened_is_asked_for_once(tmp_path: Path) -> None
 
 
 def test_a_child_that_does_not_answer_is_ended(tiny_model: Path) -> None:
-    with closing(BenchChild(BenchOpening("reference", str(tiny_model), 1, CONTEXT), limit_s=0.001)) as child:
+    with closing(BenchChild(BenchOpening("reference", Conditions(tiny_model, 1, CONTEXT)), limit_s=0.001)) as child:
         assert "no answer within" in str(child.opened.problem)
 
 
 def test_answers_of_ours_count_what_was_read_and_answered(tiny_model: Path) -> None:
-    opening = BenchOpening("reference", str(tiny_model), 1, CONTEXT, purpose="answers")
+    opening = BenchOpening("reference", Conditions(tiny_model, 1, CONTEXT), purpose="answers")
     with closing(BenchChild(opening)) as child:
         reply = child.run(
             BenchJob(
@@ -102,7 +102,7 @@ def script_runner(tmp_path: Path, text: str) -> BenchReply:
     script = tmp_path / "peer.py"
     script.write_text(text)
     executor = BenchExecutor("python:peer.py", "script", "python", script)
-    return runner_for(executor, Conditions(Path("/m.gguf"), 3, None, CONTEXT)).run(BenchJob("decode", 16, depth=7))
+    return runner_for(executor, Conditions(Path("/m.gguf"), 3, CONTEXT)).run(BenchJob("decode", 16, depth=7))
 
 
 def test_a_script_is_told_what_to_measure_and_its_last_line_is_the_rate(tmp_path: Path) -> None:
