@@ -90,7 +90,7 @@ class LoadOptions:
         "Also draft from text files, folders or a smaller model; repeatable.",
         path_list,
         "PATH",
-        is_repeatable=True,
+        several="repeated",
     )
     history: bool = option(
         False,
@@ -105,7 +105,7 @@ class LoadOptions:
         None, "CPU cores to use, such as 0,2-5.", unset_or(core_list), "LIST", "all usable ones"
     )
     device: str = option(
-        "auto", "auto (the fastest), or comma-separated device names.", device_names, "NAMES", is_list=True
+        "auto", "auto (the fastest), or comma-separated device names.", device_names, "NAMES", several="with commas"
     )
     schedule: str = option(
         "auto",

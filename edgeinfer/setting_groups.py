@@ -29,6 +29,8 @@ CTX_CAP = 8192  # context length in tokens when `ctx` is unset and the model was
 SAMPLED_REPEAT_PENALTY = 1.1  # small models loop without it; greedy answers stay the plain argmax
 METADATA_KEY = "option"
 SWITCH_WORDS = ("true", "false")
+Several = Literal["never", "repeated", "with commas"]
+"""How an option takes several values: given again, or as one text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,8 +49,17 @@ class Option(Generic[T]):
     group: str = ""  # the group's record that holds it
     field: str = ""  # its field there
     words: tuple[str, ...] = ()  # the allowed words, if it is one of a few; a switch has "true" and "false"
-    is_repeatable: bool = False  # may be given several times on the command line
-    is_list: bool = False  # comma-separated text, stored as a list in files
+    several: Several = "never"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it may be given several times on the command line."""
+        return self.several == "repeated"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is comma-separated text, stored as a list in files."""
+        return self.several == "with commas"
 
     @property
     def is_switch(self) -> bool:
@@ -80,8 +91,7 @@ def option(
     *,
     name: str = "",
     setting_default: T | None = None,
-    is_repeatable: bool = False,
-    is_list: bool = False,
+    several: Several = "never",
 ) -> T:
     """A dataclass field that declares an option (typed as its value, as dataclass fields are).
 
@@ -89,7 +99,7 @@ def option(
     differs from the field's.
     """
     shown = default if setting_default is None else setting_default
-    declared = Option(shown, help_text, read, form, unset, name, is_repeatable=is_repeatable, is_list=is_list)
+    declared = Option(shown, help_text, read, form, unset, name, several=several)
     return dataclasses.field(default=default, metadata={METADATA_KEY: declared})
 
 

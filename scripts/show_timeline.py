@@ -15,6 +15,7 @@ import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.shared_lane.timeline import StepTimeline
@@ -40,8 +41,8 @@ def main() -> None:
     try:
         with open_model(given.model, N_CONTEXT) as model:
             limits = limits_for(N_CONTEXT)
-            arguments = (model.spec, model.file, "timeline", limits, given.device, options)
-            with open_executor(*arguments, schedule=given.schedule) as executor:
+            request = OpeningRequest(model.spec, model.file, limits, options)
+            with open_executor(given.device, request, "timeline", schedule=given.schedule) as executor:
                 for notice in executor.notices:
                     print(notice)
                 timelines = [step(executor, given.tokens) for _ in range(given.steps)]

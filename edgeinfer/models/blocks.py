@@ -8,7 +8,7 @@ BadGGUF for missing tensors or wrong shapes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
@@ -33,11 +33,15 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope import rope_table
+from edgeinfer.models.sizes import windows
 
 RANK = 4
 """GGUF's number for pooling by ranking."""
 Gate: TypeAlias = Literal["attn_q", "attn_gate"]
 """The tensor with attention's gate: its rows follow those of each query head, or form a matrix of their own."""
+FeedForwardGate: TypeAlias = Literal["own", "in ffn_up", "none"]
+"""Where the gate of a feed-forward block is: in a tensor of its own, or in the first half of the rows of ffn_up."""
 
 
 def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) -> None:
@@ -125,6 +129,29 @@ def join(g: ModelGraph, scale: float) -> None:
     g.add(Scale("branch", g.sizes.width, scale), Add("branch", "x", g.sizes.width))
 
 
+def decoder(
+    g: ModelGraph,
+    feed: Callable[[ModelGraph], None],
+    *,
+    paired: bool = False,
+    head_norms: bool = False,
+    whole_norms: bool = False,
+) -> ModelSpec:
+    """A whole model with Llama's layers: norm, attention, norm, and the feed-forward branch that `feed` adds.
+
+    Layers have windows if the file says so. The other arguments are those of `attention`.
+    """
+    rope = rope_table(g.hp, g.sizes.rotary_width)
+    embed(g)
+    for number, window in enumerate(windows(g.hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, paired=paired, window=window, head_norms=head_norms, whole_norms=whole_norms)
+        norm(g, "ffn_norm")
+        feed(g)
+    return head(g)
+
+
 def attention(
     g: ModelGraph,
     rope: RopeTable | None,
@@ -183,8 +210,7 @@ def feed_forward(
     g: ModelGraph,
     activation: Activation = "silu",
     *,
-    gated: bool = True,
-    fused: bool = False,
+    gate: FeedForwardGate = "own",
     width: int = 0,
     suffix: str = "",
     source: str = "normed",
@@ -193,16 +219,16 @@ def feed_forward(
 ) -> None:
     """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
-    `fused`: gate and up are the two row halves of ffn_up. `width` (hidden width, if not the layer's) and `suffix` (of
-    tensor names) are for a shared expert. `adds`: add to `out`, as is always done for `x`.
+    `width` (hidden width, if not the layer's) and `suffix` (of tensor names) are for a shared expert. `adds`: add to
+    `out`, as is always done for `x`.
     """
     hp, ffn = g.hp, width or g.sizes.ffn_width
     activation = _activation(hp, activation)
-    if gated:
-        gate, up = g.buffer("gate", ffn), g.buffer("up", ffn)
-        _gate_and_up(g, source, (gate, up), ffn, suffix, fused=fused)
+    if gate != "none":
+        gates, up = g.buffer("gate", ffn), g.buffer("up", ffn)
+        _gate_and_up(g, source, (gates, up), ffn, suffix, fused=gate == "in ffn_up")
         hidden = g.buffer("hidden", ffn)
-        g.add(GatedAct(gate, up, hidden, ffn, activation))
+        g.add(GatedAct(gates, up, hidden, ffn, activation))
     else:
         up, hidden, tensor = g.buffer("up", ffn), g.buffer("hidden", ffn), f"{g.prefix}ffn_up{suffix}"
         weight = hp.matrix(f"{tensor}.weight", (ffn, g.sizes.width))

@@ -6,6 +6,7 @@ families.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
@@ -125,10 +126,15 @@ def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
 def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
     """Delta nets, gated attention and experts; `grouped`: value heads that share a key head are adjacent."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    rope, delta_net = rope_table(hp, g.sizes.rotary_width), DeltaNet.read(hp, grouped=grouped)
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, shared_width=g.sizes.ffn_width)
+    return hybrid(g, DeltaNet.read(hp, grouped=grouped), mixture.add)
+
+
+def hybrid(g: ModelGraph, delta_net: DeltaNet, feed: Callable[[ModelGraph], None]) -> ModelSpec:
+    """Layers of delta nets and layers of gated attention, each with the feed-forward branch that `feed` adds."""
+    rope = rope_table(g.hp, g.sizes.rotary_width)
     embed(g)
-    for number, attends in enumerate(attending_layers(hp, g.sizes.n_layers)):
+    for number, attends in enumerate(attending_layers(g.hp, g.sizes.n_layers)):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         if attends:
@@ -136,5 +142,5 @@ def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
         else:
             delta_net.add(g)
         norm(g, "post_attention_norm")
-        mixture.add(g)
+        feed(g)
     return head(g)

@@ -12,6 +12,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import EdgeInferError
@@ -102,8 +103,8 @@ def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -
 def opened(golden: Golden, path: Path, kv: KVKind) -> Executor:
     limits = limits_for(golden.n_context, kv=kv)
     with open_model(path, golden.n_context) as model:
-        name = fingerprint(model.file)
-        return open_executor(model.spec, model.file, name, limits, "reference")
+        request = OpeningRequest(model.spec, model.file, limits)
+        return open_executor("reference", request, fingerprint(model.file))
 
 
 def test_a_saved_state_belongs_to_its_kv() -> None:

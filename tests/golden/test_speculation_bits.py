@@ -11,6 +11,7 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.requests.drafting import Speculator
 from edgeinfer.engine.requests.request import Request
@@ -36,7 +37,8 @@ def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Poo
     kv, mixture = request.param
     with open_model(tiny_model if mixture is None else DATA / f"{mixture}.gguf", N_CONTEXT) as model:
         limits = limits_for(N_CONTEXT, n_sessions=2, kv=kv)
-        with open_executor(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        request = OpeningRequest(model.spec, model.file, limits, DeviceOptions(n_workers=2))
+        with open_executor("cpu", request, "tiny") as executor:
             yield Pool(executor), Tokenizer.from_metadata(model.file.metadata)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.requests.request import Request
 from edgeinfer.engine.requests.sampling import SamplingSettings
@@ -104,7 +105,8 @@ def test_every_answer_of_a_tiny_vocabulary_comes_as_often_as_it_should(tiny_mode
         allowed, prompt = list(range(40, 46)), [7, 9, 11, 13]
         bias = {token: float("-inf") for token in range(tokenizer.n_tokens) if token not in allowed}
         settings = {"temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logit_bias": bias}
-        with open_executor(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        request = OpeningRequest(model.spec, model.file, limits, DeviceOptions(n_workers=2))
+        with open_executor("cpu", request, "tiny") as executor:
             shares = enumerate_answers(executor, prompt, allowed, len(allowed), temperature)
             wrong = enumerate_answers(executor, prompt, allowed, len(allowed), 1.15 * temperature)
             counted, n_accepted = count_answers(executor, tokenizer, prompt, settings, N_ANSWERS)
@@ -120,7 +122,8 @@ def test_answers_of_the_starter_model_come_as_often_as_they_should(starter_model
         tokenizer, limits = Tokenizer.from_metadata(model.file.metadata), limits_for(N_CONTEXT, n_sessions=2)
         prompt = tokenizer.encode("Once upon a time there was a")
         settings = {"temperature": 0.9, "top_k": 6, "top_p": 1.0, "min_p": 0.0}
-        with open_executor(model.spec, model.file, "starter", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+        request = OpeningRequest(model.spec, model.file, limits, DeviceOptions(n_workers=2))
+        with open_executor("cpu", request, "starter") as executor:
             everything = range(tokenizer.n_tokens)
             shares = enumerate_answers(executor, prompt, everything, 6, 0.9)
             wrong = enumerate_answers(executor, prompt, everything, 6, 1.1)

@@ -18,6 +18,7 @@ from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Step
@@ -114,7 +115,7 @@ def test_a_pass_of_a_huge_model_is_counted(huge: Model) -> None:
 def test_a_huge_model_runs_on_the_null_device_and_touches_no_weights(huge: Model) -> None:
     limits = Limits(8192, 8192 // PAGE)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with open_executor(huge.spec, huge.file, "huge", limits, "null") as executor:
+    with open_executor("null", OpeningRequest(huge.spec, huge.file, limits), "huge") as executor:
         sequence = executor.create()
         for start in range(0, 2048, 256):
             logits = executor.evaluate(chain(sequence, start, [0] * 256))

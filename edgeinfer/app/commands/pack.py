@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,31 +22,38 @@ if TYPE_CHECKING:
     from edgeinfer.models.load import Model
 
 
-@takes_settings("approx")
-def pack(
-    given: Given,
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL", help="A name, a path or a source. Default: the last used.", autocompletion=model_names
-        ),
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class PackFlags:
+    """What the command line asks to do with the bundle file; in the order of the help."""
+
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Path of the bundle file. Default: in the cache folder."),
-    ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the whole bundle file and report damage.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what is damaged or out of date.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="For a ReLU model: use the bundle file with whole layers.")
-    ] = False,
+    ] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Check the whole bundle file and report damage.")] = False
+    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what is damaged or out of date.")] = False
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False
+    whole: Annotated[bool, typer.Option("--whole", help="For a ReLU model: use the bundle file with whole layers.")] = (
+        False
+    )
     calibrate: Annotated[
         Path | None,
         typer.Option(
             "--calibrate",
             metavar="FILE",
             help="Order neurons by which are active together in this text.",
+        ),
+    ] = None
+
+
+@takes_settings("approx")
+def pack(
+    given: Given,
+    flags: PackFlags,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A name, a path or a source. Default: the last used.", autocompletion=model_names
         ),
     ] = None,
     as_json: Json = False,
@@ -63,29 +71,30 @@ def pack(
     from edgeinfer.process import allowed_cpus
     from edgeinfer.settings import load_settings
 
-    if verify + repair + remove + (calibrate is not None) > 1:
+    if flags.verify + flags.repair + flags.remove + (flags.calibrate is not None) > 1:
         raise BadSetting("--verify, --repair, --remove and --calibrate are four things to do; give one of them")
-    if whole and calibrate is not None:
+    if flags.whole and flags.calibrate is not None:
         raise BadSetting("--whole is for layers that are read whole, in which no order of neurons helps: leave one out")
     settings = load_settings({**given, "model": model})
     chosen = choose_file(settings, "pack", "bundles are made of GGUF files")
     with open_model(chosen.path, approx=settings.load.approx) as opened:
-        own = place_of(opened.spec, opened.file.tensors, chosen.name, fingerprint(opened.file), by_neurons=not whole)
-        path = own if out is None else user_path(out).absolute()
+        own_name = chosen.name, fingerprint(opened.file)
+        own = place_of(opened.spec, opened.file.tensors, *own_name, by_neurons=not flags.whole)
+        path = own if flags.out is None else user_path(flags.out).absolute()
         if path.is_dir():
             raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
-        if remove:
+        if flags.remove:
             _remove(path, chosen.name, as_json=as_json)
             return
-        if whole and not cpu_offload().has_neurons(opened.spec, opened.file.tensors):
+        if flags.whole and not cpu_offload().has_neurons(opened.spec, opened.file.tensors):
             raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
-        packing = cpu_offload().packing(opened, path, len(allowed_cpus()), not whole)
-        if calibrate is not None:
-            _pack_in_order(packing, chosen.name, opened, calibrate, as_json=as_json)
-        elif verify:
+        packing = cpu_offload().packing(opened, path, len(allowed_cpus()), not flags.whole)
+        if flags.calibrate is not None:
+            _pack_in_order(packing, chosen.name, opened, flags.calibrate, as_json=as_json)
+        elif flags.verify:
             _verify(packing, chosen.name, as_json=as_json)
         else:
-            _pack(packing, chosen.name, repair=repair, as_json=as_json)
+            _pack(packing, chosen.name, repair=flags.repair, as_json=as_json)
 
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:

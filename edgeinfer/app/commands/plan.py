@@ -30,13 +30,14 @@ SCREEN_LINES = 24
 """Of a terminal, in which a plan has room."""
 
 
-@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx")
-def plan(
-    given: Given,
+@dataclass(frozen=True, slots=True)
+class PlanFlags:
+    """What the command line asks to plan for; in the order of the help."""
+
     machine: Annotated[
         str | None,
         typer.Option("--machine", metavar="NAME|FILE", help="Plan for another machine: a profile or a name."),
-    ] = None,
+    ] = None
     ram: Annotated[
         str | None,
         typer.Option(
@@ -45,11 +46,11 @@ def plan(
             help="Memory for weights: 3GB, or 60% of available memory (not of the model), of all its memory with "
             "--machine; the rest is read from disk in every pass (default: all there is).",
         ),
-    ] = None,
+    ] = None
     vram: Annotated[
         str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator. Default: all of it.")
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Number of concurrent sequences.")] = 1,
+    ] = None
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Number of concurrent sequences.")] = 1
     schedule: Annotated[
         str,
         typer.Option(
@@ -57,10 +58,16 @@ def plan(
             help="auto, cpu, accelerator, static, stream, rows, hetegen; of several sequences accelerator-only, "
             "asymmetric, overlap, apex.",
         ),
-    ] = "auto",
+    ] = "auto"
     goal: Annotated[
         str, typer.Option("--goal", help="latency (of one sequence), throughput (of --batch), or quiet.")
-    ] = "latency",
+    ] = "latency"
+
+
+@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx")
+def plan(
+    given: Given,
+    flags: PlanFlags,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -72,22 +79,22 @@ def plan(
     from edgeinfer.app.plans.planning import PlanRequest, check_schedule, read_goal
     from edgeinfer.settings import load_settings
 
-    settings, schedule = _of_approximate(load_settings(given), schedule)
-    chosen_cores = _cores(settings, machine)
+    settings, schedule = _of_approximate(load_settings(given), flags.schedule)
+    chosen_cores = _cores(settings, flags.machine)
     with flags_read():
         check_schedule(schedule)
-        ram_bytes, ram_said = _ram(ram, machine)
+        ram_bytes, ram_said = _ram(flags.ram, flags.machine)
         asked = PlanRequest(
             kv=settings.load.kv,
-            n_sequences=batch,
+            n_sequences=flags.batch,
             ram_bytes=ram_bytes,
-            vram_bytes=None if vram is None else flag_bytes(vram),
+            vram_bytes=None if flags.vram is None else flag_bytes(flags.vram),
             schedule=schedule,
-            goal=read_goal(goal),
+            goal=read_goal(flags.goal),
             cores=chosen_cores,
         )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
-    _show(local, settings, machine, asked, _PlanOutput(as_json, verbose, ram_said))
+    _show(local, settings, flags.machine, asked, _PlanOutput(as_json, verbose, ram_said))
 
 
 def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:

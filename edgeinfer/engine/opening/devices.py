@@ -73,22 +73,13 @@ class Together:
             device.close()
 
 
-def open_model(
-    device: str,
-    spec: ModelSpec,
-    file: GGUFFile,
-    limits: Limits,
-    options: DeviceOptions | None = None,
-    schedule: str = AUTO_SCHEDULE,
-    progress: Progress = no_progress,
-) -> OpenedLane:
+def open_model(device: str, request: OpeningRequest, schedule: str = AUTO_SCHEDULE) -> OpenedLane:
     """Open devices by name and compile the model for them.
 
     Raises UnknownKey for an unknown device, DeviceUnavailable if one cannot run, BadSetting for a combination that is
     not supported, DoesNotFit if memory is short.
     """
-    request = OpeningRequest(spec, file, limits, options or DeviceOptions(), progress)
-    names = device.split(",")
+    spec, names = request.spec, device.split(",")
     if len(names) == 1:
         return _alone(device, request)
     if spec.why_whole is not None:

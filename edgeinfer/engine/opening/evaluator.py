@@ -19,15 +19,12 @@ from edgeinfer.engine.run.executor import AUTO_DEVICE, AUTO_SCHEDULE, Executor
 from edgeinfer.engine.run.foreign import ForeignExecutor
 from edgeinfer.engine.run.rescue import Rescued, RescuedBatches
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
-from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.load_options import LoadOptions
-from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.variants import check_threshold
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.machine.topology import available_bytes
 from edgeinfer.settings import KVKind
-from edgeinfer.steps import Progress, no_progress
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Our own devices that have no fallback to continue on after a failure."""
@@ -36,27 +33,23 @@ ABLE = (AUTO_DEVICE, "reference")
 
 
 def open_executor(
-    spec: ModelSpec,
-    file: GGUFFile,
-    fingerprint: str,
-    limits: Limits,
     device: str,
-    options: DeviceOptions | None = None,
-    progress: Progress = no_progress,
+    request: OpeningRequest,
+    fingerprint: str,
     power_limiter: PowerLimiter | None = None,
     schedule: str = AUTO_SCHEDULE,
 ) -> Executor:
     """Open devices by name and compile the model for them. Raises as `devices.open_model`."""
-    opened = open_model(device, spec, file, limits, options, schedule, progress)
+    opened = open_model(device, request, schedule)
     return Executor(
         opened.device,
         opened.lane,
-        limits,
+        request.limits,
         fingerprint,
-        options,
+        request.options,
         power_limiter=power_limiter,
         notices=opened.notices,
-        inputs=spec.inputs,
+        inputs=request.spec.inputs,
     )
 
 
@@ -79,23 +72,22 @@ def open_evaluator(
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
     spec, file = subject.spec, subject.gguf
-    model = (spec, file, subject.fingerprint, limits)
+    request = OpeningRequest(spec, file, limits, options, progress)
 
     def rescue() -> SequenceEvaluator:
         require_fit(memory_need(AUTO_DEVICE, spec, file.tensors, limits), available_bytes())
-        return open_executor(*model, AUTO_DEVICE, options, progress, power_limiter)
+        return open_executor(AUTO_DEVICE, request, subject.fingerprint, power_limiter)
 
     if schedule in BATCH_SCHEDULES or ("," in device and load.sharing is not None and schedule == AUTO_SCHEDULE):
         from edgeinfer.engine.opening.overlap import open_batch
 
         vram_bytes = None if load.sharing is None else load.sharing.vram_bytes
-        request = OpeningRequest(spec, file, limits, options, progress)
         shared = open_batch(device, request, schedule, vram_bytes, power_limiter)
         if shared.capabilities.overlapping is not None:
             return RescuedBatches(shared, rescue)
         executor = shared
     else:
-        executor = open_executor(*model, device, options, progress, power_limiter, schedule)
+        executor = open_executor(device, request, subject.fingerprint, power_limiter, schedule)
     return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)
 
 

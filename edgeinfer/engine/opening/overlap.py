@@ -66,7 +66,7 @@ def open_batch(
     if schedule == AUTO_SCHEDULE:
         expectation = situation.expectation(situation.room(situation.weight_bytes, limits), limits)
         if expectation.prefers_one:
-            found = open_model(expectation.best_alone, spec, file, limits, options, AUTO_SCHEDULE, request.progress)
+            found = open_model(expectation.best_alone, request)
             told = (*found.notices, expectation.refusal(name))
             return Executor(
                 found.device, found.lane, limits, fingerprint(file), options, power_limiter=power_limiter, notices=told

@@ -17,6 +17,7 @@ import numpy as np
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, kind_of
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening.device_choice import N_COMPARED
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.evaluators import Subject, open_subject
 from edgeinfer.engine.run.executor import AUTO_DEVICE, Executor
@@ -129,7 +130,8 @@ def _opened(asked: RaceOpening, channel: Channel) -> tuple[Executor, float]:
         raise DeviceUnavailable(f"{device} runs models by itself")
     spec, share = first_layers(subject.spec, subject)
     limits, options = limits_for(N_COMPARED, kv=asked.kv), replace(asked.options, adapts=False)
-    return open_executor(spec, subject.gguf, "race", limits, device, options, progress), share
+    request = OpeningRequest(spec, subject.gguf, limits, options, progress)
+    return open_executor(device, request, "race"), share
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         g.stage(f"blk.{number}")
         attention(g, None, causal=False, source="x")
         norm_in_place(g, "attn_output_norm")
-        feed_forward(g, "gelu", gated=False, source="x")
+        feed_forward(g, "gelu", gate="none", source="x")
         norm_in_place(g, "layer_output_norm")
     return hidden_head(g)
 

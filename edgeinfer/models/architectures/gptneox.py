@@ -28,7 +28,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         attention(g, rope)
         if not parallel:
             norm(g, "ffn_norm", "normed_ffn")
-        feed_forward(g, "gelu", gated=False, source="normed_ffn")
+        feed_forward(g, "gelu", gate="none", source="normed_ffn")
     return head(g)
 
 

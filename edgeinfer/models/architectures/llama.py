@@ -9,31 +9,19 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.blocks import decoder, feed_forward
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a llama-shaped model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    rope = rope_table(hp, g.sizes.rotary_width)
     is_mixture = hp.integer("expert_count", 0, least=0) > 0
-    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True) if is_mixture else None
-    embed(g)
-    for number, window in enumerate(windows(hp, g.sizes)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, paired=True, window=window)
-        norm(g, "ffn_norm")
-        if mixture is None:
-            feed_forward(g)
-        else:
-            mixture.add(g)
-    return head(g)
+    feed = Mixture.read(hp, g.sizes.ffn_width, normalised=True).add if is_mixture else feed_forward
+    return decoder(g, feed, paired=True)
 
 
 ARCHITECTURE = Architecture(build, aliases=("mistral", "smollm"))

@@ -8,12 +8,11 @@ from __future__ import annotations
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, head, norm
+from edgeinfer.models.blocks import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -21,16 +20,8 @@ def build(hp: Hyperparameters) -> ModelSpec:
     if hp.number("attention.clamp_kqv", 0.0) > 0.0:
         raise UnsupportedModel("this olmoe clamps queries, keys and values; edgeinfer has those that do not")
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    rope = rope_table(hp, g.sizes.rotary_width)
     mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=False)
-    embed(g)
-    for number, window in enumerate(windows(hp, g.sizes)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, window=window, whole_norms=True)
-        norm(g, "ffn_norm")
-        mixture.add(g)
-    return head(g)
+    return decoder(g, mixture.add, whole_norms=True)
 
 
 ARCHITECTURE = Architecture(build)

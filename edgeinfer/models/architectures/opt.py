@@ -42,7 +42,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         norm(g, "attn_norm")
         attention(g, None)
         norm(g, "ffn_norm")
-        feed_forward(g, "relu", gated=False)
+        feed_forward(g, "relu", gate="none")
     return head(g)
 
 

@@ -20,7 +20,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         attention(g, rope)
-        feed_forward(g, "gelu_tanh", gated=False)
+        feed_forward(g, "gelu_tanh", gate="none")
     return head(g)
 
 

@@ -6,27 +6,20 @@ them. Source: Phi-3 Technical Report (arXiv 2404.14219).
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.blocks import decoder, feed_forward
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Phi 3 model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
-    rope = rope_table(hp, g.sizes.rotary_width)
-    embed(g)
-    for number, window in enumerate(windows(hp, g.sizes)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, window=window)
-        norm(g, "ffn_norm")
-        feed_forward(g, fused=True)
-    return head(g)
+    return decoder(g, partial(feed_forward, gate="in ffn_up"))
 
 
 ARCHITECTURE = Architecture(build)

@@ -8,28 +8,19 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, head, norm
+from edgeinfer.models.blocks import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 2 mixture. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    rope = rope_table(hp, g.sizes.rotary_width)
     width = g.sizes.ffn_width // hp.integer("expert_used_count")  # Qwen 1.5's value, for files without the key
     mixture = Mixture.read(hp, width, normalised=False, shared_width=g.sizes.ffn_width)
-    embed(g)
-    for number, window in enumerate(windows(hp, g.sizes)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, window=window)
-        norm(g, "ffn_norm")
-        mixture.add(g)
-    return head(g)
+    return decoder(g, mixture.add)
 
 
 ARCHITECTURE = Architecture(build)

@@ -21,6 +21,7 @@ from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
 from edgeinfer.backends.cuda.placing import GpuWeights, stage_weights
 from edgeinfer.backends.cuda.step import LaunchShape
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_evaluator, open_executor
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.run.evaluators import SequenceEvaluator, open_subject
@@ -297,9 +298,8 @@ def test_a_plan_is_carried_out(measured: None, schedule: str) -> None:
     """By names, as a user gives them."""
     golden = Golden.read("llama-q8_0")
     with open_model(golden.model, 128) as model:
-        given = (model.spec, model.file, "model", LIMITS)
-        options = DeviceOptions(n_workers=2)
-        with open_executor(*given, "cuda,cpu", options, schedule=schedule) as executor:
+        request = OpeningRequest(model.spec, model.file, LIMITS, DeviceOptions(n_workers=2))
+        with open_executor("cuda,cpu", request, "model", schedule=schedule) as executor:
             assert schedule in executor.notices[0]
             assert executor.device == ("cuda" if schedule == "static" else "cpu+cuda")
             logits = logits_of(executor, executor.create(), golden.tokens[:5].tolist())

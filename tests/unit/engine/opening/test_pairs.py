@@ -9,7 +9,7 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.opening import devices
-from edgeinfer.engine.opening.devices import open_model
+from edgeinfer.engine.opening.devices import OpeningRequest, open_model
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.shared_lane.lane import SharedLane
 from edgeinfer.errors import BadSetting
@@ -52,7 +52,7 @@ class Found:
 def opened(schedule: str = "auto") -> Found:
     with load.open_model(GOLDEN.model, GOLDEN.n_context) as model:
         limits = Limits(GOLDEN.n_context, 12, 256, 256)
-        found = open_model(PAIR, model.spec, model.file, limits, DeviceOptions(), schedule)
+        found = open_model(PAIR, OpeningRequest(model.spec, model.file, limits), schedule)
         player = Player(_Ready(found.lane), GOLDEN)  # type: ignore[arg-type]
         with player:
             error = distance(player.feed(GOLDEN.tokens[:9])[:, GOLDEN.columns], GOLDEN.logits[:9])
@@ -107,13 +107,13 @@ def test_a_pair_that_is_faster_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pair_without_the_cpu_is_refused() -> None:
     with load.open_model(GOLDEN.model, 128) as model, pytest.raises(BadSetting, match=r"cpu,reference,null"):
-        open_model("reference,null", model.spec, model.file, LIMITS)
+        open_model("reference,null", OpeningRequest(model.spec, model.file, LIMITS))
 
 
 def test_a_mixture_of_experts_is_not_shared_by_devices() -> None:
     mixture = Golden.read("olmoe-f16").model
     with load.open_model(mixture, 128) as model, pytest.raises(BadSetting, match=r"mixture of experts.* --device cpu"):
-        open_model("cpu,reference", model.spec, model.file, LIMITS)
+        open_model("cpu,reference", OpeningRequest(model.spec, model.file, LIMITS))
 
 
 class Sized:

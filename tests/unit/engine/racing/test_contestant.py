@@ -16,6 +16,7 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.opening.device_choice import DeviceChoice, entrant_kinds
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.racing import child, contestant
 from edgeinfer.engine.racing.child import first_layers, pass_s
@@ -212,7 +213,8 @@ def test_of_large_models_a_few_layers_race(monkeypatch: pytest.MonkeyPatch) -> N
     spec, share = first_layers(subject.spec, subject)
     assert [stage.name for stage in spec.stages] == ["embed", "blk.0", "head"]
     assert 0 < share < 1
-    with open_executor(spec, subject.gguf, "few", limits_for(128), "cpu", OPTIONS) as executor:
+    request = OpeningRequest(spec, subject.gguf, limits_for(128), OPTIONS)
+    with open_executor("cpu", request, "few") as executor:
         assert pass_s(executor, executor.create(), 8) > 0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.backends.base import Limits
+from edgeinfer.engine.opening.devices import OpeningRequest
 from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.engine.run.observed import StageSeconds, median_stages
@@ -142,7 +143,7 @@ def test_closing_gives_everything_back_and_later_calls_say_so() -> None:
 
 def test_an_unknown_device_lists_the_ones_there_are() -> None:
     with pytest.raises(UnknownKey, match=r"abacus.*reference"):
-        open_executor(None, None, "model", LIMITS, "abacus")
+        open_executor("abacus", OpeningRequest(None, None, LIMITS), "model")
 
 
 def test_medians_are_taken_stage_by_stage() -> None:
