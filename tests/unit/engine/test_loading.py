@@ -9,9 +9,10 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.opening import devices
+from edgeinfer.engine.opening import device_choice, devices
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, DeviceChoice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
+from edgeinfer.setting_values import Race
 
 REASONS = [
     DeviceUnavailable("the driver is gone"),
@@ -53,6 +54,20 @@ def test_where_the_fastest_device_cannot_load_the_cpu_does(
     assert opened == ["onnx", "cpu"]
     assert Choices().find("this model") is None
     assert Choices().find("another") == DeviceChoice("cpu")
+
+
+@pytest.mark.parametrize("race", ["first", "after"])
+def test_where_devices_cannot_be_compared_the_cpu_runs_the_model(
+    tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, race: Race
+) -> None:
+    """The folder that compares devices may be missing."""
+    monkeypatch.setattr(device_choice, "LEAST_BYTES", 0)
+    monkeypatch.setattr(device_choice, "_installed", lambda: ["onnx:1"])
+    monkeypatch.setattr(loading, "RACING", f"{loading.RACING}_moved")
+    with load(tiny_model, threads=1, spec="off", race=race) as llm:
+        assert llm.info.device == "cpu"
+        assert device_choice.CANNOT_COMPARE in llm.info.notices
+        assert llm.comparison is None
 
 
 def test_where_the_cpu_cannot_load_nothing_else_is_tried(
