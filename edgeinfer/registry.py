@@ -76,6 +76,14 @@ class Registry(Generic[Entry]):
         return tuple(entry_points(group=self._package))
 
 
+def optional(package: str, module: str, constant: str) -> Any:
+    """The constant that a module of a package exports; None if the folder of the package is not there."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.has_location:  # a folder without __init__.py is what is left of a deleted one
+        return None
+    return getattr(importlib.import_module(f"{package}.{module}"), constant)
+
+
 def _is_named(group: str) -> bool:
     """Whether an installed package may add to a group. Faster than importlib.metadata, which reads all packages."""
     name = group.encode()

@@ -28,22 +28,27 @@ from sparse_model import SparseShape, write_sparse
 
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.cpu.bundles import contents
-from edgeinfer.backends.cpu.bundles.header import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
-from edgeinfer.backends.cpu.offload import sizes_of, watch_firing
-from edgeinfer.engine.offload.neuron_order import firing_limits, order_of
-from edgeinfer.engine.offload.streaming import seen
+from edgeinfer.backends.cpu.neurons.layers import sparse_layers
+from edgeinfer.backends.cpu.neurons.order import Orders, order_bytes
+from edgeinfer.backends.cpu.neurons.reading import NeuronReading
+from edgeinfer.backends.cpu.neurons.watching import watch_firing
+from edgeinfer.backends.cpu.offload import sizes_of
+from edgeinfer.engine.offload.neurons.firing import seen
+from edgeinfer.engine.offload.neurons.order import firing_limits, order_of
+from edgeinfer.engine.offload.neurons.plans import neuron_loads
 from edgeinfer.engine.offload.weight_placement import known_disk, placement_of
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.offload.weights import OffloadedWeights, WeightReads
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
-from edgeinfer.scheduling.offload.weight_placement import USUAL
+from edgeinfer.scheduling.offload.neurons.firing import Firing
+from edgeinfer.scheduling.offload.neurons.placement import USUAL
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, read_times
 from edgeinfer.steps import no_progress
 
 CONTEXT, PROMPT_TOKENS = 512, 64
@@ -108,14 +113,14 @@ def opened(
 ) -> Iterator[CpuLane]:
     """The model in memory (way None), or with a share of its weights in memory."""
     device, limits = CpuDevice(DeviceOptions()), Limits(CONTEXT, CONTEXT // PAGE, max_tokens=PROMPT_TOKENS)
-    no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
+    no_layers = patch.object(contents, "record_layers", lambda *_: None)
     with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
         if way is not None:
             limits = replace(limits, stored=stored(model, device, folder, way, share, firing, disk))
         lane = device.compile(model.spec, model.file, limits)
     try:
-        if isinstance(lane, StreamedLane) and lane._neurons is not None:
-            lane._neurons._keeps = way is not None and not way.startswith("no window")
+        if isinstance(lane, StreamedLane) and isinstance(lane._records, NeuronReading):
+            lane._records._window._keeps = way is not None and not way.startswith("no window")
         yield lane
     finally:
         lane.close()
@@ -135,21 +140,24 @@ def stored(
     is_ordered = way.endswith("ordered")
     path = folder / f"{'dense' if way == 'dense' else 'ordered' if is_ordered else 'neurons'}.bundles"
     if not path.exists():
-        orders = orders_of(model, held_in) if is_ordered else None
-        pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, orders)
+        table = order_bytes(orders_of(model)) if is_ordered else None
+        pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, table)
     budget = int(share * pass_bytes(model))
-    found = placement_of(sizes_of(held_in), model.spec, budget, disk, "it", firing)
+    sizes = sizes_of(held_in)
+    loads = None if sizes.records is None else replace(neuron_loads(sizes.records, model.spec), firing=firing)
+    found = placement_of(sizes, model.spec, budget, disk, "it", loads)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
-    sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
+    parts = held, found.window_bytes, found.n_readers, 0, found.record_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
-    return OffloadedWeights(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
+    return OffloadedWeights(path, identity, found.pinned, *parts, SMALL_READERS, gap_bytes)
 
 
-def orders_of(model: Model, held_in: contents.Contents) -> Orders:
+def orders_of(model: Model) -> Orders:
     """Orders of neurons, found from other random tokens than those of the measurement."""
     tokens = np.random.default_rng(2).integers(0, SHAPE.vocabulary, CALIBRATION_TOKENS).astype(np.int32)
     started = time.perf_counter()
-    fired = watch_firing(CpuDevice(DeviceOptions()), model, held_in.layers, firing_limits(CONTEXT), tokens, no_progress)
+    layers = sparse_layers(list(model.spec.ops()), model.file.tensors)
+    fired = watch_firing(CpuDevice(DeviceOptions()), model, layers, firing_limits(CONTEXT), tokens, no_progress)
     orders = tuple(order_of(table) for table in fired)
     print(f"  orders of {len(orders)} layers from {len(tokens)} tokens: {time.perf_counter() - started:.0f} s")
     return orders
@@ -157,7 +165,7 @@ def orders_of(model: Model, held_in: contents.Contents) -> Orders:
 
 def pass_bytes(model: Model) -> int:
     """Bytes that a pass reads, packed as matrices."""
-    with patch.object(contents, "sparse_layers", lambda *_: []):
+    with patch.object(contents, "record_layers", lambda *_: None):
         return contents.contents_of(model.spec, model.file.tensors).data_bytes
 
 
@@ -216,7 +224,7 @@ def measure(model: Model, folder: Path, shares: list[int], options: argparse.Nam
                 known, disk = firing if way.startswith("seen") else USUAL, disk_of(options.fewest_bytes)
                 with opened(model, folder, way, share / 100, known, disk) as lane:
                     found = answer(lane, options.gen)
-                    fired = lane.fired if isinstance(lane, StreamedLane) else None
+                    fired = lane.record_use if isinstance(lane, StreamedLane) else None
                     firing = seen(fired) if fired is not None else firing
                 dense = dense or found
                 show(way, found, dense, found.tokens == whole.tokens)

@@ -49,10 +49,10 @@ class BundleSize(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NeuronSizes:
-    """Bytes and counts for single neurons.
+class RecordSizes:
+    """Bytes and counts of records.
 
-    The fields: bytes of the neurons, of the fewest that must have room, of the largest run, of a read; and how many
+    The fields: bytes of the records, of the fewest that must have room, of the largest run, of a read; and how many
     there are. Runs are read at first, reads come later.
     """
 
@@ -66,11 +66,11 @@ class NeuronSizes:
 
 @dataclass(frozen=True, slots=True)
 class BundleSizes:
-    """The bundles of a model, their total bytes with padding, and its single neurons, if it has any."""
+    """The bundles of a model, their total bytes with padding, and its records, if it has any."""
 
     bundles: Sequence[BundleSize]
     data_bytes: int
-    neurons: NeuronSizes | None = None
+    records: RecordSizes | None = None
 
     @property
     def experts(self) -> list[BundleSize]:
@@ -123,8 +123,8 @@ class BundlePacking(Protocol):
         """Pack a new file, replacing any existing one. Raises PackFailed."""
         ...
 
-    def pack_in_order(self, orders: tuple[Int32s, ...], progress: Progress) -> Bundled:
-        """The same, with each layer's neurons in this order. Raises PackFailed, also if the path is something else."""
+    def pack_with(self, table: NDArray[np.uint8], progress: Progress) -> Bundled:
+        """The same, with this table of records. Raises PackFailed, also if the path is something else."""
         ...
 
     def damage(self, progress: Progress) -> Sequence[BundleDamage]:
@@ -140,18 +140,30 @@ class BundlePacking(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordOffload:
+    """How a device stores layers as records, of which a pass reads those that it uses.
+
+    has    whether a model has such layers
+    table  the table of a bundle file with the records of each layer in an order: of the record at each position
+    watch  which records a model with these limits uses for which tokens: bool[T, n_records] per layer
+    """
+
+    has: Callable[[ModelSpec, Mapping[str, TensorInfo]], bool]
+    table: Callable[[Sequence[Int32s]], NDArray[np.uint8]]
+    watch: Callable[[Model, Limits, Int32s, Progress], list[NDArray[np.bool_]]]
+
+
+@dataclass(frozen=True, slots=True)
 class WeightOffload:
     """How a kind of device runs models whose weights do not all stay in memory.
 
-    sizes           bundles of a model, from its header alone; True: layers that can be read by neurons are
-    has_neurons     whether layers of a model can be read by neurons
-    packing         the bundle file of a model at a path, packed by this many workers; layers by neurons or whole
+    sizes           bundles of a model, from its header alone; True: layers that can be stored as records are
+    packing         the bundle file of a model at a path, packed by this many workers; layers as records or whole
     is_bundle_file  whether a file is a bundle file, including those of other models or versions
-    watch_firing    which neurons fire for which tokens: bool[T, n_neurons] per layer, for a model with these limits
+    records         how layers are stored as records; None if they never are
     """
 
     sizes: Callable[[ModelSpec, Mapping[str, TensorInfo], bool], BundleSizes]
-    has_neurons: Callable[[ModelSpec, Mapping[str, TensorInfo]], bool]
     packing: Callable[[Model, Path, int, bool], BundlePacking]
     is_bundle_file: Callable[[Path], bool]
-    watch_firing: Callable[[Model, Limits, Int32s, Progress], list[NDArray[np.bool_]]]
+    records: RecordOffload | None = None

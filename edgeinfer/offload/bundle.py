@@ -27,7 +27,7 @@ class PanelRange:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neurons `first` to `first + count - 1` of a sparse layer, by its number; `count` 0: the layer's shared scales."""
+    """Records `first` to `first + count - 1` of a layer, by its number; `count` 0: what the layer's records share."""
 
     layer: int
     first: int = 0
@@ -39,7 +39,7 @@ class Bundle:
     """One unit of reading: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
 
     `expert`: the number of the expert whose matrices the bundle holds; None if every pass needs the bundle. `stays`:
-    the bundle must be in memory all the time. `run`: the neurons that the bundle holds instead of parts of matrices.
+    the bundle must be in memory all the time. `run`: the records that the bundle holds instead of parts of matrices.
     """
 
     number: int

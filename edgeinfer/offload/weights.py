@@ -20,10 +20,10 @@ class OffloadedWeights:
     window_bytes    memory that the others are streamed through
     n_readers       concurrent reads
     cache_bytes     memory for experts of a mixture
-    neuron_bytes    memory for single neurons, and for reading them
-    neuron_readers  concurrent reads of neurons
-    gap_bytes       largest gap between two neurons that is read as well
-    by_neurons      whether the file holds single neurons of layers with zeros in their activations
+    record_bytes    memory for records, and for reading them
+    record_readers  concurrent reads of records
+    gap_bytes       largest gap between two records that is read as well
+    by_records      whether the file holds records instead of matrices for layers that can be stored so
     """
 
     path: Path
@@ -33,15 +33,15 @@ class OffloadedWeights:
     window_bytes: int
     n_readers: int
     cache_bytes: int = 0
-    neuron_bytes: int = 0
-    neuron_readers: int = 1
+    record_bytes: int = 0
+    record_readers: int = 1
     gap_bytes: int = 0
-    by_neurons: bool = True
+    by_records: bool = True
 
     @property
     def held_bytes(self) -> int:
         """Bytes of memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.neuron_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.record_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ class WeightReads:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    """How neurons fired: the mean share per token, over `n_tokens` tokens.
+class RecordUse:
+    """How records were used: the mean share of them that a token needs, over `n_tokens` tokens.
 
-    found: for a few increasing window sizes in tokens, (share of all neurons that the window holds, share of firing
-    neurons that were found in it); a window holds the neurons that fired for the most recent tokens.
+    found: for a few increasing window sizes in tokens, (share of all records that the window holds, share of the needed
+    ones that were found in it); a window holds the records that the most recent tokens needed.
     """
 
     share: float
@@ -140,8 +140,8 @@ class Streaming(Protocol):
     def reading(self) -> WeightReads: ...
 
     @property
-    def fired(self) -> Fired | None:
-        """How the neurons fired that are read singly; None if none are."""
+    def record_use(self) -> RecordUse | None:
+        """How the records were used; None if there are none."""
         ...
 
     @property
@@ -163,5 +163,5 @@ class Streaming(Protocol):
         ...
 
     def shrink(self, n_bytes: int) -> int:
-        """Give back up to `n_bytes` of memory for streamed neurons, for good, between two steps; returns the bytes."""
+        """Give back up to `n_bytes` of memory for records, for good, between two steps; returns the bytes."""
         ...

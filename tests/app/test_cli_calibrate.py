@@ -13,14 +13,15 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.header import Orders, natural
-from edgeinfer.engine.offload.neuron_order import calibrated
+from edgeinfer.backends.cpu.neurons.order import Orders, natural, orders_in
+from edgeinfer.engine.offload.neurons.order import calibrated
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.steps import no_progress
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.app.sparse_disks import DISKS, measured
 from tests.conftest import write_tiny_llama
+from tests.unit.backends.cpu.neurons.neuron_layers import layers_of
 
 SHAPE = SparseShape(256, 6, 4096, 4, 2, 268, group=32)
 RAM = ("--ram", "9MB")
@@ -70,7 +71,7 @@ def orders(model: Path, path: Path) -> Orders:
     with open_model(model, approx=float(T) if approx(model) else None) as opened:
         contents = contents_of(opened.spec, opened.file.tensors)
         with BundleFile.open(path, contents, fingerprint(opened.file)) as bundles:
-            return bundles.orders
+            return orders_in(path, bundles.table, layers_of(opened))
 
 
 def test_a_calibrated_file_is_used_and_changes_no_token(model: Path, text: Path, home: Path) -> None:
@@ -123,7 +124,7 @@ def test_an_order_can_be_repaired(model: Path, text: Path, tmp_path: Path) -> No
     assert "order of neurons is damaged" in refused.stderr
     assert run(*given, "--repair").exit_code == 0
     with open_model(model, approx=float(T) if approx(model) else None) as opened:
-        expected = natural(contents_of(opened.spec, opened.file.tensors))
+        expected = natural(layers_of(opened))
     assert all(map(np.array_equal, orders(model, path), expected))
 
 

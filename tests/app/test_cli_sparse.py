@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.engine.offload.streaming import LEAST_TOKENS, firing_of, keep_firing
+from edgeinfer.engine.offload.neurons.firing import LEAST_TOKENS, firing_of, keep_firing
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle_file import WHOLE, bundle_path, firing_path
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.reads import USUAL_SHARE
+from edgeinfer.scheduling.offload.neurons.firing import USUAL_SHARE
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.app.sparse_disks import DISKS, SIZES, measured
 from tests.golden.goldens import DATA
@@ -154,9 +154,9 @@ def test_what_is_no_record_counts_as_none(home: Path, content: str) -> None:
 
 
 def test_short_runs_are_not_kept(home: Path) -> None:
-    from edgeinfer.offload.weights import Fired
+    from edgeinfer.offload.weights import RecordUse
 
-    keep_firing("0" * 32, Fired(0.2, (), LEAST_TOKENS - 1))
+    keep_firing("0" * 32, RecordUse(0.2, (), LEAST_TOKENS - 1))
     assert not firing_path("0" * 32).exists()
-    keep_firing("0" * 32, Fired(0.2, ((0.2, 0.5),), LEAST_TOKENS))
+    keep_firing("0" * 32, RecordUse(0.2, ((0.2, 0.5),), LEAST_TOKENS))
     assert firing_of("0" * 32).found == ((0.2, 0.5),)

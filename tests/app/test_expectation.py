@@ -31,7 +31,8 @@ from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
 from edgeinfer.scheduling.machine.topology import read_topology
-from edgeinfer.scheduling.offload.reads import Firing, FiringNeurons, ReadTimes
+from edgeinfer.scheduling.offload.neurons.firing import Firing, FiringNeurons
+from edgeinfer.scheduling.offload.reads import ReadTimes
 from edgeinfer.scheduling.offload.streaming import Streamed
 from edgeinfer.scheduling.prediction import Predictor
 from tests.unit.scheduling.profiles import machine

@@ -11,21 +11,18 @@ from pathlib import Path
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
-from edgeinfer.backends.cpu.bundles.header import runs_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.offload import sizes_of
-from edgeinfer.engine.offload.weight_placement import placement_of
+from edgeinfer.engine.offload.weight_placement import placement_of, record_loads
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.offload.neuron_reads import least_bytes
-from edgeinfer.offload.neuron_window import reading_bytes
 from edgeinfer.offload.weights import OffloadedWeights
 from edgeinfer.scheduling.offload.reads import SMALL_READERS
 from edgeinfer.steps import Progress, no_progress
 
-READERS, GAP_BYTES = 2, 4096
+GAP_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -61,27 +58,14 @@ class Streamer:
         least = 2 * max(dense) + (8 * slot if slot else 0)
         least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
         budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
-        layers = runs_of(held_in)
-        budget += (least_bytes(layers) + reading_bytes(layers, SMALL_READERS)) if layers else 0
-        found = placement_of(sizes_of(held_in), spec, budget, None, "it")
+        sizes = sizes_of(held_in)
+        if sizes.records is not None:
+            budget += sizes.records.least_bytes
+            budget += max(sizes.records.run_bytes, SMALL_READERS * sizes.records.read_bytes)
+        found = placement_of(sizes, spec, budget, None, "it", record_loads(sizes, spec))
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
-        sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
-        return OffloadedWeights(self.path, identity, found.pinned, *sizes, SMALL_READERS, GAP_BYTES)
+        parts = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.record_bytes
+        return OffloadedWeights(self.path, identity, found.pinned, *parts, SMALL_READERS, GAP_BYTES)
 
     def close(self) -> None:
         """Lanes own the threads."""
-
-
-class FewNeurons(Streamer):
-    """Room for a share of the neurons, and for nothing else that need not stay."""
-
-    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> OffloadedWeights:
-        layers = runs_of(held_in)
-        runs = [bundle for layer in layers for bundle in layer.bundles]
-        n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
-        n_bytes += reading_bytes(layers, READERS)
-        pinned = frozenset(bundle.number for bundle in held_in.bundles if bundle.stays)
-        held = sum(held_in.bundles[number].padded_bytes for number in pinned)
-        window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
-        sizes = held, window, READERS, 0, n_bytes
-        return OffloadedWeights(self.path, identity, pinned, *sizes, neuron_readers=READERS, gap_bytes=GAP_BYTES)

@@ -14,9 +14,9 @@ from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model
+from tests.golden.few_neurons import FewNeurons
 from tests.golden.goldens import DATA, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
-from tests.golden.test_sparse_windows import FewNeurons
 
 APPROXIMATE = sorted((DATA / "approx").glob("*.npz"))
 BY_NEURONS = [path for path in APPROXIMATE if path.stem.partition("@")[0].endswith(("q8_0", "q4_0"))]

@@ -15,8 +15,8 @@ from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import Bundle
 from scripts.sparse_model import SparseShape, write_sparse
+from tests.golden.few_neurons import FewNeurons
 from tests.golden.goldens import BRANCHING, DATA, Golden, Player
-from tests.golden.streamed_devices import FewNeurons
 
 N_CONTEXT = 512
 SHAPE = SparseShape(128, 2, 1088, 4, 2, 256)

@@ -157,16 +157,13 @@ def _predicted(
     """Add which weights stay in memory, and the rates if the machine is measured. Raises DoesNotFit."""
     from edgeinfer.app.plans.planning import PlanRequest, plan_model, plan_streamed
     from edgeinfer.engine.kv.limits import limits_for, memory_need
-    from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
     from edgeinfer.scheduling.cost.work import work_of
-    from edgeinfer.scheduling.offload.reads import Firing
-    from edgeinfer.scheduling.offload.weight_placement import USUAL
 
     disk = None if profile is None else profile.disk
-    firing: Firing = USUAL if fingerprint is None else firing_seen(spec, fingerprint)
     name = file.metadata.text("general.name", "the model")
     limits = limits_for(found.n_context, kv=kv, spec=spec)
-    kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, found.available_bytes, firing)
+    kept, limits = planned_weights(spec, file, name, limits, WeightBudget(), disk, found.available_bytes, fingerprint)
     need = memory_need("cpu", spec, file.tensors, limits)
     if kept is None:
         require_fit(need, found.available_bytes)
@@ -213,7 +210,7 @@ def _rated(
             work,
             kv,
             disk_s=lambda n_tokens: streamed.ahead_s(disk, n_tokens),
-            waiting_s=lambda n_tokens: streamed.neuron_reads(n_tokens).seconds,
+            waiting_s=lambda n_tokens: streamed.record_reads(n_tokens).seconds,
         )
     full_s = adjustment.tokens_s(predictor.decode_s(1, max(1, found.n_context - 1)))
     return replace(

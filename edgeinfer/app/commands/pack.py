@@ -65,7 +65,7 @@ def pack(
     by neuron: --calibrate finds an order of neurons that needs fewer reads.
     """
     from edgeinfer.app.opening.model_choice import choose_file
-    from edgeinfer.engine.offload.weight_placement import cpu_offload, place_of
+    from edgeinfer.engine.offload.weight_placement import cpu_offload, has_records, place_of
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.models.load import open_model
     from edgeinfer.process import allowed_cpus
@@ -79,14 +79,14 @@ def pack(
     chosen = choose_file(settings, "pack", "bundles are made of GGUF files")
     with open_model(chosen.path, approx=settings.load.approx) as opened:
         own_name = chosen.name, fingerprint(opened.file)
-        own = place_of(opened.spec, opened.file.tensors, *own_name, by_neurons=not flags.whole)
+        own = place_of(opened.spec, opened.file.tensors, *own_name, by_records=not flags.whole)
         path = own if flags.out is None else user_path(flags.out).absolute()
         if path.is_dir():
             raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
         if flags.remove:
             _remove(path, chosen.name, as_json=as_json)
             return
-        if flags.whole and not cpu_offload().has_neurons(opened.spec, opened.file.tensors):
+        if flags.whole and not has_records(opened.spec, opened.file.tensors):
             raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
         packing = cpu_offload().packing(opened, path, len(allowed_cpus()), not flags.whole)
         if flags.calibrate is not None:
@@ -136,13 +136,17 @@ def _verify(packing: BundlePacking, name: str, *, as_json: bool) -> None:
 def _pack_in_order(packing: BundlePacking, name: str, model: Model, text: Path, *, as_json: bool) -> None:
     """Pack the neurons in the order that a text shows to be good."""
     from edgeinfer.app.progress import ProgressLine, PullProgress
-    from edgeinfer.engine.offload.neuron_order import calibrated
+    from edgeinfer.engine.offload.record_plans import record_plans
+    from edgeinfer.engine.offload.weight_placement import cpu_offload
     from edgeinfer.text_values import size_text
 
+    plans, records = record_plans(), cpu_offload().records
+    if plans is None or records is None:
+        raise BadSetting("--calibrate is for layers read by neurons, which this edgeinfer does not do; leave it out")
     with ProgressLine() as progress:
-        found = calibrated(model, name, _text(text), progress)
+        found = plans.calibrate(model, name, _text(text), progress)
     with PullProgress(f"packing {name}") as bar:
-        done = packing.pack_in_order(found.orders, _Bytes(bar, packing.data_bytes))
+        done = packing.pack_with(records.table(found.orders), _Bytes(bar, packing.data_bytes))
     if as_json:
         record = {"model": name, "path": str(done.path), "state": done.state, "size_bytes": done.nbytes}
         judged = {"reads": found.reads, "reads_by_number": found.reads_by_number}

@@ -85,7 +85,7 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     decoding, reading = worker_pools_of(profile, telemetry.work, llm.info.kv, _cores_of(telemetry.affinity, known))
     streamed, disk = telemetry.streamed, profile.disk
     disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.ahead_s(disk, n_tokens)
-    waiting_s = None if streamed is None else lambda n_tokens: streamed.neuron_reads(n_tokens).seconds
+    waiting_s = None if streamed is None else lambda n_tokens: streamed.record_reads(n_tokens).seconds
     most, kv = telemetry.limits.max_tokens, llm.info.kv
     reader = Predictor(reading, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
     maker = Predictor(decoding, telemetry.work, kv, disk_s=disk_s, waiting_s=waiting_s)

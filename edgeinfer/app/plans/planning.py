@@ -145,7 +145,7 @@ def plan_streamed(profile: Profile, work: ModelWork, wanted: PlanRequest, kept: 
 
     def waiting(time: PassTime, n_tokens: int) -> PassTime:
         streamed = kept.streamed
-        return beside_reading(time, streamed.ahead_s(disk, n_tokens), streamed.neuron_reads(n_tokens).seconds)
+        return beside_reading(time, streamed.ahead_s(disk, n_tokens), streamed.record_reads(n_tokens).seconds)
 
     usage = Usage(kept.held_bytes + caches, {}, kept.flash_bytes, 0.0, kept.held_bytes)
     return replace(

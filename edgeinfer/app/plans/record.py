@@ -108,8 +108,8 @@ def _kept(kept: StreamedModel | None) -> dict[str, Value]:
         "window_bytes": None if kept is None else kept.window_bytes,
         "cache_bytes": None if kept is None else kept.cache_bytes,
         "n_readers": None if kept is None else kept.placement.n_readers,
-        "neuron_bytes": None if kept is None else kept.placement.neuron_bytes,
-        "by_neurons": None if kept is None else kept.by_neurons,
+        "neuron_bytes": None if kept is None else kept.placement.record_bytes,
+        "by_neurons": None if kept is None else kept.by_records,
         "why_layout": None if kept is None or not kept.why else kept.why,
     }
 

@@ -47,15 +47,15 @@ def held_here(
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
     from edgeinfer.engine.kv.limits import limits_for, memory_for_model, memory_need
-    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, firing_seen, known_disk, planned_weights
+    from edgeinfer.engine.offload.weight_placement import CPU, WeightBudget, known_disk, planned_weights
     from edgeinfer.models.file_facts import fingerprint
     from edgeinfer.scheduling.cost.memory import require_fit
 
     device = settings.load.device
     if device in (CPU, "auto"):
         limits = limits_for(here.need.n_context, kv=settings.load.kv, spec=spec)
-        holding, firing = WeightBudget(asked.ram_bytes), firing_seen(spec, fingerprint(file))
-        kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
+        holding, own = WeightBudget(asked.ram_bytes), fingerprint(file)
+        kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), fingerprint=own)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
         if kept is not None:
             return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
@@ -76,15 +76,15 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: PlannedMod
     """
     from edgeinfer.app.plans.planning import plan_model, plan_streamed
     from edgeinfer.engine.kv.limits import limits_for
-    from edgeinfer.engine.offload.weight_placement import WeightBudget, firing_seen, planned_weights
+    from edgeinfer.engine.offload.weight_placement import WeightBudget, planned_weights
     from edgeinfer.models.file_facts import fingerprint
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv, facts.spec)
         holding, available = WeightBudget(wanted.ram_bytes), profile.cpu.memory_bytes
-        firing = firing_seen(facts.spec, fingerprint(file))
-        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)
+        there = profile.disk, available, fingerprint(file)
+        kept, limits = planned_weights(facts.spec, file, name, limits, holding, *there)
         if kept is not None:
             return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
     return plan_model(profile, facts.work, wanted)

@@ -58,8 +58,8 @@ def _kept_line(kept: StreamedModel) -> str:
     if kept.cache_bytes:
         experts = f"a cache of {size_text(kept.cache_bytes)} for experts"
         through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
-    if kept.by_neurons:
-        room = f"room for {size_text(kept.placement.neuron_bytes)} of single neurons"
+    if kept.by_records:
+        room = f"room for {size_text(kept.placement.record_bytes)} of single neurons"
         through = f"{through} and {room}" if kept.window_bytes else f"into {room}"
     why = f"\nlayers    {kept.why}" if kept.why else ""
     return (

@@ -82,7 +82,7 @@ def stored_of(llm: LLM, reading: WeightReads, waiting_share: float | None) -> St
         stay_bytes=sum(stage.stay for stage in stages),
         read_bytes=sum(stage.read for stage in stages),
         some_bytes=sum(stage.some for stage in stages),
-        window_bytes=place.window_bytes + place.cache_bytes + place.neuron_bytes,
+        window_bytes=place.window_bytes + place.cache_bytes + place.record_bytes,
         n_staying=sum(not stage.read and not stage.some for stage in stages),
         n_stages=len(stages),
         token_bytes=streamed.nbytes,

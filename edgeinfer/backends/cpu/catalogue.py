@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from edgeinfer.backends import base
 from edgeinfer.backends.cpu.layout import chosen_records, records
-from edgeinfer.backends.cpu.layout.neurons import ColumnForm
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
@@ -35,6 +34,7 @@ def kernel_folder() -> Path:
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
+    folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
     return cache_folder(Path(__file__), *folders, Path(base.__file__), Path(step.__file__), Path(slot_records.__file__))
 
 
@@ -49,11 +49,11 @@ LAYER_NORM = Kernel("layer_norm", _source("rows", "layer_norm"), records.LAYER_N
 GATED = {name: Kernel(f"gated_{name}", _source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
 ACT = {name: Kernel(f"act_{name}", _source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 CUT_GATED = {
-    name: Kernel(f"cut_gated_{name}", _source("sparse.active", "gated", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_gated_{name}", _source("thresholds", "gated", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 CUT_ACT = {
-    name: Kernel(f"cut_act_{name}", _source("sparse.active", "act", (name,)), records.CUT_COLUMNS)
+    name: Kernel(f"cut_act_{name}", _source("thresholds", "act", (name,)), records.CUT_COLUMNS)
     for name in records.CURVES
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
@@ -72,8 +72,6 @@ MULTIPLY_EXPERT_FLOATS = Kernel(
     "multiply_floats", _source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS
 )
 FINISH_HIDDEN = Kernel("finish_hidden", _source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
-MARK_ACTIVE = Kernel("mark_active", _source("sparse.active", "mark_active"), chosen_records.ACTIVE)
-LIST_ACTIVE = Kernel("list_active", _source("sparse.active", "list_active"), chosen_records.ACTIVE)
 ADVANCE_CONV = Kernel("advance_conv", _source("convolution", "advance"), records.CONVOLUTION)
 PREPARE_DELTA = Kernel("prepare_delta", _source("delta", "prepare"), records.DELTA)
 DELTA = Kernel("delta", _source("delta", "recurrence"), records.DELTA)
@@ -90,7 +88,6 @@ DROP_SLOTS = CompiledFunction("drop_slots", _source("weights.filling", "drop"), 
 SETTLE_SLOTS = CompiledFunction("settle_slots", _source("weights.filling", "settle"), 2)
 LEAST_SLOT = CompiledFunction("least_slot", _source("weights.filling", "least"), 2)
 PACK_PANELS = CompiledFunction("pack_panels", _source("weights.packing", "pack_panels"), 2, returns=False)
-READ_RECORDS = CompiledFunction("read_records", _source("weights.page_reads", "read_records"), 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +145,6 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
 def product_float(panel: FloatPanel) -> Kernel:
     """The kernel for a float panel."""
     return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
-
-
-def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
-    """The product of chosen rows of an integer panel."""
-    isa_name = TILED.get(isa_name, isa_name)
-    source = _source("sparse.chosen_rows", "chosen_product", (panel.key, isa_name))
-    return Kernel(f"chosen-{panel.key}-{isa_name}", source, chosen_records.CHOSEN)
-
-
-def column_product(form: ColumnForm, isa_name: str) -> Kernel:
-    """The product of columns; that of floats is the same on all instruction sets."""
-    if not form.has_scales:
-        source = _source("sparse.column_floats", "column_product", (form.key,))
-        return Kernel(f"columns-{form.key}", source, chosen_records.COLUMN_PRODUCT)
-    isa_name = TILED.get(isa_name, isa_name)
-    source = _source("sparse.columns", "column_product", (form.key, isa_name))
-    return Kernel(f"columns-{form.key}-{isa_name}", source, chosen_records.COLUMN_PRODUCT)
 
 
 def _int8(layout: PageLayout) -> str | None:

@@ -82,8 +82,8 @@ class CpuDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
     ) -> LaneResources:
         """What a lane runs with, once the kernels are ready."""
-        streams = limits.stored is not None and limits.stored.by_neurons
-        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
+        by_records = limits.stored is not None and limits.stored.by_records
+        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, by_records=by_records)
         needed += FILLING if limits.stored is not None and spec.has_experts else ()
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._worker_pool

@@ -16,30 +16,26 @@ from edgeinfer.backends.offload import BundlePacking, BundleSizes, WeightOffload
 from edgeinfer.engine.kv.limits import limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.measure.profiles import ProfileStore, fingerprint_of
 from edgeinfer.engine.offload.bundle_room import require_room_for_bundles
-from edgeinfer.engine.offload.streaming import firing_of
+from edgeinfer.engine.offload.record_plans import record_plans
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.models.file_facts import approximate
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.load import Model
-from edgeinfer.models.variants import has_threshold, threshold_of
+from edgeinfer.models.variants import has_threshold
 from edgeinfer.offload.bundle_file import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.offload.weights import OffloadedWeights, Prepacked
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
 from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
-from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
+from edgeinfer.scheduling.offload.reads import SMALL_READERS, read_times
 from edgeinfer.scheduling.offload.streaming import Streamed, StreamedModel, streamed_model
 from edgeinfer.scheduling.offload.weight_placement import (
-    USUAL,
     ExpertLoads,
-    NeuronLoads,
+    RecordLoads,
     WeightPiece,
     WeightPlacement,
-    least_for_neurons,
     place_mixture,
-    place_neurons,
     place_weights,
     room_for_staying,
 )
@@ -47,10 +43,6 @@ from edgeinfer.steps import Progress, no_progress
 from edgeinfer.text_values import size_text
 
 CPU = "cpu"
-WORTH = 0.9
-"""Fraction of the time of reading whole layers below which neurons are read singly: nothing is computed meanwhile."""
-TRIED = 1.5
-"""The same before any run has counted how neurons fire: only reading by neurons counts it."""
 STAYS = 2.0
 """Uses of a piece that must stay: more than those of any other piece."""
 
@@ -137,66 +129,53 @@ def _room(spec: ModelSpec, file: TensorTable, limits: Limits, holding: WeightBud
 
 
 def chosen_layout(
-    spec: ModelSpec, file: TensorTable, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+    spec: ModelSpec, file: TensorTable, budget: int, disk: Disk | None, name: str, fingerprint: str | None = None
 ) -> StreamedModel:
-    """What stays of a model within a budget, and whether layers are read by neurons or whole: whichever is faster.
+    """What stays of a model within a budget, and whether layers are read by records or whole: whichever is faster.
 
-    Raises DoesNotFit for a hopeless plan.
+    `fingerprint`: of the file, to consider what earlier runs counted. Raises DoesNotFit for a hopeless plan.
     """
-    sizes_of = cpu_offload().sizes
-    sizes = sizes_of(spec, file.tensors, True)
-    if sizes.neurons is None:
+    plans, sizes_of = record_plans(), cpu_offload().sizes
+    sizes = sizes_of(spec, file.tensors, plans is not None)
+    if plans is None or sizes.records is None:
         return streamed_within(sizes, spec, budget, disk, name)
     ways, failure = list[StreamedModel](), None
     for each in (sizes, sizes_of(spec, file.tensors, False)):
         try:
-            ways.append(streamed_within(each, spec, budget, disk, name, firing))
+            ways.append(streamed_within(each, spec, budget, disk, name, fingerprint))
         except DoesNotFit as reason:
             failure = failure or reason
     if failure is not None and not ways:
         raise failure
-    if len(ways) == 1:
-        return replace(ways[0], why=f"{_layout(ways[0])}: the other way takes more memory")
-    singly, whole = (kept.streamed.seconds(disk) for kept in ways)
-    found, other = ways if singly <= (WORTH if firing.n_tokens else TRIED) * whole else ways[::-1]
-    seconds = {id(kept): 1e3 * kept.streamed.seconds(disk) for kept in ways}
-    why = (
-        f"{_layout(found)}, {seconds[id(found)]:.3g} ms of reading a token, {_layout(other)} it would be "
-        f"{seconds[id(other)]:.3g} ms; {firing.says}"
-    )
-    return replace(found, why=why)
-
-
-def _layout(kept: StreamedModel) -> str:
-    return "by single neurons" if kept.by_neurons else "whole"
+    return plans.choose(ways, disk)
 
 
 def streamed_within(
-    sizes: BundleSizes, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+    sizes: BundleSizes, spec: ModelSpec, budget: int, disk: Disk | None, name: str, fingerprint: str | None = None
 ) -> StreamedModel:
     """What stays of a model's bundles within a budget. Raises DoesNotFit for a hopeless plan."""
-    found = placement_of(sizes, spec, budget, disk, name, firing)
-    loads = _expert_loads(sizes, spec), _neuron_loads(sizes)
-    return streamed_model(_dense_loads(sizes), found, *loads, firing, disk)
+    records = record_loads(sizes, spec, fingerprint)
+    found = placement_of(sizes, spec, budget, disk, name, records)
+    return streamed_model(_dense_loads(sizes), found, _expert_loads(sizes, spec), records, disk)
 
 
 def placement_of(
-    sizes: BundleSizes, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
+    sizes: BundleSizes, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, records: RecordLoads | None
 ) -> WeightPlacement:
-    """Numbers of a model's bundles that stay within a budget. Raises DoesNotFit."""
+    """Numbers of a model's bundles that stay within a budget; `records` as `record_loads`. Raises DoesNotFit."""
     dense, experts = _dense_loads(sizes), _expert_loads(sizes, spec)
-    numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(sizes)
+    numbers, loads = tuple(dense), tuple(dense.values())
     if experts is not None:
         found = place_mixture(loads, experts, budget_bytes, disk, what)
-    elif neurons is not None:
-        found = place_neurons(loads, neurons, budget_bytes, disk, what, firing)
+    elif records is not None:
+        found = records.place(loads, budget_bytes, disk, what)
     else:
         found = place_weights(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
     staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
     if not pinned.issuperset(staying):
         works = room_for_staying(loads, experts, disk, sum(staying.values()))
-        works += 0 if neurons is None else least_for_neurons(neurons)
+        works += 0 if records is None else records.least_room
         raise DoesNotFit(
             f"{enough(budget_bytes)} of memory for the weights of {what} is too little: what all experts or neurons "
             f"share must stay there; {enough(works)} would work"
@@ -227,18 +206,19 @@ def planned_weights(
     holding: WeightBudget,
     disk: Disk | None,
     available: int | None = None,
-    firing: Firing = USUAL,
+    fingerprint: str | None = None,
 ) -> tuple[StreamedModel | None, Limits]:
     """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
 
-    `available` bytes on another machine, None for this one. Raises DoesNotFit as `place_and_pack`.
+    `available` bytes on another machine, None for this one. `fingerprint`: of the file, to consider what earlier runs
+    counted. Raises DoesNotFit as `place_and_pack`.
     """
     room = fit_weights(spec, file, limits, holding, available)
     limits = replace(limits, max_tokens=room.max_tokens, n_states=room.n_states)
     if room.budget_bytes is None:
         return None, limits
     try:
-        kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
+        kept = chosen_layout(spec, file, room.budget_bytes, disk, name, fingerprint)
     except DoesNotFit as reason:
         raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, available)}") from None
     return None if kept.holds_all else kept, limits
@@ -269,44 +249,45 @@ def place_and_pack(
     DoesNotFit if a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
-    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_seen(spec, fingerprint))
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, fingerprint=fingerprint)
     if kept is None:
         path = place_of(spec, file.tensors, name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     found = kept.placement
-    path = place_of(spec, file.tensors, name, fingerprint, by_neurons=kept.by_neurons)
-    packing = cpu_offload().packing(Model(file, spec), path, len(usable_cores()), kept.by_neurons)
+    path = place_of(spec, file.tensors, name, fingerprint, by_records=kept.by_records)
+    packing = cpu_offload().packing(Model(file, spec), path, len(usable_cores()), kept.by_records)
     _have_bundle_file(packing, name, holding, progress)
-    sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
+    sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.record_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
-    place = OffloadedWeights(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
+    place = OffloadedWeights(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_records)
     return replace(limits, stored=place), (streaming_text(kept, disk) + _fewer_sequences(spec, file, limits, holding),)
 
 
 def place_of(
-    spec: ModelSpec, tensors: Mapping[str, TensorInfo], name: str, fingerprint: str, *, by_neurons: bool = True
+    spec: ModelSpec, tensors: Mapping[str, TensorInfo], name: str, fingerprint: str, *, by_records: bool = True
 ) -> Path:
     """Path of a model's bundle file, existing or not: one for each layout that its layers may have.
 
-    `by_neurons`: for a model whose layers can be read by neurons, the path of that layout.
+    `by_records`: for a model whose layers can be stored as records, the path of that layout.
     """
-    is_other = not by_neurons and cpu_offload().has_neurons(spec, tensors)
+    is_other = not by_records and has_records(spec, tensors)
     variant = NEURONS if has_threshold(spec) else ""  # also when read whole: a gate is read without its up matrix
     return bundle_path(name, fingerprint, f"{variant}{WHOLE if is_other else ''}")
 
 
-def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
-    """How the neurons of a model fired in earlier runs, or typical values. `fingerprint`: of the file."""
-    return firing_of(approximate(fingerprint, threshold_of(spec)))
+def has_records(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> bool:
+    """Whether layers of a model can be stored as records, so that there are two layouts of its bundle file."""
+    records = cpu_offload().records
+    return record_plans() is not None and records is not None and records.has(spec, tensors)
 
 
 def streamed_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> Streamed:
     """What every pass of a model with this placement reads."""
-    sizes = cpu_offload().sizes(spec, file.tensors, place.by_neurons)
-    experts, firing = _expert_loads(sizes, spec), firing_seen(spec, place.fingerprint)
+    sizes = cpu_offload().sizes(spec, file.tensors, place.by_records)
+    experts, records = _expert_loads(sizes, spec), record_loads(sizes, spec, place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
-    found = WeightPlacement(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
-    return streamed_model(_dense_loads(sizes), found, experts, _neuron_loads(sizes), firing, known_disk()).streamed
+    found = WeightPlacement(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.record_bytes)
+    return streamed_model(_dense_loads(sizes), found, experts, records, known_disk()).streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,18 +303,16 @@ class StageBytes:
 def stage_bytes_of(spec: ModelSpec, file: TensorTable, place: OffloadedWeights) -> tuple[StageBytes, ...]:
     """The placement of each stage that has weights."""
     sums: dict[str, list[int]] = {}
-    for bundle in cpu_offload().sizes(spec, file.tensors, place.by_neurons).bundles:
+    for bundle in cpu_offload().sizes(spec, file.tensors, place.by_records).bundles:
         kind = 0 if bundle.number in place.pinned else 1 if bundle.is_dense else 2
         sums.setdefault(bundle.stage, [0, 0, 0])[kind] += bundle.padded_bytes
     return tuple(StageBytes(stage, *counts) for stage, counts in sums.items())
 
 
-def _neuron_loads(sizes: BundleSizes) -> NeuronLoads | None:
-    """The neurons of all sparse layers; None if there are none."""
-    found = sizes.neurons
-    if found is None:
-        return None
-    return NeuronLoads(found.nbytes, found.least_bytes, found.run_bytes, found.read_bytes, found.count, found.n_layers)
+def record_loads(sizes: BundleSizes, spec: ModelSpec, fingerprint: str | None = None) -> RecordLoads | None:
+    """The records of all layers, used as in earlier runs of a file with this fingerprint; None if there are none."""
+    plans = record_plans()
+    return None if plans is None or sizes.records is None else plans.loads(sizes.records, spec, fingerprint)
 
 
 def _have_bundle_file(packing: BundlePacking, name: str, holding: WeightBudget, progress: Progress) -> None:
@@ -368,7 +347,7 @@ def streaming_text(kept: StreamedModel, disk: Disk | None) -> str:
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)
-    if not seconds:  # earlier firing neurons are expected to be in memory
+    if not seconds:  # earlier used records are expected to be in memory
         return text
     rate = kept.streamed.nbytes / seconds
     return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

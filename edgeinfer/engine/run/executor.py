@@ -16,7 +16,8 @@ from edgeinfer.engine.kv import saved_state
 from edgeinfer.engine.kv.kvcache import KVCache
 from edgeinfer.engine.kv.saved_state import Value, check_same, seal, unseal
 from edgeinfer.engine.measure.power import PowerLimiter
-from edgeinfer.engine.offload.streaming import Pressure, keep_seen
+from edgeinfer.engine.offload.record_plans import keep_use
+from edgeinfer.engine.offload.streaming import Pressure
 from edgeinfer.engine.run.evaluators import EvaluatorCapabilities
 from edgeinfer.engine.run.observed import Observed
 from edgeinfer.engine.run.workers import Adaptation
@@ -87,7 +88,7 @@ class Executor(Observed):
         self.capabilities = EvaluatorCapabilities(step_times=self)
         if lane is not None:
             if streaming is not None:
-                keep_seen(self._fingerprint, streaming)
+                keep_use(self._fingerprint, streaming)
             lane.close()
             if not self._is_guest:
                 self._device.close()

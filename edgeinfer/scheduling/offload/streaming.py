@@ -16,12 +16,11 @@ from edgeinfer.scheduling.machine.profile import Disk
 from edgeinfer.scheduling.offload.reads import (
     SMALL_READERS,
     USUAL_BYTE_S,
-    Firing,
-    FiringNeurons,
-    NeuronReads,
+    RecordReads,
+    StreamedRecords,
     read_times,
 )
-from edgeinfer.scheduling.offload.weight_placement import USUAL, ExpertLoads, NeuronLoads, WeightPiece, WeightPlacement
+from edgeinfer.scheduling.offload.weight_placement import ExpertLoads, RecordLoads, WeightPiece, WeightPlacement
 from edgeinfer.scheduling.placement.step_time import PassTime
 
 
@@ -32,29 +31,29 @@ class Streamed:
     requests  number of requests of each size in bytes in every pass
     n_flying  requests in flight at once
     experts   of which a pass uses some, as if all were used equally; `n_held` of them are in memory
-    neurons   of which a pass uses those that fire; they are read while nothing else can be done
+    records   of which a pass uses some; they are read while nothing else can be done
     """
 
     requests: Mapping[int, float]
     n_flying: int
     experts: ExpertLoads | None = None
     n_held: int = 0
-    neurons: FiringNeurons | None = None
+    records: StreamedRecords | None = None
 
     @property
     def nbytes(self) -> float:
         """Bytes of a pass over one token."""
-        return sum(size * count for size, count in self._all(1).items()) + self.neuron_reads().n_bytes
+        return sum(size * count for size, count in self._all(1).items()) + self.record_reads().n_bytes
 
-    def neuron_reads(self, n_tokens: int = 1) -> NeuronReads:
-        """Reads of single neurons in a pass, all while it waits."""
-        if self.neurons is None:
-            return NeuronReads(0.0, 0.0, 0.0)
-        return self.neurons.reads(n_tokens)
+    def record_reads(self, n_tokens: int = 1) -> RecordReads:
+        """Reads of records in a pass, all while it waits."""
+        if self.records is None:
+            return RecordReads(0.0, 0.0, 0.0)
+        return self.records.reads(n_tokens)
 
     def seconds(self, disk: Disk | None, n_tokens: int = 1) -> float:
         """Seconds of the disk for a pass over this many tokens."""
-        return self.ahead_s(disk, n_tokens) + self.neuron_reads(n_tokens).seconds
+        return self.ahead_s(disk, n_tokens) + self.record_reads(n_tokens).seconds
 
     def ahead_s(self, disk: Disk | None, n_tokens: int = 1) -> float:
         """Seconds of the disk (a typical one if unmeasured) for reads that overlap with computing."""
@@ -79,7 +78,7 @@ class StreamedModel:
     pinned_bytes  that stay
     window_bytes  that the others pass through
     cache_bytes   for experts, which come and go
-    why           this layout was chosen, if the model could be read by neurons and whole
+    why           this layout was chosen, if layers of the model could be read by records and whole
     """
 
     placement: WeightPlacement
@@ -91,21 +90,21 @@ class StreamedModel:
     why: str = ""
 
     @property
-    def by_neurons(self) -> bool:
-        """Whether single neurons are read from layers with sparse activations."""
-        return self.streamed.neurons is not None
+    def by_records(self) -> bool:
+        """Whether some layers are read by records."""
+        return self.streamed.records is not None
 
     @property
     def holds_all(self) -> bool:
         """Whether everything stays, so that no pass ever reads anything."""
-        read, experts, neurons = self.streamed.requests, self.streamed.experts, self.streamed.neurons
+        read, experts, records = self.streamed.requests, self.streamed.experts, self.streamed.records
         lacks_experts = experts is not None and self.streamed.n_held < experts.count
-        return not (read or lacks_experts or (neurons is not None and neurons.held < neurons.count))
+        return not (read or lacks_experts or (records is not None and not records.holds_all))
 
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.placement.neuron_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.placement.record_bytes
 
     @property
     def flash_bytes(self) -> int:
@@ -117,11 +116,10 @@ def streamed_model(
     loads: Mapping[int, WeightPiece],
     found: WeightPlacement,
     experts: ExpertLoads | None = None,
-    neurons: NeuronLoads | None = None,
-    firing: Firing = USUAL,
+    records: RecordLoads | None = None,
     disk: Disk | None = None,
 ) -> StreamedModel:
-    """What stays and what is read of these pieces, by their numbers, and of experts or neurons beside them."""
+    """What stays and what is read of these pieces, by their numbers, and of experts or records beside them."""
     read = [load for number, load in loads.items() if number not in found.pinned]
     requests: dict[int, float] = {}
     for load in read:
@@ -131,10 +129,10 @@ def streamed_model(
     total = sum(load.nbytes for load in loads.values())
     pinned = total - sum(load.nbytes for load in read)
     expert_bytes = 0 if experts is None else experts.nbytes
-    all_neurons = 0 if neurons is None else neurons.nbytes
+    all_records = 0 if records is None else records.nbytes
     return StreamedModel(
         found,
-        total + all_neurons + expert_bytes * (0 if experts is None else experts.count),
+        total + all_records + expert_bytes * (0 if experts is None else experts.count),
         pinned,
         found.window_bytes,
         expert_bytes * found.n_experts,
@@ -143,7 +141,7 @@ def streamed_model(
             n_flying,
             experts,
             found.n_experts,
-            None if neurons is None else neurons.in_memory(found.neuron_bytes, firing, read_times(disk, SMALL_READERS)),
+            None if records is None else records.in_memory(found.record_bytes, read_times(disk, SMALL_READERS)),
         ),
     )
 

@@ -8,12 +8,13 @@ are spread evenly between those that stay, so that the disk and the cores are al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost.memory import enough
 from edgeinfer.scheduling.machine.profile import Disk
-from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, FiringNeurons, ReadTimes, read_times
+from edgeinfer.scheduling.offload.reads import ReadTimes, StreamedRecords
 from edgeinfer.text_values import size_text
 
 USUAL_READERS = 4
@@ -26,13 +27,6 @@ SPARE_PIECES = 2
 """Pieces in the window besides those that are being read: one in use, one waiting."""
 WINDOW_SHARE = 0.5
 """Largest share of the memory for weights that the window takes."""
-LEAST_NEURONS = 0.02
-"""Smallest share of all neurons to make room for."""
-SPLITS = 24
-"""How many ways to divide memory between single neurons and the rest are compared."""
-SPARING = 1.2
-"""Factor on the predicted time that fewer bytes may cost: others use the disk too, and predictions are no better."""
-USUAL = Firing()
 LONGEST_TOKEN_S = 60.0
 """Longest acceptable time for a token."""
 
@@ -57,46 +51,15 @@ class ExpertLoads:
 
 
 @dataclass(frozen=True, slots=True)
-class NeuronLoads:
-    """Single neurons.
-
-    nbytes       of all of them
-    least_bytes  minimum room for them
-    run_bytes    of the largest piece that is read at first; one must fit into the memory for reading
-    read_bytes   memory that each later read takes
-    count        neurons of all layers
-    n_layers     layers of neurons
-    """
-
-    nbytes: int
-    least_bytes: int
-    run_bytes: int
-    read_bytes: int
-    count: int
-    n_layers: int
-
-    @property
-    def reading_bytes(self) -> int:
-        """Memory that neurons are read into."""
-        return max(self.run_bytes, SMALL_READERS * self.read_bytes)
-
-    def in_memory(self, neuron_bytes: int, firing: Firing, times: ReadTimes) -> FiringNeurons:
-        """All of them, with this much memory, including that for reading, to hold some."""
-        size = self.nbytes / self.count
-        held = max(0.0, (neuron_bytes - self.reading_bytes) / size)
-        return FiringNeurons(self.count, size, self.n_layers, min(held, self.count), firing, times)
-
-
-@dataclass(frozen=True, slots=True)
 class WeightPlacement:
     """What stays in memory and how the rest is read.
 
     pinned          numbers of the pieces that stay
     window_bytes    memory that the others pass through
     n_readers       reads in flight at a time
-    streamed_bytes  read in a pass over one token; of experts as if all were used equally, of neurons as they fire
+    streamed_bytes  read in a pass over one token; of experts as if all were used equally, of records as they are used
     n_experts       experts that fit in memory
-    neuron_bytes    memory for single neurons, and for reading them
+    record_bytes    memory for records, and for reading them
     """
 
     pinned: frozenset[int]
@@ -104,7 +67,28 @@ class WeightPlacement:
     n_readers: int
     streamed_bytes: float
     n_experts: int = 0
-    neuron_bytes: int = 0
+    record_bytes: int = 0
+
+
+class RecordLoads(Protocol):
+    """Records of layers of which a pass reads those that it uses, beside the pieces that every pass needs.
+
+    nbytes       of all of them
+    least_room   smallest memory at which reading them is worthwhile, that for reading included
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def least_room(self) -> int: ...
+
+    def place(self, loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> WeightPlacement:
+        """Divide memory between records and the pieces that every pass needs. Raises as `place_weights`."""
+        ...
+
+    def in_memory(self, n_bytes: int, times: ReadTimes) -> StreamedRecords:
+        """All of them, with this much memory, including that for reading, to hold some."""
+        ...
 
 
 def place_weights(loads: Sequence[WeightPiece], budget_bytes: int, disk: Disk | None, what: str) -> WeightPlacement:
@@ -158,68 +142,6 @@ def place_mixture(
     found = WeightPlacement(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
     _check_hope(found, dense + experts.count * experts.nbytes, disk, what)
     return found
-
-
-def place_neurons(
-    loads: Sequence[WeightPiece],
-    neurons: NeuronLoads,
-    budget_bytes: int,
-    disk: Disk | None,
-    what: str,
-    firing: Firing = USUAL,
-) -> WeightPlacement:
-    """The same for a model with layers of single neurons beside the pieces that every pass needs.
-
-    Divides memory between the two so that a token takes little time and reads few bytes. Raises as `place_weights`.
-    """
-    least = least_for_neurons(neurons)
-    dense = sum(load.nbytes for load in loads)
-    if budget_bytes <= least:
-        raise DoesNotFit(
-            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: "
-            f"{enough(least)} are for single neurons and for reading them; "
-            f"{enough(least + dense // 2)} at least would work"
-        )
-    times, passing = read_times(disk, SMALL_READERS), 2 * max(load.nbytes for load in loads)
-    staying = {number for number, load in enumerate(loads) if load.uses > 1}
-    found = list[tuple[float, WeightPlacement]]()
-    most = min(neurons.nbytes + neurons.reading_bytes, budget_bytes - min(dense, passing))
-    for step in range(SPLITS + 1):
-        asked = least + max(0, most - least) * step // SPLITS
-        try:
-            rest = place_weights(loads, min(dense, budget_bytes - asked), disk, what)
-        except DoesNotFit:
-            if not found:
-                raise
-            break
-        if found and not staying <= rest.pinned:
-            break
-        split = _with_neurons(loads, rest, neurons, budget_bytes, times, firing)
-        read = neurons.in_memory(split.neuron_bytes, firing, times).reads()
-        seconds = rest.streamed_bytes * times.byte_s + read.seconds
-        found.append((seconds, split))
-    longest = SPARING * min(seconds for seconds, _ in found)
-    return min((split for seconds, split in found if seconds <= longest), key=lambda split: split.streamed_bytes)
-
-
-def _with_neurons(
-    loads: Sequence[WeightPiece],
-    dense: WeightPlacement,
-    neurons: NeuronLoads,
-    budget: int,
-    times: ReadTimes,
-    firing: Firing,
-) -> WeightPlacement:
-    """What stays of the pieces that every pass needs, with neurons in the remaining memory."""
-    held = dense.window_bytes + sum(loads[number].nbytes for number in dense.pinned)
-    n_bytes = min(neurons.nbytes + neurons.reading_bytes, budget - held)
-    read = neurons.in_memory(n_bytes, firing, times).reads().n_bytes
-    return replace(dense, streamed_bytes=dense.streamed_bytes + read, neuron_bytes=n_bytes)
-
-
-def least_for_neurons(neurons: NeuronLoads) -> int:
-    """Smallest memory at which reading single neurons is worthwhile, that for reading them included."""
-    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + neurons.reading_bytes
 
 
 def room_for_staying(loads: Sequence[WeightPiece], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
-from edgeinfer.backends.cpu.bundles.header import Orders, checksum, is_bundle_file
+from edgeinfer.backends.cpu.bundles.header import checksum, is_bundle_file
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait_for_packing, write_failure
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.offload import Bundled
@@ -32,11 +33,11 @@ from edgeinfer.steps import Progress
 
 
 class Bundling:
-    """One model's bundle file at `path`. `by_neurons` False: its layers are always read whole, not by neurons."""
+    """One model's bundle file at `path`. `by_records` False: no layer of it is stored as records."""
 
-    def __init__(self, model: Model, path: Path, n_workers: int, *, by_neurons: bool = True) -> None:
+    def __init__(self, model: Model, path: Path, n_workers: int, *, by_records: bool = True) -> None:
         self._model, self.path, self._n_workers = model, path, n_workers
-        self._contents: Contents = contents_of(model.spec, model.file.tensors, by_neurons=by_neurons)
+        self._contents: Contents = contents_of(model.spec, model.file.tensors, by_records=by_records)
         self._fingerprint = fingerprint(model.file)
 
     @property
@@ -91,7 +92,7 @@ class Bundling:
                 return Bundled(self.path, bundles.nbytes, "present")
             try:
                 with pack_lock(self.path):
-                    assembly = Assembly(self._model.file, self._contents, kernel_library(), bundles.orders)
+                    assembly = Assembly(self._model.file, self._contents, kernel_library(), bundles.table)
                     whole = mend(bundles, damaged, assembly, progress)
             except DownloadFailed as error:
                 raise PackFailed(str(error)) from None
@@ -99,18 +100,18 @@ class Bundling:
                 raise write_failure(error, self.path, bundles.nbytes) from error
             if whole:
                 return Bundled(self.path, bundles.nbytes, "repaired", n_repaired=len(damaged))
-        return self._packed(progress, bundles.orders)
+        return self._packed(progress, bundles.table)
 
-    def pack_in_order(self, orders: Orders, progress: Progress) -> Bundled:
-        """Pack a file with the neurons in this order, replacing any existing one.
+    def pack_with(self, table: NDArray[np.uint8], progress: Progress) -> Bundled:
+        """Pack a file with this table of records, replacing any existing one.
 
         Raises PackFailed as `pack_bundles` does, and if the existing file is not a bundle file.
         """
         if self.path.exists():
             self._refuse_others()
-        return self._packed(progress, orders)
+        return self._packed(progress, table)
 
-    def _packed(self, progress: Progress, orders: Orders | None = None) -> Bundled:
+    def _packed(self, progress: Progress, table: NDArray[np.uint8] | None = None) -> Bundled:
         packed = pack_bundles(
             self.path,
             self._model.file,
@@ -119,7 +120,7 @@ class Bundling:
             kernel_library(),
             self._n_workers,
             progress,
-            orders,
+            table,
         )
         return Bundled(packed.path, packed.nbytes, "packed", packed.kept_bytes)
 

@@ -1,8 +1,8 @@
 """What lies where in a bundle file: which panels of which matrices each bundle holds, in the order of a pass.
 
 In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its
-up matrix lie together, so a bundle holds all that some neurons need of both; small matrices share a bundle. Layers of
-single neurons (`sparse`) have runs of records of neurons instead, plus the scales that these share.
+up matrix lie together, so a bundle holds all that some neurons need of both; small matrices share a bundle. Layers that
+are stored as records (`record_layers`) have runs of these instead, plus what the records share.
 Reads no weights and knows no files.
 """
 
@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from edgeinfer.backends.cpu.layout.padding import PaddedHeads, heads_of
 from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
-from edgeinfer.backends.cpu.lowering.fusion import SparseLayer, sparse_layers
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
+from edgeinfer.backends.cpu.record_layers import RecordLayer, RecordLayers, record_layers
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
@@ -28,7 +28,7 @@ SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
 """A bundle holds a BUNDLES-th of the model within these bounds: small enough to stream, large enough to read fast."""
 BUNDLES = 600
 LARGEST_RUN_BYTES = 1 << 20
-"""Limit for runs of records of neurons, which are checked run by run."""
+"""Limit for runs of records, which are checked run by run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,21 @@ _Piece = tuple[BundledMatrix, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All bundles, and the matrices and layers of single neurons that they hold."""
+    """All bundles, and the matrices and layers of records that they hold."""
 
     matrices: Mapping[Key, BundledMatrix]
     bundles: tuple[Bundle, ...]
-    layers: tuple[SparseLayer, ...] = ()
+    records: RecordLayers | None = None
+
+    @property
+    def layers(self) -> Sequence[RecordLayer]:
+        """The layers that are stored as records."""
+        return () if self.records is None else self.records.layers
 
     @property
     def experts(self) -> list[Bundle]:
         """The bundles of experts."""
         return [bundle for bundle in self.bundles if bundle.expert is not None]
-
-    def runs(self, layer: int) -> list[Bundle]:
-        """The bundles of a sparse layer's neurons, in order."""
-        return [each for each in self.bundles if each.run is not None and each.run.layer == layer and each.run.count]
 
     @property
     def data_bytes(self) -> int:
@@ -72,13 +73,14 @@ class Contents:
         return self.bundles[-1].offset + self.bundles[-1].padded_bytes if self.bundles else 0
 
 
-def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neurons: bool = True) -> Contents:
+def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_records: bool = True) -> Contents:
     """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not support.
 
-    `by_neurons` False: layers that could be read by neurons are treated like all others.
+    `by_records` False: layers that could be stored as records are treated like all others.
     """
     choice = KernelChoice(spec, tensors)
-    layers = tuple(sparse_layers(choice.ops, tensors)) if by_neurons else ()
+    records = record_layers(choice.ops, tensors) if by_records else None
+    layers = () if records is None else records.layers
     groups = list(_groups(spec, choice, layers))
     matrices = {matrix.key: matrix for group in groups for matrix in group.matrices}
     total = sum(group.nbytes for group in groups)
@@ -92,12 +94,12 @@ def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neuron
         bundle = Bundle(len(bundles), cut.stage, offset, n_bytes, placed, cut.expert, cut.stays, cut.run)
         bundles.append(bundle)
         offset += bundle.padded_bytes
-    return Contents(matrices, tuple(bundles), layers)
+    return Contents(matrices, tuple(bundles), records)
 
 
-def _run_bytes(layer: SparseLayer, run: Run) -> int:
-    """Bytes of the records of a run, or of shared scales."""
-    return run.count * layer.layout.record_bytes if run.count else layer.layout.shared_bytes
+def _run_bytes(layer: RecordLayer, run: Run) -> int:
+    """Bytes of the records of a run, or of what they share."""
+    return run.count * layer.record_bytes if run.count else layer.shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +110,13 @@ class _MatrixGroup:
     matrices: tuple[BundledMatrix, ...]
     expert: int | None = None
     stays: bool = False
-    layer: tuple[int, SparseLayer] | None = None
+    layer: tuple[int, RecordLayer] | None = None
 
     @property
     def nbytes(self) -> int:
         if self.layer is not None:
-            layout = self.layer[1].layout
-            return layout.n_neurons * layout.record_bytes + layout.shared_bytes
+            layer = self.layer[1]
+            return layer.n_records * layer.record_bytes + layer.shared_bytes
         return sum(matrix.nbytes for matrix in self.matrices)
 
     @property
@@ -123,12 +125,12 @@ class _MatrixGroup:
         return [(matrix, 0, matrix.n_panels) for matrix in self.matrices]
 
 
-def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[SparseLayer]) -> Iterator[_MatrixGroup]:
-    """Groups in order: one matrix, a gate with its up matrix, an expert's matrices, or a layer's neurons."""
+def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[RecordLayer]) -> Iterator[_MatrixGroup]:
+    """Groups in order: one matrix, a gate with its up matrix, an expert's matrices, or a layer's records."""
     heads, gates = heads_of(spec), {layer.place for layer in layers}
     partners = {gate: up for gate, up in choice.fusion.gated.values() if gate not in gates}
-    by_neurons = {place for layer in layers for place in (layer.up_place, layer.down_place)}
-    of_place = {layer.down_place: (number, layer) for number, layer in enumerate(layers)}
+    by_records = {place for layer in layers for place in layer.stored_places}
+    of_place = {layer.stored_places[-1]: (number, layer) for number, layer in enumerate(layers)}
     stages = [stage.name for stage in spec.stages for _ in stage.ops]
     seen: set[Key] = set()
     for place, (stage, op) in enumerate(zip(stages, choice.ops, strict=True)):
@@ -140,7 +142,7 @@ def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[SparseLayer]
                 yield _MatrixGroup(stage, tuple(found), None if all_are_used else number, all_are_used)
         if place in of_place:
             yield _MatrixGroup(stage, (), layer=of_place[place])
-        if not isinstance(op, MatMul) or place in partners.values() or place in by_neurons:
+        if not isinstance(op, MatMul) or place in partners.values() or place in by_records:
             continue
         ops = (op, choice.ops[partners[place]]) if place in partners else (op,)
         products = [each for each in ops if isinstance(each, MatMul)]
@@ -168,7 +170,7 @@ class _Cut:
 
 
 def _cut(groups: Sequence[_MatrixGroup], wanted: int) -> Iterator[_Cut]:
-    """Small matrices of a stage together, large ones in even pieces, each expert alone, neurons in runs."""
+    """Small matrices of a stage together, large ones in even pieces, each expert alone, records in runs."""
     parts: list[_Piece] = []
     open_stage, held = "", 0
     for group in groups:
@@ -190,14 +192,13 @@ def _cut(groups: Sequence[_MatrixGroup], wanted: int) -> Iterator[_Cut]:
         yield _Cut(open_stage, parts)
 
 
-def _runs(stage: str, number: int, layer: SparseLayer, wanted: int) -> Iterator[_Cut]:
-    """A layer's shared scales, if any, then its neurons in runs of whole blocks."""
-    layout = layer.layout
-    if layout.shared_bytes:
+def _runs(stage: str, number: int, layer: RecordLayer, wanted: int) -> Iterator[_Cut]:
+    """What a layer's records share, if anything, then the records in runs of whole blocks."""
+    if layer.shared_bytes:
         yield _Cut(stage, [], stays=True, run=Run(number))
-    length = max(BLOCK, wanted // layout.record_bytes // BLOCK * BLOCK)
-    for first in range(0, layout.n_neurons, length):
-        yield _Cut(stage, [], run=Run(number, first, min(length, layout.n_neurons - first)))
+    length = max(BLOCK, wanted // layer.record_bytes // BLOCK * BLOCK)
+    for first in range(0, layer.n_records, length):
+        yield _Cut(stage, [], run=Run(number, first, min(length, layer.n_records - first)))
 
 
 def _pieces(group: _MatrixGroup, wanted: int) -> Iterator[_Cut]:

@@ -6,41 +6,27 @@ Files of another model, version or layout and truncated or half-written files ar
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.header import (
-    NEURON_BYTES,
     Identity,
-    Orders,
     checksum,
     checksums_in,
     identity_of,
-    orders_in,
     repair,
 )
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
 from edgeinfer.offload.bundle_file import ByteSource, OpenSource, open_source
-from edgeinfer.offload.neuron_reads import PageReads, read_each
 
 HELD_BYTES = 64 << 20
 """Memory for bundles in transit."""
-
-
-class Reader(Protocol):
-    """Compiled code that does reads."""
-
-    def __call__(self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int) -> None:
-        """Do reads of a file whose data begins at `base` until one fails; places are multiples of `granule`."""
-        ...
 
 
 class BundleFile:
@@ -55,12 +41,12 @@ class BundleFile:
         held: ByteSource,
         opening: OpenSource,
     ) -> None:
-        """`checksums` of all entries, as `header.checksums_in` gives them. Raises BadBundle for a damaged order."""
+        """`checksums`: of all entries, as `header.checksums_in` gives them. Raises BadBundle for a damaged table."""
         self.path, self.contents = path, contents
         self._identity, self._held, self._opening = identity, held, opening
         self._checksums: list[int] = checksums.tolist()
         self._checked = bytearray(len(self._checksums))
-        self.orders = self._read_orders()
+        self.table = self._read_table()
         self._closed = False
 
     @classmethod
@@ -82,20 +68,27 @@ class BundleFile:
             held.close()
             raise
 
-    def _read_orders(self) -> Orders:
-        """The neuron at each position of every sparse layer."""
-        if not self._identity.n_neurons:
-            return ()
-        data = np.empty(NEURON_BYTES * self._identity.n_neurons, np.uint8)
-        read_whole(self.path, self._held, data.data, self._identity.order_offset, "the order of neurons")
-        if checksum(data) != self._checksums[-1]:
-            raise BadBundle(f"{self.path}: its order of neurons is damaged (wrong checksum); {repair(self.path)}")
-        return orders_in(self.path, data, self.contents)
+    def _read_table(self) -> NDArray[np.uint8]:
+        """The table of records: uint8[table_bytes]."""
+        table, records = np.empty(self._identity.table_bytes, np.uint8), self.contents.records
+        if records is None:
+            return table
+        name = records.table_name
+        read_whole(self.path, self._held, table.data, self._identity.record_table_offset, f"the {name}")
+        if checksum(table) != self._checksums[-1]:
+            raise BadBundle(f"{self.path}: its {name} is damaged (wrong checksum); {repair(self.path)}")
+        records.check_table(self.path, table)
+        return table
 
     @property
     def nbytes(self) -> int:
         """Bytes of the file."""
         return self._identity.file_bytes
+
+    @property
+    def data_offset(self) -> int:
+        """Where the data begins in the file: a multiple of 4096."""
+        return self._identity.nbytes
 
     def offset(self, number: int) -> int:
         """Where a bundle begins in the file: a multiple of 4096."""
@@ -138,26 +131,6 @@ class BundleFile:
         Raises DeviceFailed, BadBundle.
         """
         read_whole(self.path, source, memory, self._identity.nbytes + offset, "a part of a bundle")
-
-    def read_records(
-        self, reads: PageReads, pages: NDArray[np.uint8], source: ByteSource, compiled: Reader | None
-    ) -> None:
-        """Do reads that no other thread has taken until none are left; unchecked, as in `read_pages`.
-
-        `pages`: page aligned, with room for the largest read. Raises DeviceFailed, BadBundle.
-        """
-        if compiled is None or source.descriptor is None:
-            read_each(reads, pages, lambda offset, memory: self.read_pages(offset, memory, source))
-            return
-        granule = PAGE_BYTES if source.is_direct else 1
-        compiled(reads, pages, source.descriptor, self._identity.nbytes, granule)
-        failure = reads.failure
-        if failure is None:
-            return
-        what = f"a part of a bundle ({failure.n_bytes} bytes at {self._identity.nbytes + failure.offset})"
-        if failure.error is not None:
-            raise unreadable(self.path, what, os.strerror(failure.error))
-        raise cut_short(self.path, what, failure.n_read)
 
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written. Checks each bundle once, or `again`."""

@@ -50,9 +50,9 @@ def start_from(
 ) -> None:
     """`fill` from the bundle file if it exists, has these contents and is faster; otherwise packing does the work.
 
-    Files with single neurons are not used: they hold no panels of these layers.
+    Files with records are not used: they hold no panels of these layers.
     """
-    if contents.layers or not is_faster(place.path, packed.file):
+    if contents.records is not None or not is_faster(place.path, packed.file):
         return
     try:
         bundles = BundleFile.open(place.path, contents, place.fingerprint)

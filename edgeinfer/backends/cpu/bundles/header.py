@@ -1,17 +1,15 @@
-"""What a bundle file holds besides bundles: its header, a checksum of each bundle, and the order of neurons.
+"""What a bundle file holds besides bundles: its header, a checksum of each bundle, and a table about records.
 
-In: the contents of a model, its fingerprint and permutations, or bytes of a file. Out: the other form; data that is no
-permutation is refused. Header, all little-endian: magic, version, number of bundles; digests of the model and of the
-layout; bytes of data; a stamp of the source files; a 64-bit checksum per bundle, 0 if the bundle is missing, and one of
-the order of neurons if there is one; a digest of all that. Data begins at the next multiple of 4096, and the order
-follows it: a permutation of each sparse layer's neurons, which changes only where they lie, not their numbers.
+In: the contents of a model, its fingerprint, or bytes of a file. Out: the other form. Header, all little-endian: magic,
+version, number of bundles; digests of the model and of the layout; bytes of data; a stamp of the source files; a 64-bit
+checksum per bundle, 0 if the bundle is missing, and one of the table of records if there is one; a digest of all that.
+Data begins at the next multiple of 4096, and the table follows it (`record_layers`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,12 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Contents
-from edgeinfer.backends.cpu.lowering.fusion import SparseLayer
 from edgeinfer.errors import BadBundle
-from edgeinfer.graph.step import Int32s
 from edgeinfer.offload.bundle import PAGE_BYTES, Key
 from edgeinfer.offload.bundle_file import pack_options
-from edgeinfer.offload.neuron_reads import LayerRuns
 
 WORDS = 1021
 """Words in a row of the checksum's sums. A prime, so that swapped pages land in other columns."""
@@ -35,8 +30,6 @@ VERSION = 1
 LAYOUT_VERSION = 2
 """Version of the contents of panels: raised when the same weights are packed to other bytes."""
 DIGEST_BYTES = 16
-NEURON_BYTES = 4
-"""Bytes of a neuron's number in the order."""
 _FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
 _ENTRY = np.dtype("<u8")
 
@@ -45,14 +38,14 @@ _ENTRY = np.dtype("<u8")
 class Identity:
     """What must match for a file to be used: the model, the layout of its bundles, and the amount of data.
 
-    `n_neurons`: total of all sparse layers, whose order the file holds; part of the layout.
+    `table_bytes`: of the table of records behind the data; part of the layout.
     """
 
     model: bytes
     layout: bytes
     n_bundles: int
     data_bytes: int
-    n_neurons: int = 0
+    table_bytes: int = 0
 
     @property
     def table_offset(self) -> int:
@@ -60,8 +53,8 @@ class Identity:
 
     @property
     def n_entries(self) -> int:
-        """Number of checksums in a whole file: one per bundle, and one of the order of neurons if there is one."""
-        return self.n_bundles + bool(self.n_neurons)
+        """Number of checksums in a whole file: one per bundle, and one of the table of records if there is one."""
+        return self.n_bundles + bool(self.table_bytes)
 
     @property
     def checked_bytes(self) -> int:
@@ -74,14 +67,14 @@ class Identity:
         return -(-(self.checked_bytes + DIGEST_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
     @property
-    def order_offset(self) -> int:
-        """Where the order of neurons begins."""
+    def record_table_offset(self) -> int:
+        """Where the table of records begins."""
         return self.nbytes + self.data_bytes
 
     @property
     def file_bytes(self) -> int:
         """Bytes of a whole file."""
-        return self.order_offset + NEURON_BYTES * self.n_neurons
+        return self.record_table_offset + self.table_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +92,9 @@ def repair(path: Path) -> str:
 
 def identity_of(contents: Contents, fingerprint: str) -> Identity:
     """The identity that a file of these contents, of the model with this fingerprint, must have."""
-    n_neurons = sum(layer.layout.n_neurons for layer in contents.layers)
+    table_bytes = 0 if contents.records is None else contents.records.table_bytes
     model, layout = digest(fingerprint.encode()), _layout_digest(contents)
-    return Identity(model, layout, len(contents.bundles), contents.data_bytes, n_neurons)
+    return Identity(model, layout, len(contents.bundles), contents.data_bytes, table_bytes)
 
 
 def digest(data: bytes) -> bytes:
@@ -187,11 +180,6 @@ def _check_start(path: Path, header: bytes, identity: Identity) -> None:
         raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {repair(path)}")
 
 
-def _layer_line(layer: SparseLayer) -> str:
-    """What the records of a layer's neurons are made from, regardless of why a neuron counts as inactive."""
-    return f"{layer.place} {layer.weights!r} {layer.layout!r}"
-
-
 def _key_line(key: Key) -> str:
     """A weight as written in files since their first version, in which the permutation had another name."""
     return repr(key).replace("RopePermutation(", "Unpair(")
@@ -199,14 +187,15 @@ def _key_line(key: Key) -> str:
 
 def _layout_digest(contents: Contents) -> bytes:
     """A digest that changes with every size and place of matrices and bundles, and with the version of panels."""
-    lines = [f"panels {LAYOUT_VERSION}", *(["an order of neurons"] if contents.layers else [])]
+    records = contents.records
+    lines = [f"panels {LAYOUT_VERSION}", *([] if records is None else [f"an {records.table_name}"])]
     numbers = {}
     for number, (key, matrix) in enumerate(contents.matrices.items()):
         numbers[key] = number
         lines.append(f"{_key_line(key)} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
     for bundle in contents.bundles:
         parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
-        run = "" if bundle.run is None else f" {bundle.run!r} {_layer_line(contents.layers[bundle.run.layer])}"
+        run = "" if bundle.run is None else f" {bundle.run!r} {contents.layers[bundle.run.layer].line}"
         lines.append(f"{bundle.offset} {bundle.nbytes} {parts}{run}")
     return digest("\n".join(lines).encode())
 
@@ -225,48 +214,3 @@ def checksum(data: NDArray[np.uint8]) -> int:
     digest = hashlib.blake2b(sums, digest_size=8, salt=len(data).to_bytes(8, "little"))
     digest.update(data[n_words * WORD.itemsize :].tobytes())
     return int.from_bytes(digest.digest(), "little") or 1
-
-
-Orders = tuple[Int32s, ...]
-"""For each sparse layer the neuron at each position, int32[n_neurons]."""
-_NUMBER = np.dtype("<i4")
-
-
-def natural(contents: Contents) -> Orders:
-    """The order in which every neuron is at the position of its number."""
-    return tuple(np.arange(layer.layout.n_neurons, dtype=np.int32) for layer in contents.layers)
-
-
-def positions_of(order: Int32s) -> NDArray[np.int64]:
-    """The position of each neuron: int64[n_neurons]."""
-    found = np.empty(len(order), np.int64)
-    found[order] = np.arange(len(order))
-    return found
-
-
-def order_bytes(orders: Sequence[Int32s]) -> NDArray[np.uint8]:
-    """The bytes that a file holds: uint8[4 * all neurons]."""
-    parts = [order.astype(_NUMBER).view(np.uint8) for order in orders]
-    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-
-
-def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders:
-    """The inverse of `order_bytes`, checked. Raises BadBundle unless each layer has a permutation of its neurons."""
-    numbers, found, first = data.view(_NUMBER).astype(np.int32), list[Int32s](), 0
-    for layer in contents.layers:
-        order = numbers[first : first + layer.layout.n_neurons]
-        if not np.array_equal(np.sort(order), np.arange(layer.layout.n_neurons)):
-            raise BadBundle(f"{path}: its order of neurons is none, as some are missing or there twice; {repair(path)}")
-        found.append(order)
-        first += layer.layout.n_neurons
-    return tuple(found)
-
-
-def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
-    """The neurons of each sparse layer as runs of records, in the order of a file or in that of their numbers."""
-    layouts = (layer.layout for layer in contents.layers)
-    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
-    return [
-        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
-        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
-    ]

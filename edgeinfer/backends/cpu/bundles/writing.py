@@ -25,13 +25,10 @@ from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.bundles.header import (
     Identity,
-    Orders,
     checksum,
     digest,
     header_of,
     identity_of,
-    natural,
-    order_bytes,
     part_header,
     part_header_of,
     table_entry,
@@ -107,14 +104,14 @@ class PartFile:
             offset, entry = table_entry(self._identity, bundle.number, value)
             self._file.write(memoryview(entry), offset)
 
-    def finish(self, order: NDArray[np.uint8]) -> None:
-        """Turn it into a whole bundle file with its final name and these bytes of its order. Raises OSError."""
+    def finish(self, table: NDArray[np.uint8]) -> None:
+        """Turn it into a whole bundle file with its final name and this table of records. Raises OSError."""
         assert not self.missing
         self._file.resize(self._identity.file_bytes)
         checksums = self._checksums
-        if len(order):
-            self._file.write(order.data, self._identity.order_offset)
-            checksums = np.append(checksums, np.uint64(checksum(order)))
+        if len(table):
+            self._file.write(table.data, self._identity.record_table_offset)
+            checksums = np.append(checksums, np.uint64(checksum(table)))
         self._file.write(memoryview(header_of(self._identity, self._stamp, checksums)), 0)
         self._file.sync()
         self.close()
@@ -179,27 +176,28 @@ def pack_bundles(
     library: KernelLibrary,
     n_workers: int,
     progress: Progress,
-    orders: Orders | None = None,
+    table: NDArray[np.uint8] | None = None,
 ) -> Packed:
     """Pack the open model into a bundle file at `path`, replacing any existing file.
 
-    `orders`: the order of neurons in each sparse layer; None for the order of their numbers.
+    `table`: of records, None for the usual one of a new file.
     Waits for another process that is packing there. Raises PackFailed for a full disk, a folder that cannot be written,
     or a model file that changes meanwhile.
     """
-    identity, orders = identity_of(contents, fingerprint), natural(contents) if orders is None else orders
-    order = order_bytes(orders)
+    identity, records = identity_of(contents, fingerprint), contents.records
+    if table is None:
+        table = np.zeros(0, np.uint8) if records is None else records.new_table()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with pack_lock(path, progress):
             stamp = stamp_of(file)
-            made_of = digest(stamp + order.tobytes()) if len(order) else stamp
+            made_of = digest(stamp + table.tobytes()) if len(table) else stamp
             with PartFile.open(part_path(path), path, contents, identity, made_of) as part:
                 kept_bytes = _still_there(part, progress)
                 _require_space(path, identity.data_bytes - kept_bytes)
-                assembly = Assembly(file, contents, library, orders)
+                assembly = Assembly(file, contents, library, table)
                 _write(part, part.missing, assembly, file, stamp, n_workers, progress)
-                part.finish(order)
+                part.finish(table)
     except DownloadFailed as error:
         raise PackFailed(str(error)) from None
     except OSError as error:

@@ -18,14 +18,13 @@ from edgeinfer.backends.base import Limits, OpSeconds, Timing
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
-from edgeinfer.backends.cpu.bundles.header import runs_of
 from edgeinfer.backends.cpu.lanes.compiled_slots import CompiledSlots, FilePlace, can_fill
 from edgeinfer.backends.cpu.lanes.lane import CpuLane, LaneResources
 from edgeinfer.backends.cpu.lanes.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.lanes.streamed_weights import Bundles, StreamedWeights
 from edgeinfer.backends.cpu.lowering.fusion import Sections
-from edgeinfer.backends.cpu.lowering.sparse_ffn import FeedArguments, turns
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
+from edgeinfer.backends.cpu.record_layers import RecordWindow
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes
@@ -37,10 +36,9 @@ from edgeinfer.jit.memory import address, paged
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.offload.bundle import Bundle
 from edgeinfer.offload.expert_cache import ExpertCache
-from edgeinfer.offload.neuron_window import NeuronWindow
 from edgeinfer.offload.pinned import PinnedBundles
 from edgeinfer.offload.slots import Filling, Slots
-from edgeinfer.offload.weights import Fired, OffloadedWeights, WeightReads
+from edgeinfer.offload.weights import OffloadedWeights, RecordUse, WeightReads
 from edgeinfer.offload.window import BundleWindow
 from edgeinfer.steps import Progress, no_progress
 
@@ -50,11 +48,11 @@ PATIENCE_S = 0.0003
 
 @dataclass(frozen=True, slots=True)
 class StreamedCalls:
-    """Calls of one launch, and what must be in memory: a streamed bundle, chosen experts or active neurons, if any."""
+    """Calls of one launch, and what must be in memory: a streamed bundle, chosen experts or records, if any."""
 
     bundle: int | None
     mixture: int | None
-    feed: FeedArguments | None
+    feed: object | None
     tape: Tape
 
 
@@ -71,7 +69,7 @@ class StreamedLane(CpuLane):
     _read_before: WeightReads
     _timing: Timing
     _mixtures: Mixtures | None
-    _neurons: NeuronWindow | None
+    _records: RecordWindow | None
 
     def __init__(
         self,
@@ -97,7 +95,7 @@ class StreamedLane(CpuLane):
         self._launches, self._places, self._read_before = {}, {}, WeightReads()
         self._timing = Timing(0.0, ())
         self.contents, self._n_readers = self._contents_of(stored), stored.n_readers
-        self._source = Bundles(stored, self.contents, self._library)
+        self._source = Bundles(stored, self.contents)
         self._held.callback(self._source.close)
         self._pinned = PinnedBundles(self._source, self.contents.bundles, stored.pinned, stored.n_readers, progress)
         self._held.callback(self._pinned.close)
@@ -107,15 +105,16 @@ class StreamedLane(CpuLane):
         self._mixtures = self._open_mixtures(stored)
         if self._mixtures is not None:
             self._held.callback(self._mixtures.close)
-        self._neurons = self._open_neurons(stored)
-        if self._neurons is not None:
-            self._held.callback(self._neurons.close)
+        records = self.contents.records
+        self._records = None if records is None else records.open(self._source, stored, self._library)
+        if self._records is not None:
+            self._held.callback(self._records.close)
         self._worker_pool.patience_s = PATIENCE_S
-        held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
+        held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.record_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
 
     def _contents_of(self, stored: OffloadedWeights) -> Contents:
-        return contents_of(self._spec, self._file.tensors, by_neurons=stored.by_neurons)
+        return contents_of(self._spec, self._file.tensors, by_records=stored.by_records)
 
     def _open_mixtures(self, stored: OffloadedWeights) -> Mixtures | None:
         """The cache for experts, if there are any."""
@@ -136,13 +135,6 @@ class StreamedLane(CpuLane):
             return Slots(self._source, bundles, memory, n_readers)
         places = [FilePlace(self._source.offset(bundle), bundle.padded_bytes) for bundle in bundles]
         return CompiledSlots(descriptor, places, memory, n_readers, self._library)
-
-    def _open_neurons(self, stored: OffloadedWeights) -> NeuronWindow | None:
-        """The window for single neurons, if there are any."""
-        layers = runs_of(self.contents, self._source.orders)
-        if not layers:
-            return None
-        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.neuron_readers, stored.gap_bytes)
 
     def _stream(self) -> None:
         """Start reading the bundles that do not stay, and record the place of every bundle."""
@@ -169,14 +161,14 @@ class StreamedLane(CpuLane):
     def reading(self) -> WeightReads:
         """What passes have read so far."""
         found = self._read_before + self._window.reading
-        for part in (self._mixtures, self._neurons):
+        for part in (self._mixtures, self._records):
             found = found if part is None else found + part.reading
         return found
 
     @property
-    def fired(self) -> Fired | None:
-        """How neurons fired; None if none are read singly."""
-        return None if self._neurons is None else self._neurons.fired
+    def record_use(self) -> RecordUse | None:
+        """How records were used; None if there are none."""
+        return None if self._records is None else self._records.use
 
     @property
     def pinned(self) -> Mapping[int, int]:
@@ -212,8 +204,8 @@ class StreamedLane(CpuLane):
             self._launches.clear()
 
     def shrink(self, n_bytes: int) -> int:
-        """Give back up to `n_bytes` of room for neurons, for good, between two steps; returns the bytes."""
-        return 0 if self._neurons is None else self._neurons.shrink(n_bytes)
+        """Give back up to `n_bytes` of room for records, for good, between two steps; returns the bytes."""
+        return 0 if self._records is None else self._records.shrink(n_bytes)
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
@@ -298,11 +290,13 @@ class StreamedLane(CpuLane):
                 yield from calls
 
     def _ready(self, launches: Iterable[StreamedCalls], walk: _Walk) -> Iterator[StreamedCalls]:
-        """Run each launch as soon as its weights are ready; those of experts or neurons once per round."""
+        """Run each launch as soon as its weights are ready; those of experts or records once per round."""
         for launch in launches:
             walk.enter(launch.bundle)
             if launch.feed is not None:
-                for _ in self._fed(launch.feed):
+                assert self._records is not None
+                assert self._lowering.records is not None
+                for _ in self._records.rounds(launch.feed, self._lowering.records):
                     yield launch
                 continue
             if launch.mixture is None:
@@ -312,21 +306,12 @@ class StreamedLane(CpuLane):
             for _ in self._mixtures.rounds(launch.mixture, self._lowering.experts, self._buffers):
                 yield launch
 
-    def _fed(self, feed: FeedArguments) -> Iterator[None]:
-        """Fetch the active neurons of a layer, as many at a time as fit, and run the rest of the layer on them."""
-        assert self._neurons is not None
-        sparse_ffn, number = self._lowering.sparse_ffn, feed.number
-        neurons = sparse_ffn.listed()
-        self._neurons.count(number, neurons, sparse_ffn.n_tokens(feed), sparse_ffn.n_firing(feed))
-        for first, stop, places in turns(neurons, feed.layer.layout.n_blocks, self._neurons.room(number)):
-            sparse_ffn.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
-            yield
-
     def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[StreamedCalls]:
-        """Launches, each of which begins where another streamed bundle, experts or neurons are needed."""
-        runs: list[tuple[int | None, int | None, FeedArguments | None, list[Call]]] = []
+        """Launches, each of which begins where another streamed bundle, experts or records are needed."""
+        runs: list[tuple[int | None, int | None, object | None, list[Call]]] = []
         for op, its_calls in calls:
-            mixture, feed = None, self._lowering.sparse_ffn.feed(its_calls)
+            mixture, records = None, self._lowering.records
+            feed = None if records is None else records.feed(its_calls)
             for call in its_calls:
                 streamed = None if call.bundle in self._pinned.numbers else call.bundle
                 is_new = not runs or (streamed is not None and streamed != runs[-1][0])

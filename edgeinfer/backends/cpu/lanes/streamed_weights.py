@@ -1,80 +1,65 @@
 """The weights of a streamed model: its open bundle file, and matrices of which only some bundles stay in memory.
 
-In: the place of a model's bundles, their contents, which bundles stay, a window for the others. Out: bundles and
-records of neurons, read past the page cache if possible; pieces of matrices with the address that they have, or will
-have once they are read. Between two steps a bundle may become pinned or streamed: `places`. Knows no lanes.
+In: the place of a model's bundles, their contents, which bundles stay, a window for the others. Out: bundles, read past
+the page cache if possible; pieces of matrices with the address that they have, or will have once they are read. Between
+two steps a bundle may become pinned or streamed: `places`. Knows no lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.layout.panels import Panel, panel_for
-from edgeinfer.backends.cpu.lowering.fusion import SparseLayer
 from edgeinfer.backends.cpu.memory.packing import HeadLayout, PanelPiece
+from edgeinfer.backends.cpu.record_layers import PlacedRecords
 from edgeinfer.graph.operands import Weight
-from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.offload.bundle import Bundle, Key, PanelRange
 from edgeinfer.offload.bundle_file import DiskSource
-from edgeinfer.offload.neuron_reads import CompiledReads, PageReads, system_reads
 from edgeinfer.offload.weights import OffloadedWeights
 
 
 class Bundles:
     """An open bundle file that is read past the page cache: the `window.Source` of a lane."""
 
-    def __init__(self, stored: OffloadedWeights, contents: Contents, library: KernelLibrary) -> None:
+    def __init__(self, stored: OffloadedWeights, contents: Contents) -> None:
         """Raises BadBundle if the file cannot be used."""
-        self._compiled = compiled_reads(library) if contents.layers else None
-        self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
-        self.orders = self._file.orders
+        self.file = BundleFile.open(stored.path, contents, stored.fingerprint)
         try:
-            self._source = self._file.source(direct=True)
+            self.source = self.file.source(direct=True)
         except BaseException:
-            self._file.close()
+            self.file.close()
             raise
 
     def read(self, bundle: Bundle, into: memoryview) -> None:
         """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
-        self._file.read(bundle.number, into, self._source)
+        self.file.read(bundle.number, into, self.source)
 
     def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
         """Raise BadBundle unless `data` is what was written; checks each bundle once."""
-        self._file.check(bundle.number, data)
+        self.file.check(bundle.number, data)
 
     def offset(self, bundle: Bundle) -> int:
         """Where a bundle begins in the file."""
-        return self._file.offset(bundle.number)
+        return self.file.offset(bundle.number)
 
     @property
     def descriptor(self) -> int | None:
         """The file descriptor, if reads go past the page cache."""
-        is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
-        return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
-
-    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
-        """Do reads that no other thread has taken until none are left, unchecked. Raises DeviceFailed, BadBundle."""
-        self._file.read_records(reads, pages, self._source, self._compiled)
+        is_direct = isinstance(self.source, DiskSource) and self.source.is_direct
+        return self.source.descriptor if isinstance(self.source, DiskSource) and is_direct else None
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
-        self._source.close()
-        self._file.close()
-
-
-def compiled_reads(library: KernelLibrary) -> CompiledReads | None:
-    """Compiled reads, if the system has the functions that they call."""
-    system = system_reads()
-    return None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)
+        self.source.close()
+        self.file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +86,12 @@ class StreamedWeights:
         self.isa_name, self.resident_bytes = isa_name, held_bytes
         self._contents, self._tensors, self._places = contents, tensors, places
         self._parts: dict[Key, list[tuple[Bundle, PanelRange]]] = {key: [] for key in contents.matrices}
-        self.layers: Sequence[SparseLayer] = contents.layers
-        self.shared: Mapping[int, int] = {
+        shared = {
             bundle.run.layer: places[bundle.number]
             for bundle in contents.bundles
             if bundle.run is not None and not bundle.run.count
         }
+        self.records = None if contents.records is None else PlacedRecords(contents.records, shared)
         for bundle in contents.bundles:
             for part in bundle.parts:
                 self._parts[part.key].append((bundle, part))

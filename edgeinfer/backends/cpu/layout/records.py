@@ -184,7 +184,7 @@ CUT_COLUMNS = np.dtype(
         ("threshold", "f4"),
     ]
 )
-"""Record of the kernels of `kernels.sparse.active`."""
+"""Record of `kernels.thresholds`."""
 
 COUNT_LINE = 64
 """Bytes between the counts of two workers."""

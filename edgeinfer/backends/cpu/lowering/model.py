@@ -22,7 +22,7 @@ from edgeinfer.backends.cpu.lowering.experts import MoeLowering
 from edgeinfer.backends.cpu.lowering.fusion import Sections
 from edgeinfer.backends.cpu.lowering.matmul import MatMulLowering
 from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS, KernelChoice
-from edgeinfer.backends.cpu.lowering.sparse_ffn import SparseFfnLowering, ThresholdLowering
+from edgeinfer.backends.cpu.lowering.thresholds import ThresholdLowering
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.packing import PanelWeights
 from edgeinfer.backends.cpu.memory.sequences import CpuStates
@@ -59,22 +59,23 @@ class CpuLowering:
     ) -> None:
         self._spec, self.step, self._choice = spec, step, KernelChoice(spec, file.tensors, sections)
         self.buffers = CpuBuffers(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
-        self._is_whole = sections is None
+        self._is_whole, self.n_workers = sections is None, n_workers
         self._taps: dict[Weight, Floats] = {}
         self.matmul = MatMulLowering(self._choice, packed, self.buffers, step, n_workers)
         self.states = CpuStates(spec, limits)
         self.attention = AttentionLowering(spec, file, limits, pools, self.buffers, step, n_workers, packed.isa_name)
         self.experts = MoeLowering(self._choice, packed, self.buffers, self.matmul, step, n_workers)
-        layers, self.thresholds = packed.layers, ThresholdLowering(spec.ops(), self.buffers, n_workers)
-        parts = packed.shared, packed.isa_name, self.buffers, self.matmul, self.thresholds
-        self.sparse_ffn = SparseFfnLowering(layers, *parts, n_workers)
+        self.thresholds = ThresholdLowering(spec.ops(), self.buffers, n_workers)
+        found = packed.records
+        self.records = None if found is None else found.layers.lower(found.shared, packed.isa_name, self)
         self.peaks: Floats = aligned(self.buffers.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        parts = self.attention, self.buffers, self.experts, self.sparse_ffn
-        return sum(part.resident_bytes for part in parts) + self.peaks.nbytes + self.states.nbytes
+        parts = self.attention, self.buffers, self.experts, self.records
+        n_bytes = sum(part.resident_bytes for part in parts if part is not None)
+        return n_bytes + self.peaks.nbytes + self.states.nbytes
 
     @property
     def rotations(self) -> Rotations:
@@ -100,8 +101,8 @@ class CpuLowering:
         for place, op in enumerate(ops):
             if place in self._choice.sections.stops:
                 matmul.forget()  # other devices may have written values
-            if self.sparse_ffn.has(place):
-                calls = self._fed(place, op)
+            if self.records is not None and self.records.has(place):
+                calls = self._written(self.records.calls(place), *op.writes)
             elif place in fusion.taken_rows or place in paired:
                 calls = matmul.round(op.source) if isinstance(op, MatMul) else []
             elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
@@ -155,20 +156,11 @@ class CpuLowering:
 
     def _lower(self, op: Op) -> list[Call]:
         """The calls of an op that is not fused into another one."""
-        calls = DEVICE_OPS.of(op).calls(self, op)
-        for name in op.writes:
-            self.matmul.forget(name)
-        return calls
+        return self._written(DEVICE_OPS.of(op).calls(self, op), *op.writes)
 
-    def _fed(self, place: int, op: Op) -> list[Call]:
-        """The calls of an op of a layer of single neurons."""
-        calls = self.sparse_ffn.calls(place)
-        for name in op.writes:
+    def _written(self, calls: list[Call], *names: str) -> list[Call]:
+        for name in names:
             self.matmul.forget(name)
-        return calls
-
-    def _written(self, calls: list[Call], name: str) -> list[Call]:
-        self.matmul.forget(name)
         return calls
 
     def by_tokens(self, name: str) -> str:

@@ -14,7 +14,8 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, Panel, panel_for
-from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, SparseLayer, fuse, sparse_layers
+from edgeinfer.backends.cpu.lowering.fusion import Fusion, Sections, fuse
+from edgeinfer.backends.cpu.record_layers import record_layers
 from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.graph.graph import ModelSpec
@@ -107,11 +108,11 @@ def kernels_of(
     isa_name: str,
     sections: Sections | None = None,
     *,
-    streams: bool = False,
+    by_records: bool = False,
 ) -> list[Kernel | CompiledFunction]:
     """All that a lane of this model calls, each kernel and function once. `sections`: None for one section of all ops.
 
-    `streams`: weights come from a bundle file, and layers with zeros load only neurons that fire.
+    `by_records`: layers that can be stored as records are.
     """
     choice = KernelChoice(spec, tensors, sections)
     found: list[Kernel | CompiledFunction] = [
@@ -122,19 +123,9 @@ def kernels_of(
     ]
     for place, op in enumerate(choice.ops):
         found += DEVICE_OPS.of(op).kernels(choice, place, op, KernelTarget(kv, isa_name))
-    layers = sparse_layers(choice.ops, tensors) if streams else []
-    for layer in layers:
-        found += _kernels_of_layer(layer, isa_name)
-    found += [catalogue.READ_RECORDS] if layers else []
+    records = record_layers(choice.ops, tensors) if by_records else None
+    found += [] if records is None else records.kernels(isa_name)
     return list({kernel.name: kernel for kernel in found}.values())
-
-
-def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
-    acts = catalogue.CUT_ACT if layer.act.threshold else catalogue.ACT
-    found = [acts[layer.act.activation], catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE, catalogue.ROUND_ROWS]
-    if layer.layout.up is not None:
-        found.append(catalogue.chosen_product(layer.layout.up, isa_name))
-    return [*found, catalogue.column_product(layer.layout.down, isa_name)]
 
 
 def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | CompiledFunction]:

@@ -33,7 +33,7 @@ from edgeinfer.offload.bundle import Key
 from edgeinfer.steps import Progress
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.cpu.lowering.fusion import SparseLayer
+    from edgeinfer.backends.cpu.record_layers import PlacedRecords
 
 
 UNPACKED_PANELS = 64
@@ -151,13 +151,8 @@ class PanelWeights(Protocol):
     @property
     def resident_bytes(self) -> int: ...
     @property
-    def layers(self) -> Sequence[SparseLayer]:
-        """Layers that are stored as single neurons, not matrices."""
-        ...
-
-    @property
-    def shared(self) -> Mapping[int, int]:
-        """Addresses of the data that the neurons of such a layer share, by its number."""
+    def records(self) -> PlacedRecords | None:
+        """Layers whose weights are records, not matrices; None if there are none."""
         ...
 
     def matrix(self, weight: Weight, heads: HeadLayout | None) -> PanelMatrix: ...
@@ -209,14 +204,9 @@ class PackedWeights:
         return sum(matrix.data.nbytes for matrix in self._matrices.values())
 
     @property
-    def layers(self) -> Sequence[SparseLayer]:
-        """Always empty: all matrices are whole."""
-        return ()
-
-    @property
-    def shared(self) -> Mapping[int, int]:
-        """Always empty."""
-        return {}
+    def records(self) -> PlacedRecords | None:
+        """Always None: all weights are matrices."""
+        return None
 
     @property
     def file(self) -> GGUFFile:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import platform
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import llvmlite.binding as llvm
+
+if TYPE_CHECKING:
+    from edgeinfer.jit.code import Kernel
 
 TRIPLE, CPU = "aarch64-unknown-linux-gnu", "cortex-a76"
 
@@ -38,10 +41,8 @@ def pretend() -> None:
 def compile_kernel(name: str, folder: Path) -> None:
     """Write one kernel's assembly and object file."""
     from edgeinfer.backends.cpu import catalogue
-    from edgeinfer.backends.cpu.layout.neurons import ColumnForm
     from edgeinfer.backends.cpu.layout.pages import PageLayout
     from edgeinfer.backends.cpu.layout.panels import IntegerPanel
-    from edgeinfer.jit import compiler as jit
     from edgeinfer.jit.code import Kernel
     from edgeinfer.settings import KVKind
 
@@ -49,10 +50,6 @@ def compile_kernel(name: str, folder: Path) -> None:
         known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)]
         known += [*catalogue.GATED.values(), *catalogue.ACT.values()]
         known += [*catalogue.CUT_GATED.values(), *catalogue.CUT_ACT.values()]
-        known += [
-            catalogue.column_product(ColumnForm.parse(key), "neon") for key in ("u4", "u4-min", "i8", "i8-min", "f16")
-        ]
-        known.append(catalogue.chosen_product(IntegerPanel.parse("i4-32-f16"), "neon"))
         for layout in (PageLayout(kind, 64, 64) for kind in get_args(KVKind)):
             found = catalogue.attention(layout, "neon")
             known += [found.by_tile, found.by_chunk, found.join, catalogue.store_kv(layout)]
@@ -61,7 +58,13 @@ def compile_kernel(name: str, folder: Path) -> None:
                 return kernel
         return catalogue.product(IntegerPanel.parse(name.removeprefix("product-").removesuffix("-neon")), "neon")
 
-    kernel = find()
+    write(find(), name, folder)
+
+
+def write(kernel: Kernel, name: str, folder: Path) -> None:
+    """Write a kernel's assembly and object file under a name."""
+    from edgeinfer.jit import compiler as jit
+
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=CPU, opt=3, reloc="pic")
     module = jit.compiled(kernel.load(), kernel.n_arguments, kernel.returns, "kernel", machine)
     (folder / f"{name}.s").write_text(machine.emit_assembly(module))

@@ -102,9 +102,8 @@ def arm_name(kernel: Kernel, isa: str) -> str:
     return kernel.name.replace(isa, "neon")
 
 
-def compile_for_arm(names: Sequence[str], folder: Path) -> None:
-    """Write NAME.s and NAME.o of each kernel."""
-    module = "tests.unit.backends.cpu.arm_compile"
+def compile_for_arm(names: Sequence[str], folder: Path, module: str = "tests.unit.backends.cpu.arm_compile") -> None:
+    """Write NAME.s and NAME.o of each kernel, by a module that knows it."""
     subprocess.run([sys.executable, "-m", module, folder, *names], cwd=ROOT, check=True)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import get_args
 from unittest import mock
 
@@ -30,14 +31,8 @@ from edgeinfer.graph.step import Step
 from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, Player
-from tests.unit.backends.cpu import attention_calls, kernel_calls, packing_calls, sparse_layers
-from tests.unit.backends.cpu.kernels import (
-    test_cpu_attention,
-    test_cpu_matmul,
-    test_cpu_rotary,
-    test_cpu_sparse,
-    test_cpu_store,
-)
+from tests.unit.backends.cpu import attention_calls, kernel_calls, packing_calls
+from tests.unit.backends.cpu.kernels import test_cpu_attention, test_cpu_matmul, test_cpu_rotary, test_cpu_store
 from tests.unit.backends.cpu.layout import test_cpu_panels
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -104,8 +99,8 @@ def guarded_step(guarded: Guarded) -> type[StepRecord]:
 
 
 @contextmanager
-def guards(at_end: bool) -> Iterator[None]:
-    """Every buffer of the device and of the kernel tests is guarded within."""
+def guards(at_end: bool, callers: Sequence[ModuleType] = ()) -> Iterator[None]:
+    """Every buffer of the device and of the kernel tests, and of other `callers`, is guarded within."""
     guarded = Guarded(at_end)
     modules = (
         lowering,
@@ -114,7 +109,7 @@ def guards(at_end: bool) -> Iterator[None]:
         packing_calls,
         kernel_calls,
         attention_calls,
-        sparse_layers,
+        *callers,
         test_cpu_matmul,
         test_cpu_rotary,
         test_cpu_store,
@@ -142,16 +137,6 @@ def products() -> None:
             test_cpu_matmul.test_many_tokens_have_the_bits_of_few(library, key, isa)
     for key in test_cpu_matmul.FLOATS:
         test_cpu_matmul.test_float_products(library, key, 30)
-
-
-def sparse() -> None:
-    """Layers by active neurons alone: every form of columns, none and all active."""
-    library = kernel_library()
-    for up, down, width, n_neurons in test_cpu_sparse.LAYERS:
-        for zeros in (0.0, 0.9, 1.0):
-            layer = sparse_layers.Layer.random(library, kernel_calls.RUNNABLE[0], up, down, width, n_neurons)
-            for n_tokens in (1, 7):
-                test_cpu_sparse.check(layer, n_tokens, zeros, has_bias=True)
 
 
 def packing() -> None:
@@ -192,7 +177,6 @@ def stray() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "products": products,
-    "sparse": sparse,
     "packing": packing,
     "attention": attention,
     "models": models,

@@ -16,7 +16,7 @@ class Machine:
     """A lane with pieces on a machine whose free memory others change; a clock that is moved."""
 
     def __init__(self, n_pieces: int, others_leave: int, n_cached: int = 0, least_cached: int = 0) -> None:
-        self.reading, self.fired = WeightReads(), None
+        self.reading, self.record_use = WeightReads(), None
         self.pinned: Mapping[int, int] = dict.fromkeys(range(n_pieces), PIECE)
         self._all = n_pieces + n_cached
         self.cache_bytes, self._most_cached, self._least_cached = n_cached * PIECE, n_cached, least_cached

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,19 +11,12 @@ from hypothesis import strategies as st
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.machine.profile import Curve, Disk
-from edgeinfer.scheduling.offload.reads import SMALL_READERS, Firing, read_times
 from edgeinfer.scheduling.offload.weight_placement import (
-    LEAST_NEURONS,
     LONGEST_TOKEN_S,
-    SPARING,
     ExpertLoads,
-    NeuronLoads,
     WeightPiece,
-    WeightPlacement,
-    least_for_neurons,
     pinned_loads,
     place_mixture,
-    place_neurons,
     place_weights,
     readers,
     room_for_staying,
@@ -103,46 +95,6 @@ def test_experts_get_what_is_left() -> None:
     assert 0 < len(tight.pinned) < 100
     with pytest.raises(DoesNotFit, match="8 experts of 1049 kB a layer"):
         place_mixture(dense, experts, 10 * MB, DISK, "it")
-
-
-NEURONS = NeuronLoads(400 * MB, 2 * MB, MB, MB // 4, 200_000, 8)
-
-
-ALIKE = Firing(0.1, ((0.1, 0.9), (0.2, 0.95), (0.5, 0.99)), 100)
-"""Neurons of which the same fire again and again."""
-
-
-def token_s(found: WeightPlacement, firing: Firing) -> float:
-    """Seconds of reading for a token."""
-    times = read_times(DISK, SMALL_READERS)
-    dense = (200 - len(found.pinned)) * MB
-    return dense * times.byte_s + NEURONS.in_memory(found.neuron_bytes, firing, times).reads().seconds
-
-
-@pytest.mark.parametrize("firing", [Firing(), ALIKE])
-@pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
-def test_memory_is_shared_out_so_that_a_token_takes_little(budget: int, firing: Firing) -> None:
-    found = place_neurons(LAYERS, NEURONS, budget * MB, DISK, "it", firing)
-    held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
-    assert budget * MB - 4 * MB <= held <= budget * MB or found.streamed_bytes == 0
-    assert found.neuron_bytes >= NEURONS.reading_bytes + int(LEAST_NEURONS * NEURONS.nbytes)
-    least = least_for_neurons(NEURONS)
-    for neuron_bytes in (least, (least + budget * MB) // 2, budget * MB - 8 * MB):
-        rest = place_weights(LAYERS, min(200 * MB, budget * MB - neuron_bytes), DISK, "it")
-        other = replace(rest, neuron_bytes=min(neuron_bytes, NEURONS.nbytes + NEURONS.reading_bytes))
-        assert token_s(found, firing) <= 1.05 * SPARING * token_s(other, firing)
-
-
-def test_neurons_that_fire_again_have_room_before_pieces_that_every_pass_needs() -> None:
-    by_chance, alike = (place_neurons(LAYERS, NEURONS, 150 * MB, DISK, "it", each) for each in (Firing(), ALIKE))
-    assert alike.neuron_bytes - NEURONS.reading_bytes >= 0.1 * NEURONS.nbytes
-    assert len(alike.pinned) < 150
-    assert alike.streamed_bytes < by_chance.streamed_bytes
-
-
-def test_too_little_for_neurons_is_refused_with_a_number() -> None:
-    with pytest.raises(DoesNotFit, match="single neurons"):
-        place_neurons(LAYERS, NEURONS, 10 * MB, DISK, "it")
 
 
 @given(

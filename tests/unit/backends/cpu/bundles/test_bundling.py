@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.bundling import Bundling
-from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.header import header_of, identity_of
 from edgeinfer.backends.cpu.bundles.writing import pack_lock
 from edgeinfer.errors import BadBundle, PackFailed
@@ -54,24 +53,6 @@ def test_a_checksum_that_packing_does_not_give_has_everything_packed_again(bundl
     assert [damage.bundle.number for damage in bundling.damage(no_progress)] == [1]
     assert bundling.repair(no_progress).state == "packed"
     assert bundling.path.read_bytes() == whole
-
-
-def test_neurons_that_are_packed_again_lie_in_the_same_order(tmp_path: Path) -> None:
-    draw = np.random.default_rng(4)
-    with open_model(DATA / "llama-relu-q4_0.gguf") as model:
-        bundling = Bundling(model, tmp_path / "model.bundles", 2)
-        layers = contents_of(model.spec, model.file.tensors).layers
-        orders = tuple(draw.permutation(layer.layout.n_neurons).astype(np.int32) for layer in layers)
-        bundling.pack_in_order(orders, no_progress)
-        whole = bundling.path.read_bytes()
-        with bundling.open() as bundles:
-            identity = identity_of(bundles.contents, fingerprint(model.file))
-            checksums = [bundles.checksum(number) for number in range(identity.n_entries)]
-        checksums[1] += 1
-        with bundling.path.open("r+b") as file:
-            file.write(header_of(identity, bytes(16), np.array(checksums, np.uint64)))
-        assert bundling.repair(no_progress).state == "packed"
-        assert bundling.path.read_bytes() == whole
 
 
 def test_repair_waits_for_nobody(bundling: Bundling) -> None:

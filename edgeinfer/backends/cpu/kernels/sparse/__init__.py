@@ -1,1 +1,0 @@
-"""Kernels of feed-forward layers that compute only active neurons, and of thresholds."""
