@@ -101,8 +101,8 @@ def reading_of(lane: Lane) -> WeightReads:
 
 def difference(after: WeightReads, before: WeightReads) -> WeightReads:
     """What was read between two readings, with the sizes whose counts changed."""
-    names = ("n_bytes", "waited_s", "n_wanted", "n_found", "n_neurons_read", "neuron_dense_bytes")
-    names += ("neuron_token_bytes", "neuron_pass_bytes", "neuron_read_bytes")
+    names = ("n_bytes", "waited_s", "n_wanted", "n_found", "n_records_read", "record_dense_bytes")
+    names += ("record_token_bytes", "record_pass_bytes", "record_read_bytes")
     sizes = {size: count - before.sizes.get(size, 0) for size, count in after.sizes.items()}
     return WeightReads(sizes=sizes, **{name: getattr(after, name) - getattr(before, name) for name in names})
 
@@ -176,9 +176,9 @@ def show(way: str, found: Found, dense: Found, same: bool) -> None:
     text += f"{100 * found.bytes_per_token / dense.bytes_per_token:.0f} % of dense; {1 / found.token_s:.2f} tok/s, "
     text += f"{reading.waited_s / n:.3f} s of {found.token_s:.3f} s waiting, {'same' if same else 'OTHER'} tokens"
     if reading.n_wanted:
-        text += f"\n    neurons: {reading.neuron_dense_bytes / n / 1e6:.1f} MB all, "
-        text += f"{reading.neuron_pass_bytes / n / 1e6:.1f} MB fire, {100 * reading.n_found / reading.n_wanted:.0f} % "
-        text += f"of them found, {reading.neuron_read_bytes / n / 1e6:.1f} MB read in pages, "
+        text += f"\n    neurons: {reading.record_dense_bytes / n / 1e6:.1f} MB all, "
+        text += f"{reading.record_pass_bytes / n / 1e6:.1f} MB fire, {100 * reading.n_found / reading.n_wanted:.0f} % "
+        text += f"of them found, {reading.record_read_bytes / n / 1e6:.1f} MB read in pages, "
         text += f"{sum(reading.sizes.values()) / n:.0f} reads of {reading.n_bytes / sum(reading.sizes.values()):.0f}"
     print(text, flush=True)
 

@@ -29,11 +29,11 @@ def read_since(before: WeightReads, now: WeightReads) -> WeightReads:
         now.n_guessed - before.n_guessed,
         now.n_proved - before.n_proved,
         now.read_s - before.read_s,
-        now.n_neurons_read - before.n_neurons_read,
-        now.neuron_dense_bytes - before.neuron_dense_bytes,
-        now.neuron_token_bytes - before.neuron_token_bytes,
-        now.neuron_pass_bytes - before.neuron_pass_bytes,
-        now.neuron_read_bytes - before.neuron_read_bytes,
+        now.n_records_read - before.n_records_read,
+        now.record_dense_bytes - before.record_dense_bytes,
+        now.record_token_bytes - before.record_token_bytes,
+        now.record_pass_bytes - before.record_pass_bytes,
+        now.record_read_bytes - before.record_read_bytes,
         n_activations=now.n_activations - before.n_activations,
         n_kept=now.n_kept - before.n_kept,
     )
@@ -78,21 +78,21 @@ def _neurons(reading: WeightReads) -> dict[str, object] | None:
     these, those not in memory; and what was actually read, including everything on the same pages and in gaps between
     close ones.
     """
-    if not reading.neuron_dense_bytes:
+    if not reading.record_dense_bytes:
         return None
     return {
-        "dense_bytes": reading.neuron_dense_bytes,
-        "firing_bytes": reading.neuron_token_bytes,
-        "union_bytes": reading.neuron_pass_bytes,
+        "dense_bytes": reading.record_dense_bytes,
+        "firing_bytes": reading.record_token_bytes,
+        "union_bytes": reading.record_pass_bytes,
         "missing_bytes": _missing_bytes(reading),
-        "read_bytes": reading.neuron_read_bytes,
-        "neurons_read": reading.n_neurons_read,
+        "read_bytes": reading.record_read_bytes,
+        "neurons_read": reading.n_records_read,
     }
 
 
 def _missing_bytes(reading: WeightReads) -> int:
     """Bytes of the neurons that had to be read."""
-    return round(reading.neuron_pass_bytes * reading.n_neurons_read / max(1, reading.n_wanted))
+    return round(reading.record_pass_bytes * reading.n_records_read / max(1, reading.n_wanted))
 
 
 def reading_lines(reading: WeightReads, seconds: float) -> list[str]:
@@ -107,15 +107,15 @@ def reading_lines(reading: WeightReads, seconds: float) -> list[str]:
         f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {n_passes}{rate}{waiting}",
         f"reads: {sizes}",
     ]
-    if reading.neuron_dense_bytes:
+    if reading.record_dense_bytes:
         dense, firing, union, missing, read = (
             f"{n_bytes / reading.n_passes / 1e6:.1f} MB"
             for n_bytes in (
-                reading.neuron_dense_bytes,
-                reading.neuron_token_bytes,
-                reading.neuron_pass_bytes,
+                reading.record_dense_bytes,
+                reading.record_token_bytes,
+                reading.record_pass_bytes,
                 _missing_bytes(reading),
-                reading.neuron_read_bytes,
+                reading.record_read_bytes,
             )
         )
         lines.append(

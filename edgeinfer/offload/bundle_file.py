@@ -26,7 +26,7 @@ from edgeinfer.text_values import user_path
 
 SUFFIX = ".bundles"
 WHOLE = ".whole"
-"""Suffix, before SUFFIX, of a file whose layers are read whole although they could be read by neurons."""
+"""Suffix, before SUFFIX, of a file whose layers are read whole although they could be stored as records."""
 PART_SUFFIX = ".part"
 """Suffix of a half-written file, after its final name."""
 NEURONS = "-neurons"
@@ -65,7 +65,7 @@ def file_stem(name: str) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file's name says that its layers are read whole although they could be read by neurons."""
+    """Whether a file's name says that its layers are read whole although they could be stored as records."""
     return path.name.endswith(f"{WHOLE}{SUFFIX}")
 
 
@@ -76,7 +76,7 @@ def pack_options(path: Path) -> str:
 
 
 def firing_path(fingerprint: str) -> Path:
-    """Path of the file that records how the neurons of a model fired."""
+    """Path of the file with counts of the records that a model used (neurons that fired)."""
     return bundles_folder() / f"{fingerprint[:FINGERPRINT_DIGITS]}.firing.json"
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.errors import EngineClosed
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.readers import Bell, BusyClock
 from edgeinfer.offload.slot_records import BROKEN, FLYING, NOBODY
+from edgeinfer.offload.waiting import Bell, BusyClock
 from edgeinfer.offload.window import BundleSource
 
 Numbers = NDArray[np.int64]

@@ -57,9 +57,9 @@ class WeightReads:
     """What a lane has read of its weights so far.
 
     Bytes; seconds that passes waited for them; reads by size; seconds during which reads were under way. For weights
-    that only some passes need (experts, neurons): how many were needed, and of these found in memory; how many were
-    read on a guess, and of these needed later. For neurons: how many were read; the bytes of all neurons of the layers
-    computed; of those that fire, token by token; of those that fire for some token of a pass; and what was read of
+    that only some passes need (experts, records): how many were needed, and of these found in memory; how many were
+    read on a guess, and of these needed later. For records: how many were read; the bytes of all records of the layers
+    computed; of those that are used, token by token; of those that some token of a pass uses; and what was read of
     them, in whole pages. For activations cut at a threshold, wherever the weights are: how many there were, and how
     many were kept.
     """
@@ -73,11 +73,11 @@ class WeightReads:
     n_guessed: int = 0
     n_proved: int = 0
     read_s: float = 0.0
-    n_neurons_read: int = 0
-    neuron_dense_bytes: int = 0
-    neuron_token_bytes: int = 0
-    neuron_pass_bytes: int = 0
-    neuron_read_bytes: int = 0
+    n_records_read: int = 0
+    record_dense_bytes: int = 0
+    record_token_bytes: int = 0
+    record_pass_bytes: int = 0
+    record_read_bytes: int = 0
     n_activations: int = 0
     n_kept: int = 0
 
@@ -93,11 +93,11 @@ class WeightReads:
             self.n_guessed + other.n_guessed,
             self.n_proved + other.n_proved,
             self.read_s + other.read_s,
-            self.n_neurons_read + other.n_neurons_read,
-            self.neuron_dense_bytes + other.neuron_dense_bytes,
-            self.neuron_token_bytes + other.neuron_token_bytes,
-            self.neuron_pass_bytes + other.neuron_pass_bytes,
-            self.neuron_read_bytes + other.neuron_read_bytes,
+            self.n_records_read + other.n_records_read,
+            self.record_dense_bytes + other.record_dense_bytes,
+            self.record_token_bytes + other.record_token_bytes,
+            self.record_pass_bytes + other.record_pass_bytes,
+            self.record_read_bytes + other.record_read_bytes,
             self.n_activations + other.n_activations,
             self.n_kept + other.n_kept,
         )

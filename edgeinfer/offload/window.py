@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.offload.bundle import Bundle
-from edgeinfer.offload.readers import Bell, BusyClock
+from edgeinfer.offload.waiting import Bell, BusyClock
 from edgeinfer.offload.weights import WeightReads
 
 

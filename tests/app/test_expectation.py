@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -31,8 +31,7 @@ from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, Disk, Profile
 from edgeinfer.scheduling.machine.topology import read_topology
-from edgeinfer.scheduling.offload.neurons.firing import Firing, FiringNeurons
-from edgeinfer.scheduling.offload.reads import ReadTimes
+from edgeinfer.scheduling.offload.reads import RecordReads
 from edgeinfer.scheduling.offload.streaming import Streamed
 from edgeinfer.scheduling.prediction import Predictor
 from tests.unit.scheduling.profiles import machine
@@ -220,13 +219,22 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
     assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.telemetry.work).decode_s(64, 200))
 
 
-def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
-    neurons = FiringNeurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
+@dataclass(frozen=True, slots=True)
+class SlowRecords:
+    """Records whose reads take a tenth of a second a token."""
+
+    holds_all: bool = False
+
+    def reads(self, n_tokens: int = 1) -> RecordReads:
+        return RecordReads(2.0 * n_tokens, 4096.0 * n_tokens, 0.1 * n_tokens)
+
+
+def test_records_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
     computed_s = Predictor(profile, llm.telemetry.work).decode_s(64, 200)
-    with patch.object(Telemetry, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
+    with patch.object(Telemetry, "streamed", replace(streaming, requests={1: 1}, records=SlowRecords())):
         expected = expected_of(llm, STATS)
     assert expected is not None
-    assert expected.plain_tok_s == pytest.approx(64 / (computed_s + 64 * neurons.reads().seconds))
+    assert expected.plain_tok_s == pytest.approx(64 / (computed_s + 64 * 0.1))
 
 
 def test_what_streaming_took_corrects_no_model_in_memory(llm: LLM, profile: Profile, streaming: Streamed) -> None:

@@ -10,11 +10,9 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes.lane import CpuLane
-from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model
-from tests.golden.few_neurons import FewNeurons
 from tests.golden.goldens import DATA, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
 
@@ -76,18 +74,3 @@ def test_the_cpu_device_counts_what_it_leaves_out(approximate: Approximate) -> N
     assert n_all == len(golden.tokens) * spec.ffn_width * spec.n_layers
     is_int8 = golden.name.partition("@")[0].endswith(("q8_0", "q4_0", "k"))
     assert abs(1 - n_kept / n_all - approximate.zeros) < (BORDER_INT8 if is_int8 else BORDER)
-
-
-@pytest.mark.parametrize("share", [0.05, 1.0])
-@pytest.mark.parametrize("path", BY_NEURONS, ids=lambda path: path.stem)
-def test_neurons_from_disk_give_the_bits_of_the_model_in_memory(path: Path, share: float, tmp_path: Path) -> None:
-    approximate, chunks = Approximate(path), [1, 2, 3, 40]
-    whole, _ = approximate.play(CpuDevice(DeviceOptions(n_workers=2)), [])
-    with Player(FewNeurons(tmp_path / "it.bundles", share), approximate.golden, approximate.spec) as player:
-        streamed = [player.feed(part) for part in np.split(approximate.golden.tokens, chunks)]
-        assert isinstance(player.lane, StreamedLane)
-        reading, (n_all, n_kept) = player.lane.reading, player.lane.activations
-    assert np.concatenate(streamed).tobytes() == whole.tobytes()
-    assert reading.n_neurons_read > 0
-    assert reading.neuron_token_bytes % n_kept == 0  # those that fire are those that were kept
-    assert 0 < n_kept < n_all

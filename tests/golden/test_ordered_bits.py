@@ -74,7 +74,7 @@ def test_bits_do_not_depend_on_where_neurons_lie(golden: Golden, model: Model, s
         found = answers(player)
         reading = player.lane.reading
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
-    assert reading.n_neurons_read > 0
+    assert reading.n_records_read > 0
 
 
 def test_what_fires_is_seen_alike_in_memory_and_from_disk(golden: Golden, model: Model, tmp_path: Path) -> None:
@@ -102,6 +102,6 @@ def test_a_found_order_reads_less_for_unseen_tokens(golden: Golden, model: Model
                 player.feed(TOKENS[place : place + 1])
             after = player.lane.reading
         wanted.append(after.n_wanted - before.n_wanted)
-        n_bytes.append(after.neuron_read_bytes - before.neuron_read_bytes)
+        n_bytes.append(after.record_read_bytes - before.record_read_bytes)
     assert wanted[0] == wanted[1] > 0
     assert n_bytes[1] < 0.6 * n_bytes[0]

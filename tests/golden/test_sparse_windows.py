@@ -12,8 +12,10 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lanes.streamed import StreamedLane
+from edgeinfer.backends.cpu.neurons.reading import NeuronReading
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import Bundle
+from edgeinfer.offload.neurons.window import NeuronWindow
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.few_neurons import FewNeurons
 from tests.golden.goldens import BRANCHING, DATA, Golden, Player
@@ -64,10 +66,10 @@ def test_bits_do_not_depend_on_the_window(model: Golden, expected: list[np.ndarr
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
     all_neurons = SHAPE.layers * SHAPE.ffn
     if share == 1.0:
-        assert reading.n_neurons_read <= all_neurons
+        assert reading.n_records_read <= all_neurons
     else:
-        assert reading.n_neurons_read > all_neurons  # some more than once
-    assert reading.n_wanted == reading.n_found + reading.n_neurons_read
+        assert reading.n_records_read > all_neurons  # some more than once
+    assert reading.n_wanted == reading.n_found + reading.n_records_read
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
@@ -98,17 +100,23 @@ def test_single_tokens_read_what_fires_and_what_stays_is_found(model: Golden) ->
         for place in range(100, 110):
             player.feed(TOKENS[place : place + 1])
         after = lane.reading
-    dense = after.neuron_dense_bytes - before.neuron_dense_bytes
-    fired = after.neuron_pass_bytes - before.neuron_pass_bytes
-    assert after.neuron_token_bytes - before.neuron_token_bytes == fired  # of one token at a time
+    dense = after.record_dense_bytes - before.record_dense_bytes
+    fired = after.record_pass_bytes - before.record_pass_bytes
+    assert after.record_token_bytes - before.record_token_bytes == fired  # of one token at a time
     assert 0.05 < fired / dense < 0.2
     assert 0 < after.n_found - before.n_found < after.n_wanted - before.n_wanted
-    assert after.neuron_read_bytes - before.neuron_read_bytes < 0.7 * dense
+    assert after.record_read_bytes - before.record_read_bytes < 0.7 * dense
+
+
+def neurons_of(lane: StreamedLane) -> NeuronWindow:
+    """The neurons that a lane has in memory."""
+    assert isinstance(lane._records, NeuronReading)
+    return lane._records._window
 
 
 def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, expected: list[np.ndarray]) -> None:
     with streamed(model, 0.05) as (player, lane):
-        source, failed = lane._source, 0
+        source, failed = neurons_of(lane)._source, 0
         read, read_records = source.read, source.read_records
 
         def fail(*_: object) -> None:
@@ -134,8 +142,8 @@ def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, e
 
 def test_a_pass_may_be_broken_off_between_layers(model: Golden, expected: list[np.ndarray]) -> None:
     with streamed(model, 0.05) as (player, lane):
-        assert lane._neurons is not None
-        have, calls = lane._neurons.have, 0
+        window = neurons_of(lane)
+        have, calls = window.have, 0
 
         def interrupted(layer: int, neurons: np.ndarray) -> np.ndarray:
             nonlocal calls
@@ -144,9 +152,9 @@ def test_a_pass_may_be_broken_off_between_layers(model: Golden, expected: list[n
                 raise KeyboardInterrupt
             return have(layer, neurons)
 
-        lane._neurons.have = interrupted  # type: ignore[method-assign]
+        window.have = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             player.feed(TOKENS[:100])
-        lane._neurons.have = have  # type: ignore[method-assign]
+        window.have = have  # type: ignore[method-assign]
         found = answers(player)
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -1,1 +1,1 @@
-"""Weights that are not in memory: what stays pinned, bundle files, memory pressure, the order of neurons."""
+"""Weights that are not in memory: what stays pinned, bundle files, memory pressure, plans for layers of records."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.memory import give_back, paged
+from edgeinfer.offload.neurons.readers import Readers
 from edgeinfer.offload.neurons.reads import (
     FEWEST_NEURONS,
     Int64s,
@@ -28,7 +29,6 @@ from edgeinfer.offload.neurons.reads import (
     read_bytes,
     run_bytes,
 )
-from edgeinfer.offload.readers import Readers
 from edgeinfer.offload.weights import RecordUse, WeightReads
 
 TOKENS_BACK = (1, 2, 4, 8, 16, 32)
@@ -273,11 +273,11 @@ class NeuronWindow:
             self._n_wanted,
             self._n_found,
             read_s=self._waited_s,
-            n_neurons_read=self._n_read,
-            neuron_dense_bytes=self._dense_bytes,
-            neuron_token_bytes=self._token_bytes,
-            neuron_pass_bytes=self._pass_bytes,
-            neuron_read_bytes=self._n_bytes,
+            n_records_read=self._n_read,
+            record_dense_bytes=self._dense_bytes,
+            record_token_bytes=self._token_bytes,
+            record_pass_bytes=self._pass_bytes,
+            record_read_bytes=self._n_bytes,
         )
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What lies where in a bundle file: which panels of which matrices each bundle holds, in the order of a pass.
 
 In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its
-up matrix lie together, so a bundle holds all that some neurons need of both; small matrices share a bundle. Layers that
+up matrix lie together, so a bundle holds the same rows of both; small matrices share a bundle. Layers that
 are stored as records (`record_layers`) have runs of these instead, plus what the records share.
 Reads no weights and knows no files.
 """

@@ -1,7 +1,7 @@
 """Calls of activations that are cut at a threshold, and counts of what the cut keeps.
 
 In: ops with a threshold, buffers. Out: calls; counts of activations that grow with every pass. Knows nothing of what is
-done with neurons whose activation is zero.
+left out because of zeros.
 """
 
 from __future__ import annotations

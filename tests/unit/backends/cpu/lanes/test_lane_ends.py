@@ -25,7 +25,6 @@ from tests.golden.streamed_devices import Streamer
 
 GOLDEN = Golden.read("llama-q4_0")
 MIXTURE = Golden.read("qwen2moe-q4_0")
-SPARSE = Golden.read("llama-relu-sparse-q4_1")
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,7 @@ def readers() -> list[str]:
     return [name for name in names if name.startswith(("edgeinfer-read", "edgeinfer-experts"))]
 
 
-@pytest.mark.parametrize("golden", [GOLDEN, MIXTURE, SPARSE], ids=lambda golden: golden.name)
+@pytest.mark.parametrize("golden", [GOLDEN, MIXTURE], ids=lambda golden: golden.name)
 def test_closing_gives_the_memory_back_though_the_lane_is_still_known(golden: Golden, tmp_path: Path) -> None:
     with Player(Streamer(tmp_path / "model.bundles", 0.3), golden) as player:
         lane = lane_of(player)
@@ -53,8 +52,6 @@ def test_closing_gives_the_memory_back_though_the_lane_is_still_known(golden: Go
         held = [lane._pinned._memory, lane._ring, lane._packed]
         if lane._mixtures is not None:
             held.append(lane._mixtures._cache._memory)
-        if lane._neurons is not None:
-            held += [lane._neurons._pages, *(layer.memory for layer in lane._neurons._layers)]
         assert readers()
         known = [weakref.ref(each) for each in held]
         held.clear()

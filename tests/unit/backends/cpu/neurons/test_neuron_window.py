@@ -13,7 +13,7 @@ from edgeinfer.errors import DeviceFailed
 from edgeinfer.offload.bundle import PAGE_BYTES, Bundle
 from edgeinfer.offload.neurons.reads import FEWEST_NEURONS, LayerRuns, PageReads, least_bytes, page_reads, read_each
 from edgeinfer.offload.neurons.window import NeuronWindow, reading_bytes
-from edgeinfer.offload.readers import Bell
+from edgeinfer.offload.waiting import Bell
 
 RECORD, NEURONS, RUN = 1088, 480, 96
 LAYERS = 2
@@ -104,8 +104,8 @@ def test_what_is_wanted_is_there(room: int, n_readers: int) -> None:
         have(window, int(draw.integers(LAYERS)), draw.choice(NEURONS, count, replace=False).tolist())
     reading = window.reading
     window.close()
-    assert reading.n_wanted == reading.n_found + reading.n_neurons_read
-    assert reading.neuron_pass_bytes == reading.n_wanted * RECORD
+    assert reading.n_wanted == reading.n_found + reading.n_records_read
+    assert reading.record_pass_bytes == reading.n_wanted * RECORD
 
 
 def test_neurons_used_longest_ago_go_first() -> None:
@@ -119,7 +119,7 @@ def test_neurons_used_longest_ago_go_first() -> None:
     have(window, 0, [*range(10), *range(20, 50)])
     assert window.reading.n_found - before.n_found == 40
     have(window, 0, list(range(10, 20)))
-    assert window.reading.n_neurons_read - before.n_neurons_read == 10
+    assert window.reading.n_records_read - before.n_records_read == 10
     window.close()
 
 
@@ -136,9 +136,9 @@ def test_a_window_shrinks_to_what_was_used_last() -> None:
     before = window.reading
     for layer in range(LAYERS):
         have(window, layer, [*range(10), *range(200, 280)])
-    assert window.reading.n_neurons_read == before.n_neurons_read  # all 90 are there
+    assert window.reading.n_records_read == before.n_records_read  # all 90 are there
     have(window, 0, list(range(10, 40)))
-    assert window.reading.n_neurons_read == before.n_neurons_read + 30
+    assert window.reading.n_records_read == before.n_records_read + 30
     draw = np.random.default_rng(0)
     for _ in range(20):
         have(window, 1, draw.choice(NEURONS, 90, replace=False).tolist())
@@ -190,7 +190,7 @@ def test_near_records_are_read_together_and_bytes_are_counted() -> None:
     after = window.reading
     window.close()
     assert [(offset - OFFSET, n_bytes) for offset, n_bytes in source.pages] == [(2 * PAGE_BYTES, 3 * PAGE_BYTES)]
-    assert after.neuron_read_bytes - before.neuron_read_bytes == 3 * PAGE_BYTES
+    assert after.record_read_bytes - before.record_read_bytes == 3 * PAGE_BYTES
 
 
 def test_without_a_window_nothing_is_found() -> None:
@@ -199,7 +199,7 @@ def test_without_a_window_nothing_is_found() -> None:
         have(window, 0, [1, 5, 9])
     reading = window.reading
     window.close()
-    assert (reading.n_found, reading.n_neurons_read) == (0, 9)
+    assert (reading.n_found, reading.n_records_read) == (0, 9)
 
 
 def test_a_failed_read_leaves_nothing_that_is_not_there() -> None:

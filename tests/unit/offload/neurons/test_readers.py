@@ -1,4 +1,4 @@
-"""Threads that read together: all of them return before the caller does, whatever happens; the clock of busy time."""
+"""Threads that read together: all of them return before the caller does, whatever happens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from edgeinfer.errors import DeviceFailed
-from edgeinfer.offload.readers import Bell, BusyClock, Readers
-
-
-def test_overlapping_reads_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter((1.0, 4.0, 7.0, 9.0, 9.5))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
-    clock = BusyClock()
-    clock.begin()  # at 1
-    clock.begin()
-    assert clock.seconds == 3.0  # at 4
-    clock.end()
-    clock.end()  # at 7
-    assert clock.seconds == 6.0
-    clock.begin()  # at 9
-    assert clock.seconds == 6.5  # at 9.5
-    assert clock.n_flying == 1
+from edgeinfer.offload.neurons.readers import Readers
+from edgeinfer.offload.waiting import Bell
 
 
 @dataclass(slots=True)

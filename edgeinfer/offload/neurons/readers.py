@@ -1,63 +1,20 @@
-"""Threads that read together, and waiting for them: a wake-up for one waiting thread, a clock for the time under way.
+"""Threads that read neurons together.
 
 In: a task, the number of threads. Out: nothing, once all of them have finished. A thread that wakes up late finds
-nothing left to do; an interrupted caller stops the others first. Conditions are unsafe in a thread where signal
-handlers raise exceptions: an exception while the lock is being taken again leaves it taken by no thread, or by two. A
-`BusyClock` is used under the lock of its owner. Knows nothing of what is read.
+nothing left to do; an interrupted caller stops the others first. Knows nothing of what is read.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
+from edgeinfer.offload.waiting import Bell
+
 Task = Callable[[int], None]
 """Does a part of the work, given the number of the calling thread: 0 is the caller."""
-
-
-class Bell:
-    """A wake-up without a count: check the state, wait, then check again."""
-
-    def __init__(self) -> None:
-        self._silent = threading.Lock()
-        self._silent.acquire()
-
-    def ring(self) -> None:
-        """End the current wait, or the next one. Only one thread may ring at a time."""
-        if self._silent.locked():
-            self._silent.release()
-
-    def wait(self) -> None:
-        """Wait for a ring; one since the last wait counts. Exceptions of signal handlers pass through."""
-        self._silent.acquire()
-
-
-class BusyClock:
-    """A clock that runs while any read is under way."""
-
-    def __init__(self) -> None:
-        self.n_flying = 0
-        self._seconds, self._since = 0.0, 0.0
-
-    def begin(self) -> None:
-        """Count the beginning of a read."""
-        if not self.n_flying:
-            self._since = time.perf_counter()
-        self.n_flying += 1
-
-    def end(self) -> None:
-        """Count the end of a read."""
-        self.n_flying -= 1
-        if not self.n_flying:
-            self._seconds += time.perf_counter() - self._since
-
-    @property
-    def seconds(self) -> float:
-        """Seconds until now."""
-        return self._seconds + (time.perf_counter() - self._since if self.n_flying else 0.0)
 
 
 class _Job:
