@@ -50,9 +50,11 @@ class Commands(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [key.replace("_", "-") for key in sorted(COMMANDS.keys())]
 
+    def has(self, ctx: Any, name: str) -> bool:
+        return "_" not in name and name.replace("-", "_") in COMMANDS
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        key = cmd_name.replace("-", "_")
-        return built(cmd_name, COMMANDS.get(key)) if cmd_name in self.list_commands(ctx) else None
+        return built(cmd_name, COMMANDS.get(cmd_name.replace("-", "_"))) if self.has(ctx, cmd_name) else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with the first sentence of each, without building any."""

@@ -135,6 +135,19 @@ def test_help_loads_nothing_heavy(home: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_command_is_parsed_without_pydantic(home: Path) -> None:
+    given = ["tokenize", "-m", "unknown", "the rain"]
+    code = (
+        "import sys\nfrom edgeinfer.app.cli import main\n"
+        f"try: main({given})\nexcept SystemExit: print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(home)
+    )
+    assert "no model is called 'unknown'" in done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 ENDLESS = ("--device", "reference", "--temp", "0", "--ctx", "60000")
 
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from edgeinfer.app.command_line.parameters import take_texts
 from edgeinfer.errors import BadSetting, UnknownKey
 
 HELP_NAMES = ("--help", "-h")
@@ -58,9 +59,13 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+        if not self.has(ctx, name) and not name.startswith("-") and not ctx.resilient_parsing:
             raise Misuse(f"{ctx.command_path} {name}: no such command; {self._hint(ctx, name)}", ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def has(self, ctx: Any, name: str) -> bool:
+        """Whether there is a command of this name."""
+        return self.get_command(ctx, name) is not None
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         return parsed(super().parse_args, self, ctx, args)
@@ -83,6 +88,7 @@ class Line(TyperCommand):
 def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
     """Parse a command line with `parse`. A negative number at the end is not taken for an option. Raises Misuse."""
     given = list(args)  # parsing removes words
+    take_texts(command.get_params(ctx))
     try:
         return parse(ctx, args)
     except Misuse:
