@@ -7,11 +7,9 @@ process and says which computer the process runs on, as folders may be shared. D
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import platform
 import re
-import secrets
 import shutil
 import tempfile
 import time
@@ -30,7 +28,7 @@ def temporary_path(path: Path) -> Path:
     Removes the leftovers of ended processes in that folder.
     """
     remove_leftovers(path.parent)
-    return path.with_name(f".{path.name[:NAME_CAP]}{_mark()}{secrets.token_hex(4)}")
+    return path.with_name(f".{path.name[:NAME_CAP]}{_mark()}{os.urandom(4).hex()}")
 
 
 def temporary_file(path: Path) -> tuple[int, str]:
@@ -86,6 +84,8 @@ def _mark_of(pid: int) -> str:
 
 @functools.cache
 def _host() -> str:
+    import hashlib  # slow to import, and needed only where a file is written
+
     return hashlib.sha256(platform.node().encode("utf-8", "replace")).hexdigest()[:8]
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from edgeinfer.app.sessions.conversation import messages_of, told_of, with_attachments
 from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, KeptSession, MessageTree, Role, State
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.errors import BadSetting
-from edgeinfer.models.text import Message
+
+if TYPE_CHECKING:
+    from edgeinfer.models.text import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class Chat:
 
     def told(self) -> list[Message]:
         """The messages that the model gets, one to one; a summary of earlier messages comes first."""
+        from edgeinfer.models.text import Message
+
         return [Message(kept.role, with_attachments(kept.text, kept.attachments)) for kept in told_of(self.branch)]
 
     def compacted(self, summary: str, n_summarised: int, model: str | None) -> None:

@@ -13,16 +13,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.sessions.records import LOST, Attachment, Figures, KeptMessage, State
-from edgeinfer.models.text import Message
 
 if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stats import Stats
+    from edgeinfer.models.text import Message
 
 SUMMARY = "Summary of the conversation so far:"
 
 
 def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Message]:
     """The conversation. Empty answers are left out, and so are their questions if another question follows."""
+    from edgeinfer.models.text import Message
+
     found = [Message("system", text)] if (text := system_text(branch, system)) else []
     said = [message for message in told_of(branch) if message.role != "summary"]
     return [*found, *(Message(message.role, with_attachments(message.text, message.attachments)) for message in said)]
@@ -37,6 +39,8 @@ def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
 
 def messages_told(turns: Sequence[Mapping[str, str]]) -> list[Message]:
     """Convert the messages of `told_of`, as role and content, for the template: summaries join the system message."""
+    from edgeinfer.models.text import Message
+
     summaries = [turn["content"] for turn in turns if turn["role"] == "summary"]
     systems = [turn["content"] for turn in turns if turn["role"] == "system"]
     begun = "\n\n".join([*systems, *(f"{SUMMARY}\n{text}" for text in summaries)])

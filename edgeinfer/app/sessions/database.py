@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 
 PATIENCE_MS = 500
@@ -143,6 +141,8 @@ SAME_S = 2.0
 
 def this_process() -> str:
     """Identifies this process by pid and start time, because pids are reused."""
+    import psutil  # slow to import, and needed only once something is written
+
     process = psutil.Process()
     return f"{process.pid}@{process.create_time():.2f}"
 
@@ -151,6 +151,8 @@ def is_alive(writer: str | None) -> bool:
     """Whether the process identified by `writer` is still running."""
     if writer is None:
         return False
+    import psutil
+
     number, _, started = writer.partition("@")
     try:
         found: float = psutil.Process(int(number)).create_time()

@@ -6,6 +6,7 @@ serialised; several programs may have the file open. Deleting only hides a chat 
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import threading
 import time
@@ -51,9 +52,12 @@ class SessionStore:
         self.path = path
         self._clock = clock
         self._lock = threading.RLock()
-        self._writer = this_process()
         self._connection = open_database(path)
         self._end_broken_answers()
+
+    @functools.cached_property
+    def _writer(self) -> str:
+        return this_process()
 
     def __enter__(self) -> SessionStore:
         return self

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol
 from textual.message import Message
 
 from edgeinfer.app.opening.face import Download, OpeningCalledOff, WatchedFace
-from edgeinfer.app.plans.fit import approve_quietly
 from edgeinfer.app.sessions.conversation import figures_of, messages_told, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.engine import (
@@ -184,6 +183,8 @@ class EngineWork:
         self._post(ModelFailed(again, self._model, before.settings.model.model))
 
     def _new_face(self, *, is_beside: bool) -> WatchedFace:
+        from edgeinfer.app.plans.fit import approve_quietly
+
         self._face = face = WatchedFace(
             self._tell_loading,
             self._tell_pulling,

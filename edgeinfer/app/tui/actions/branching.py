@@ -5,14 +5,17 @@ In: keys and commands. Out: another branch or chat on the screen. No text is eve
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.answering import EDITING, AnsweringActions
 from edgeinfer.app.tui.engine_messages import EnterChat
-from edgeinfer.app.tui.screens.branches import BranchesScreen
-from edgeinfer.app.tui.screens.sessions import ChosenChat, SessionsScreen
 from edgeinfer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.app.tui.screens.sessions import ChosenChat
 
 
 class Branching(AnsweringActions):
@@ -131,6 +134,8 @@ class Branching(AnsweringActions):
 
     def action_tree(self, argument: str = "") -> None:
         """Show all branches."""
+        from edgeinfer.app.tui.screens.branches import BranchesScreen
+
         if not self.chat.branch:
             self.tell("this chat is empty")
             return
@@ -149,6 +154,8 @@ class Branching(AnsweringActions):
 
     def action_sessions(self, argument: str = "") -> None:
         """Show the list of saved chats."""
+        from edgeinfer.app.tui.screens.sessions import SessionsScreen
+
         self.app.push_screen(SessionsScreen(self.state.store, self.chat.number, query=argument), self.open_chosen_chat)
 
     action_search = action_sessions

@@ -14,7 +14,6 @@ from textual.actions import SkipAction
 from edgeinfer.app.sessions.exporting import export_chat, export_path, fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.tui.actions.branching import Branching
-from edgeinfer.app.tui.clipboard import copy
 from edgeinfer.app.tui.text.markdown import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.text_values import user_path
@@ -88,6 +87,8 @@ class Copying(Branching):
     @work(group="clipboard")
     async def copy(self, text: str) -> None:
         """Copy a text by whatever method works in this environment."""
+        from edgeinfer.app.tui.clipboard import copy
+
         copied = await copy(self.app, text)
         self.tell(copied.notice + ("; /export writes a file" if copied.offer_file else ""))
 

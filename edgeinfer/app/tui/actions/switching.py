@@ -20,8 +20,6 @@ from edgeinfer.app.tui.engine_messages import (
     ModelOpening,
     OpenModelJob,
 )
-from edgeinfer.app.tui.screens.help import HelpScreen
-from edgeinfer.app.tui.screens.questions import DownloadQuestion
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -80,6 +78,8 @@ class Switching(ShowingActions):
         """Ask whether to download a model that the user did not name."""
         event.stop()
         self.opening(ASKING, 0, 0)
+        from edgeinfer.app.tui.screens.questions import DownloadQuestion
+
         self.app.push_screen(DownloadQuestion(event.text), lambda answer: event.answer(bool(answer)))
 
     def on_model_opened(self, event: ModelOpened) -> None:
@@ -187,4 +187,6 @@ class Switching(ShowingActions):
 
     def action_help(self, argument: str = "") -> None:
         """Show the help screen."""
+        from edgeinfer.app.tui.screens.help import HelpScreen
+
         self.app.push_screen(HelpScreen(self.state.keys))

@@ -6,6 +6,7 @@ In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import work
 
@@ -14,13 +15,13 @@ from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.app_state import needs_reload
 from edgeinfer.app.tui.engine_messages import Answered, Summarise
 from edgeinfer.app.tui.screens.chat_parts import Writing
-from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
-from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.entries import AnswerEntry
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.text import Message
 from edgeinfer.settings import find_option
+
+if TYPE_CHECKING:
+    from edgeinfer.app.tui.screens.personas import ChosenPersona
 
 
 class Talking(Switching, AnsweringActions):
@@ -39,6 +40,8 @@ class Talking(Switching, AnsweringActions):
 
     def action_personas(self, argument: str = "") -> None:
         """Use the named persona, or choose one from a list."""
+        from edgeinfer.app.tui.screens.personas import ChosenPersona, PersonasScreen
+
         if argument:
             persona = self.state.personas.find(argument)
             self.use_persona(ChosenPersona(persona.name, persona.text))
@@ -83,6 +86,9 @@ class Talking(Switching, AnsweringActions):
         if model is None:
             self.app.call_from_thread(self.tell, "no model is open yet; its template makes the prompt")
             return
+        from edgeinfer.app.tui.screens.viewer import ViewerScreen
+        from edgeinfer.models.text import Message
+
         if not messages or messages[-1].role == "system":
             messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.draft.text) or "…")]
         try:
