@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -88,6 +89,7 @@ def _run_app(given: Given, beginning: Beginning) -> int:
     from edgeinfer.app.chat.beginning import typed_ahead
 
     os.environ.setdefault("ESCDELAY", ESCAPE_MS)
+    gc.disable()  # until the first screen is drawn: collections would take a tenth of the start
     with typed_ahead() as typed:  # from before all that is imported here
         from edgeinfer.app.tui.app import ChatApp
         from edgeinfer.app.tui.launch import run_app

@@ -20,6 +20,7 @@ from textual.dom import DOMNode
 from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
+from textual.widget import AwaitMount
 from textual.widgets import Static
 
 from edgeinfer.app.tui.app_state import AppState
@@ -71,6 +72,13 @@ class ChatApp(App[int]):
         self.state = state
         self.chat_screen = ChatScreen(state)
 
+    def get_default_screen(self) -> ChatScreen:
+        return self.chat_screen
+
+    def on_load(self) -> None:
+        """Before the terminal sends anything: let keys wait for the chat screen, which mounts in its own task."""
+        self.call_later(AwaitMount(self.chat_screen, [self.chat_screen]))
+
     def on_mount(self) -> None:
         face = self.state.tuning.settings.face
         if face.theme in self.available_themes:
@@ -80,7 +88,6 @@ class ChatApp(App[int]):
         keys, notices = remapped(face.keys, other_ids() if face.keys else ())
         self.state.keys = keys
         self.set_keymap(keys)
-        self.push_screen(self.chat_screen)
         for notice in notices:
             self.chat_screen.tell(notice)
         self._heed_signals()
@@ -95,7 +102,7 @@ class ChatApp(App[int]):
                 self.screen.say(event.size)
             else:
                 self.pop_screen()
-        elif too_small:
+        elif too_small and self.chat_screen.is_mounted:  # the size comes once more after that
             self.push_screen(TooSmallScreen())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

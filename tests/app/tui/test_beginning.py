@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.events import Key
 
 from edgeinfer.app.chat.beginning import NO_EARLIER, Beginning
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.screens.chat import ChatScreen
 from tests.app.tui.chat_apps import chat_app
 from tests.app.tui.flows import branch, quiet, wait_until
 from tests.app.tui.scripted import Script
@@ -26,6 +30,46 @@ def keep(app: ChatApp, question: str, answer: str) -> int:
     number = store.create("Be kind.", "scripted").number
     store.add(number, store.add(number, None, "user", question).number, "assistant", answer)
     return number
+
+
+async def test_keys_pressed_before_the_screen_is_there_are_not_lost(
+    make: Callable[..., ChatApp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = ChatApp.on_mount
+
+    def mount_late(app: ChatApp) -> None:
+        for key in "hello":
+            app.post_message(Key(key, key))
+        mount(app)
+
+    monkeypatch.setattr(ChatApp, "on_mount", mount_late)
+    app = make(Script())
+    async with app.run_test() as pilot:
+        await wait_until(pilot, lambda: app.chat_screen.composer.draft.text == "hello")
+
+
+async def test_a_model_is_opened_after_the_first_draw(
+    make: Callable[..., ChatApp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    display, begin = ChatApp._display, ChatScreen.begin
+
+    def note_display(app: ChatApp, *given: Any) -> None:
+        if not app._batch_count:
+            done.append("drawn")
+        display(app, *given)
+
+    def note_begin(screen: ChatScreen) -> None:
+        done.append("begun")
+        begin(screen)
+
+    monkeypatch.setattr(ChatApp, "_display", note_display)
+    monkeypatch.setattr(ChatScreen, "begin", note_begin)
+    gc.disable()
+    async with make(Script()).run_test() as pilot:
+        await wait_until(pilot, lambda: "begun" in done)
+        assert done[0] == "drawn"
+        assert gc.isenabled()
 
 
 async def test_a_question_is_asked_at_once(make: Callable[..., ChatApp]) -> None:

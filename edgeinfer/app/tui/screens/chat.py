@@ -5,6 +5,7 @@ In: an `AppState`. Out: the conversation. Keys and commands are implemented by t
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 from textual import work
@@ -53,22 +54,26 @@ class ChatScreen(Talking, Copying):
         )
         yield Meters()
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
+        """Carry out the command line before any key arrives; the engine begins after the first draw."""
         self.show_title()
+        self.state.autosave.failed = self.tell_unsaved
+        self.open_model()
+        await self.begin_as(self.state.beginning)
+        self.composer.type_ahead(self.state.typed.text)
         self.call_after_refresh(self.begin)
 
     def on_screen_resume(self) -> None:
         """This screen is on top again."""
         self.transcript.draw()
 
-    async def begin(self) -> None:
-        """After the first draw: open the model and do what the command line asks for."""
-        self.state.autosave.failed = self.tell_unsaved
+    def begin(self) -> None:
+        """After the first draw: begin to open the model."""
+        if not gc.isenabled():
+            gc.freeze()  # what the start has made stays
+            gc.enable()
         self.engine.start()
-        self.open_model()
         self.prepare_drawing()
-        await self.begin_as(self.state.beginning)
-        self.composer.type_ahead(self.state.typed.text)
 
     @work(thread=True, group="preparing")
     def prepare_drawing(self) -> None:
