@@ -55,6 +55,8 @@ if SIMULATED:
 
     def lane_max(value):
         """Maximum over the lanes."""
+        if LANES == 1:
+            return np.float32(value)
         return max(_exchanged(np.float32(value))[0])
 
     def load4(array, index):
@@ -76,9 +78,11 @@ if SIMULATED:
         result += s[a >> 16 & 255] * s[b >> 16 & 255] + s[a >> 24] * s[b >> 24]
         return np.int32(int(total) + result)
 
+    _HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
     def half_of(bits):
         """The float32 of a float16's bits."""
-        return np.float32(np.uint16(bits).view(np.float16))
+        return _HALVES[bits]
 
     def half_bits(value):
         """The bits of a float32 rounded to float16: uint16."""

@@ -20,7 +20,7 @@ from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden
 from tests.unit.backends.cuda import quick_blocks
 
-N_CACHED = 380
+N_CACHED = 252
 """A few tokens before the end of a page, of zeros; the window begins in that page."""
 WINDOWS = Windows(tokens=12, n_pages=4, n_spare=1)
 PARENTS = [-1, 0, 0, 1, 2, 4]
