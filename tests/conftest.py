@@ -28,6 +28,19 @@ settings.load_profile("any machine")
 for name in ("OLLAMA_MODELS", "HF_HUB_CACHE"):  # models of the user's other programs are nobody's business here
     os.environ[name] = os.path.join(tempfile.gettempdir(), "edgeinfer-tests-without-models")
 
+FIRST = (
+    "unit/backends/cuda/test_cuda_simulated.py",
+    "privacy/test_audit.py",
+    "packing/test_packed.py",
+    "golden/test_starter_parity.py",
+    "golden/test_speculation_distribution.py",
+    "server/test_schemathesis.py",
+    "unit/backends/cpu/kernels/test_cpu_guard_pages.py",
+    "unit/backends/cpu/kernels/test_cpu_arm.py",
+    "app/tui/test_chat_starter.py",
+)
+"""Files whose tests take longest."""
+
 WIDTH, HEADS, KV_HEADS, LAYERS, FFN, CONTEXT = 64, 4, 2, 2, 96, 512
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 WORDS = ("th", "he", "in", "er", "an", "Ġt", "Ġa", "the", "Ġthe")
@@ -97,6 +110,17 @@ def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tok
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes run the tests: long ones first, so that all processes end together, with short ones.
+
+    They come from the front of one process's share, and what another one takes over comes from its end: no file of
+    long tests is run by two, each with its own fixtures.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        places = {str(Path(__file__).parent / part): place for place, part in enumerate(FIRST)}
+        items.sort(key=lambda item: places.get(str(item.path), len(FIRST)))
 
 
 @pytest.fixture(autouse=True)

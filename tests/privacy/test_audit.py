@@ -20,6 +20,7 @@ import pytest
 
 from edgeinfer.app.cli import COMMANDS
 from edgeinfer.backends.base import DEVICES
+from edgeinfer.backends.cpu.catalogue import kernel_folder
 from tests.conftest import write_tiny_llama
 from tests.file_server import Served, serving
 from tests.privacy.sandbox import PATIENCE_S, ROOT, Sandbox
@@ -41,9 +42,15 @@ def case(name: str) -> Callable[[Case], Case]:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def kernels() -> Path:
+    """Compiled kernels of this user, which other tests need too."""
+    return kernel_folder().parent
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, kernels: Path) -> Iterator[Sandbox]:
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
-        yield Sandbox(tmp_path, tmp_path_factory.getbasetemp().parent / "audit-kernels", Path(temporary))
+        yield Sandbox(tmp_path, kernels, Path(temporary))
 
 
 def require(device: str) -> None:
@@ -62,6 +69,22 @@ def test_every_command_has_a_case() -> None:
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys()))
 def test_a_command_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path, command: str) -> None:
     CASES[command](sandbox, str(tiny_model))
+    sandbox.check()
+
+
+def test_compiling_stays_on_this_machine(tmp_path: Path) -> None:
+    """Into an empty folder, which no other case begins with."""
+    sandbox = Sandbox(tmp_path, tmp_path / "kernels")
+    code = (
+        "from edgeinfer.backends.cpu import catalogue\n"
+        "from edgeinfer.steps import no_progress\n"
+        "library = catalogue.kernel_library()\n"
+        "library.prepare([catalogue.ADD, catalogue.ROUND_ROWS], 2, no_progress)\n"
+        "library.keep_note('measured', '1')\n"
+        "print(library.n_compiled)\n"
+    )
+    assert sandbox.run("-P", "-c", code, command=[sys.executable]) == "2\n"
+    assert {path.suffix for path in (tmp_path / "kernels").rglob("*.*")} == {".o", ".note"}
     sandbox.check()
 
 
