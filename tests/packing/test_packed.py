@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from edgeinfer.backends.cpu.catalogue import kernel_folder
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = (
@@ -25,6 +28,10 @@ LEFT_OUT = (
     "pytest",
     "hypothesis",
     "PySide6",
+    "setuptools",
+    "pkg_resources",
+    "mypy",
+    "_pytest",
 )
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("PyInstaller") is None, reason="PyInstaller is not installed: pip install pyinstaller"
@@ -48,8 +55,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A home where nothing was compiled yet."""
+    """A home where nothing was compiled yet but the two kernels of attention, which take as long as all others.
+
+    Another kernel of their module is compiled there, by the packed program.
+    """
     home = tmp_path_factory.mktemp("home")
+    folder = home / "cache" / "edgeinfer" / "kernels" / kernel_folder().name
+    folder.mkdir(parents=True)
+    for found in kernel_folder().glob("attend_by_*.o"):
+        shutil.copy(found, folder)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEINFER_", "PYTHON"))}
     return {**kept, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "EDGEINFER_HOME": str(home / "edgeinfer")}
 
@@ -69,9 +83,10 @@ def compiled(environ: dict[str, str]) -> dict[Path, int]:
 @pytest.fixture(scope="module")
 def first(program: Path, environ: dict[str, str], tiny_model: Path) -> Iterator[str]:
     """The first answer, which compiles."""
-    assert not compiled(environ)
+    before = compiled(environ)
     yield answer([str(program)], tiny_model, environ)
-    assert compiled(environ)
+    names = {path.stem for path in compiled(environ).keys() - before.keys()}
+    assert {"join_chunks", "product-f32", "rms_norm"} <= names
 
 
 def test_the_second_start_compiles_nothing(
