@@ -75,15 +75,23 @@ def ops(bench: Bench) -> Iterator[str]:
     for one in bench["ops"]:
         yield f"One pass of {one['n']} at depth {one['depth']}: {one['seconds'] * 1e3:.2f} ms."
         yield ""
-        yield from _head("op", "kernel", "calls", "µs", "waiting µs", "share")
+        yield from _head("op", "kernel", "calls", "µs", "waiting µs", "share", "MB", "GB/s", "cycles/byte")
         for each in sorted(one["times"], key=lambda each: -each["share"])[:OPS_SHOWN]:
             numbers = (f"{each['busy_s'] * 1e6:.0f}", f"{each['waiting_s'] * 1e6:.0f}", f"{each['share']:.1%}")
-            yield _line(each["op"], each["kernel"], str(each["calls"]), *numbers)
+            yield _line(each["op"], each["kernel"], str(each["calls"]), *numbers, *_reading(each))
         yield ""
         if one["overhead"]:
             named = (f"a {name.removesuffix('_s')} {cost * 1e6:.2f} µs" for name, cost in one["overhead"].items())
-            yield f"With nothing to compute: {', '.join(named)}."
+            yield f"With nothing to compute: {', '.join(named)}. In Python: {one.get('python_s', 0) * 1e6:.0f} µs."
             yield ""
+
+
+def _reading(op: Bench) -> tuple[str, str, str]:
+    """What an op reads; earlier files do not say."""
+    if op.get("gb_s") is None:
+        return "–", "–", "–"
+    cycles = op["cycles_per_byte"]
+    return f"{op['bytes_read'] / 1e6:.1f}", f"{op['gb_s']:.1f}", "–" if cycles is None else f"{cycles:.3f}"
 
 
 def problems(bench: Bench) -> Iterator[str]:

@@ -58,7 +58,7 @@ class KernelTime:
     """Calls of one kernel for one kind of op: seconds per step, averaged over the workers.
 
     `busy_s` is spent in the calls, `waiting_s` at the barriers after them, waiting for slower workers. Summed over all
-    calls, they give the step's time.
+    calls, they give the step's time. `bytes_read`: weights, keys and values that all workers together read.
     """
 
     op: str
@@ -66,6 +66,7 @@ class KernelTime:
     busy_s: float
     waiting_s: float
     calls: int
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,15 @@ PROFILED_TESTS = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """Where the time of one pass goes."""
+    """Where the time of one pass goes. `python_s`: outside of compiled code, beside the times of the ops."""
 
     test: str
     n: int
     depth: int
     times: tuple[OpTime, ...]
     overhead: Mapping[str, float]
+    python_s: float = 0.0
+    clock_hz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,5 +167,6 @@ def _ops(todo: Sequence[Case], run: Callable[[BenchJob], BenchReply]) -> tuple[O
             reply = run(BenchJob("ops", 1 if case.test == "decode" else case.n, case.depth))
             if reply.problem is not None:
                 break
-            found.append(Ops(case.test, next(iter(reply.seconds)), case.depth, reply.ops, reply.overhead))
+            n = next(iter(reply.seconds))
+            found.append(Ops(case.test, n, case.depth, reply.ops, reply.overhead, reply.python_s, reply.clock_hz))
     return tuple(found)

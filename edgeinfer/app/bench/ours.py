@@ -33,6 +33,7 @@ from edgeinfer.engine.kv.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.offload.weight_placement import WeightBudget, place_and_pack
 from edgeinfer.engine.opening.evaluator import open_evaluator
+from edgeinfer.engine.probing.core_clock import CoreClock
 from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.engine.scheduler.stats import Stats
 from edgeinfer.graph.step import Batch, Step
@@ -187,7 +188,19 @@ class OpProfile:
         profiles = [op_times.profile(step) for step in steps][1:]
         ops = tuple(_median([profile[place] for profile in profiles]) for place in range(len(profiles[0])))
         seconds = sum(one.busy_s + one.waiting_s for one in ops)
-        return BenchReply({n_tokens: seconds}, ops=ops, overhead=asdict(op_times.overhead()))
+        overhead, python_s = asdict(op_times.overhead()), self._python_s(steps)
+        return BenchReply({n_tokens: seconds}, ops=ops, overhead=overhead, python_s=python_s, clock_hz=CoreClock().hz())
+
+    def _python_s(self, steps: Sequence[Step]) -> float:
+        """Seconds of a pass outside of compiled code: the median of passes without profiling."""
+        workers, outside = self._lane.capabilities.workers, []
+        if workers is None:
+            return 0.0
+        for step in steps:
+            started = time.perf_counter()
+            self._lane.run(step)
+            outside.append(time.perf_counter() - started - workers.seconds)
+        return float(np.median(outside))
 
     def close(self) -> None:
         self._lane.close()
@@ -213,4 +226,4 @@ class OpProfile:
 
 def _median(times: Sequence[KernelTime]) -> OpTime:
     busy, waiting = (float(np.median(values)) for values in zip(*((t.busy_s, t.waiting_s) for t in times), strict=True))
-    return OpTime(times[0].op, times[0].kernel, times[0].calls, busy, waiting)
+    return OpTime(times[0].op, times[0].kernel, times[0].calls, busy, waiting, times[0].bytes_read)

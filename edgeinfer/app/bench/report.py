@@ -14,6 +14,7 @@ from edgeinfer.app.bench.figures import BenchRow, Ratio, Spread
 from edgeinfer.app.bench.machine import BenchMachine
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
+from edgeinfer.app.bench.subject import OpTime
 from edgeinfer.app.plain_text import counted
 from edgeinfer.settings import KVKind
 
@@ -44,7 +45,7 @@ def report_json(record: Record, model: BenchModel) -> Json:
         "ratios": [_ratio(ratio) for ratio in record.ratios],
         "verify_cost": {str(n): cost for n, cost in record.verify_cost.items()},
         "drafting": None if record.drafting is None else draft_json(record.drafting),
-        "ops": [_ops(ops) for ops in record.ops],
+        "ops": [_ops(ops, record.threads) for ops in record.ops],
         "runs": [_run(sample) for sample in record.samples],
     }
 
@@ -80,9 +81,12 @@ def _spread(spread: Spread) -> Json:
     return {"median": spread.median, "min": spread.min, "max": spread.max}
 
 
-def _ops(ops: Ops) -> Json:
+def _ops(ops: Ops, threads: int) -> Json:
     total = sum(one.busy_s + one.waiting_s for one in ops.times)
-    times = [asdict(one) | {"share": (one.busy_s + one.waiting_s) / total} for one in ops.times]
+    times = [
+        asdict(one) | {"share": (one.busy_s + one.waiting_s) / total} | _reading(one, ops.clock_hz, threads)
+        for one in ops.times
+    ]
     return {
         "test": ops.test,
         "n": ops.n,
@@ -90,6 +94,8 @@ def _ops(ops: Ops) -> Json:
         "seconds": total,
         "times": times,
         "overhead": dict(ops.overhead),
+        "python_s": ops.python_s,
+        "clock_hz": ops.clock_hz,
     }
 
 
@@ -144,7 +150,7 @@ def report_lines(record: Record, model: BenchModel) -> Iterator[str]:
         yield from aligned([("faster", "by", "(least to most)", "in"), *(_ratio_cells(one) for one in record.ratios)])
     for ops in record.ops:
         yield ""
-        yield from _ops_lines(ops)
+        yield from _ops_lines(ops, record.threads)
     yield from _notes(record.rows)
 
 
@@ -173,18 +179,34 @@ def _ratio_cells(ratio: Ratio) -> tuple[str, ...]:
     return (f"{ratio.executor} than {ratio.against}", median, _range(ratio.values), what)
 
 
-def _ops_lines(ops: Ops) -> Iterator[str]:
+def _ops_lines(ops: Ops, threads: int) -> Iterator[str]:
     total = sum(one.busy_s + one.waiting_s for one in ops.times)
     yield f"one pass of {ops.n} at depth {ops.depth}: {total * 1e3:.3f} ms"
-    table = [("op", "kernel", "calls", "µs", "waiting µs", "share")]
+    table = [("op", "kernel", "calls", "µs", "waiting µs", "share", "MB", "GB/s", "cycles/byte")]
     for one in sorted(ops.times, key=lambda one: -one.busy_s - one.waiting_s):
         share = (one.busy_s + one.waiting_s) / total if total else 0.0
         shown = (f"{one.busy_s * 1e6:.1f}", f"{one.waiting_s * 1e6:.1f}", f"{share:.1%}")
-        table.append((one.op, one.kernel, str(one.calls), *shown))
+        table.append((one.op, one.kernel, str(one.calls), *shown, *_reading_cells(one, ops.clock_hz, threads)))
     yield from aligned(table)
+    yield f"in Python beside the ops: {ops.python_s * 1e6:.0f} µs"
     if ops.overhead:
         microseconds = {name.removesuffix("_s"): f"{seconds * 1e6:.2f} µs" for name, seconds in ops.overhead.items()}
         yield "with nothing to compute: " + ", ".join(f"a {name} {text}" for name, text in microseconds.items())
+
+
+def _reading(one: OpTime, clock_hz: float | None, threads: int) -> Json:
+    """What all threads read together, and the cycles of one core for each byte that it reads."""
+    if not one.bytes_read or not one.busy_s:
+        return {"gb_s": None, "cycles_per_byte": None}
+    cycles = None if clock_hz is None else one.busy_s * clock_hz * threads / one.bytes_read
+    return {"gb_s": one.bytes_read / one.busy_s / 1e9, "cycles_per_byte": cycles}
+
+
+def _reading_cells(one: OpTime, clock_hz: float | None, threads: int) -> tuple[str, str, str]:
+    gb_s, cycles = _reading(one, clock_hz, threads).values()
+    if gb_s is None:
+        return NONE, NONE, NONE
+    return f"{one.bytes_read / 1e6:.1f}", f"{gb_s:.1f}", NONE if cycles is None else f"{cycles:.3f}"
 
 
 def _notes(rows: Sequence[BenchRow]) -> Iterator[str]:

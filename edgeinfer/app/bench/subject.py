@@ -99,6 +99,7 @@ class OpTime:
     calls: int
     busy_s: float
     waiting_s: float
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,10 @@ class BenchReply:
     """Seconds that a launch, a call and a barrier take when there is nothing to compute."""
     problem: str | None = None
     drafting: tuple[DraftRun, ...] = ()
+    python_s: float = 0.0
+    """Of a pass of `ops`, outside of compiled code."""
+    clock_hz: float | None = None
+    """Of the core that ran this process, right after the ops."""
 
 
 VERIFY_REPEATS = 3

@@ -25,6 +25,7 @@ from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
 from edgeinfer.backends.cpu.workers.tape import Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, choose_ahead, op_times, overhead
+from edgeinfer.backends.cpu.workers.traffic import visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -170,7 +171,7 @@ class CpuLane:
         self._start(step)
         alone = len(step.batch.tokens) == 1
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
-        return op_times(calls, self._worker_pool.profile(tape, self.work_split))
+        return op_times(calls, self._worker_pool.profile(tape, self.work_split), visible_alone(step))
 
     def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
         """Evaluate a step, or only these stages on the present buffers, and time its calls. For measurements."""

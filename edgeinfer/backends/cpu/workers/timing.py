@@ -22,6 +22,7 @@ from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
+from edgeinfer.backends.cpu.workers.traffic import bytes_read
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
 from edgeinfer.jit.library import KernelLibrary
@@ -30,19 +31,24 @@ PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
 """Arguments of the kernels that multiply; an op's other calls round what they read."""
 
 
-def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[KernelTime]:
-    """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape."""
+def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes, n_visible: int = 0) -> list[KernelTime]:
+    """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape.
+
+    `n_visible`: positions that the only token of a step sees; 0 if there are several tokens.
+    """
     busy, waiting = times.busy.mean(axis=0), times.waiting.mean(axis=0)
     sums: dict[tuple[str, str], list[float]] = {}
     place = 0
     for op, its_calls in calls:
         for call in its_calls:
-            row = sums.setdefault((type(op).__name__, call.kernel.name), [0.0, 0.0, 0.0])
+            name = call.kernel.name if call.calls is None else f"{call.kernel.name} {call.calls.name}"
+            row = sums.setdefault((type(op).__name__, name), [0.0, 0.0, 0.0, 0.0])
             row[0] += float(busy[place])
             row[1] += float(waiting[place + 1])
             row[2] += 1
+            row[3] += bytes_read(call, n_visible)
             place += 1
-    return [KernelTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
+    return [KernelTime(op, kernel, row[0], row[1], int(row[2]), int(row[3])) for (op, kernel), row in sums.items()]
 
 
 def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpSeconds]:

@@ -67,7 +67,7 @@ def test_messages_survive_the_wire() -> None:
         1.5,
         ((0, 3, 2),),
         {"maths": 9.0},
-        (OpTime("MatMul", "k", 3, 0.1, 0.2),),
+        (OpTime("MatMul", "k", 3, 0.1, 0.2, 1 << 40),),
         {"call_s": 1.0},
         "no",
         (
@@ -75,6 +75,8 @@ def test_messages_survive_the_wire() -> None:
                 "qa", "cold", 1, 9, 8, 5, 0.5, 6.5, 0.01, {"4": 5}, {"ngram": (7, 3)}, ((4.0, 2.5, 3.0),), same=False
             ),
         ),
+        python_s=3e-5,
+        clock_hz=3e9,
     )
     assert from_json(BenchReply, to_json(reply)) == reply
     with pytest.raises(ValueError, match="no BenchReply"):

@@ -97,9 +97,9 @@ def record() -> Record:
     machine = BenchMachine(
         "A CPU", 2, 1 << 34, "Linux 6", "3.11.0", MemoryBandwidth(("avx2",), "avx2", 2e10, "read_one_stream", 3e10)
     )
-    times = (OpTime("MatMul", "product", 8, 3e-3, 1e-3), OpTime("RMSNorm", "norm", 4, 1e-3, 0.0))
+    times = (OpTime("MatMul", "product", 8, 3e-3, 1e-3, 60_000_000), OpTime("RMSNorm", "norm", 4, 1e-3, 0.0))
     compared = tuple(figures.ratios(measured, DECODE, first, ["peer"]))
-    ops = (Ops("decode", 1, 0, times, {"launch_s": 2e-5, "barrier_s": 3e-7}),)
+    ops = (Ops("decode", 1, 0, times, {"launch_s": 2e-5, "barrier_s": 3e-7}, python_s=42e-6, clock_hz=3e9),)
     return Record(machine, 2, 0.99, 0.98, tuple(found), compared, {1: 1.0}, measured.samples, ops)
 
 
@@ -116,7 +116,12 @@ def test_the_json_has_the_keys_of_the_contract() -> None:
     assert {"test", "executor", "against", "median", "min", "max"} <= set(data["ratios"][0])
     assert data["verify_cost"] == {"1": 1.0}
     assert [run["executor"] for run in data["runs"]] == ["cpu", "peer"] * 3
-    assert data["ops"][0]["times"][0]["share"] == pytest.approx(0.8)
+    (ops,) = data["ops"]
+    assert ops["times"][0]["share"] == pytest.approx(0.8)
+    assert (ops["times"][0]["bytes_read"], ops["python_s"], ops["clock_hz"]) == (60_000_000, 42e-6, 3e9)
+    assert ops["times"][0]["gb_s"] == pytest.approx(20.0)
+    assert ops["times"][0]["cycles_per_byte"] == pytest.approx(0.3)
+    assert ops["times"][1]["gb_s"] is None
 
 
 def test_the_table_shows_the_same_numbers_and_says_what_went_wrong() -> None:
@@ -130,6 +135,8 @@ def test_the_table_shows_the_same_numbers_and_says_what_went_wrong() -> None:
         "80.0%",
         "5.000 ms",
         "a barrier 0.30 µs",
+        "60.0  20.0        0.300",  # MB, GB/s of both threads, cycles a byte of one of them
+        "in Python beside the ops: 42 µs",
     ):
         assert text in shown
     assert "note: decode, depth 0, broken: crashed (signal 11, SIGSEGV)" in shown

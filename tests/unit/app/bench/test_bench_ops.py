@@ -59,6 +59,9 @@ def test_passes_are_placed_at_the_depth_and_their_median_is_given(
     reply = subject.run(BenchJob("ops", 1, depth=600))
     assert reply.ops == (OpTime("MatMul", "product", 4, 8.5, 0.5),)  # passes 2 to 15; the first only warms up
     assert reply.overhead == {"launch_s": 3.0, "call_s": 2.0, "barrier_s": 1.0}
+    assert reply.python_s == 0  # the lane does not say how long its workers took
+    assert reply.clock_hz is not None
+    assert 1e8 < reply.clock_hz < 1e10
     (step, *_) = lane.steps
     assert step.batch.positions.tolist() == [600]
     assert (step.tables[step.rows[0], : 600 // PAGE + 1] >= 0).all()
@@ -79,3 +82,4 @@ def test_ops_with_states_are_timed_too(family: str, op: str) -> None:
         for n_tokens in (1, 70):
             reply = opened.run(BenchJob("ops", n_tokens, depth=100))
             assert any(time.op == op and time.busy_s > 0 for time in reply.ops)
+            assert 0 < reply.python_s < sum(time.busy_s + time.waiting_s for time in reply.ops) + 1
