@@ -192,9 +192,9 @@ def test_memory_is_looked_at_before_the_cpu_goes_on(monkeypatch: pytest.MonkeyPa
 
     def open_slots(*arguments: object) -> Executor:
         """Opens a slot device under any name."""
-        opened.append(str(arguments[4]))
+        opened.append(str(arguments[0]))
         lane, device = FailingLane(LIMITS.n_pages), SlotDevice()
-        lane.last, device.name = 1, str(arguments[4])
+        lane.last, device.name = 1, str(arguments[0])
         return Executor(device, lane, LIMITS, "model")
 
     monkeypatch.setattr("edgeinfer.engine.opening.evaluator.open_executor", open_slots)
