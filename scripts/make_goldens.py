@@ -1,9 +1,9 @@
 """Makes the golden files of `tests/golden/data`: tiny random models as GGUF, and transformers' logits for them.
 
-Run from the repository root: `python scripts/make_goldens.py [CASE …]`. Needs torch, transformers, gguf and (for the
-formats that only ggml can write) llama-cpp-python; the tests need none of them. The weights in a file are read back,
-dequantised by the gguf package, and loaded into transformers, which runs in float32 with eager attention: so the logits
-are those of exactly the numbers in the file.
+Run from the repository root: `python scripts/make_goldens.py [CASE | CASE-FORMAT …]`. Needs torch, transformers, gguf
+and (for the formats that only ggml can write) llama-cpp-python; the tests need none of them. The weights in a file are
+read back, dequantised by the gguf package, and loaded into transformers, which runs in float32 with eager attention: so
+the logits are those of exactly the numbers in the file.
 
 For each file NAME.gguf there are one or more NAME[@RUN].npz with: tokens int32[T]; n_context, the context to open the
 model with; columns int32[C] and logits float32[T, C], every eighth token's logit at every position; last float32[V],
@@ -108,8 +108,8 @@ def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
     for number, case in enumerate(CASES + FURTHER_CASES):
-        if not chosen or case.name in chosen:
-            for index, form in enumerate(case.formats):
+        for index, form in enumerate(case.formats):
+            if not chosen or case.name in chosen or f"{case.name}-{form}" in chosen:
                 make(case, form, seed=100 * number + index)
     return 0
 

@@ -41,6 +41,15 @@ def byte_table(table: Sequence[int], copies: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(I8, len(signed) * copies), signed * copies)
 
 
+def hidden(builder: Builder, value: Value) -> Value:
+    """A 64-bit integer in a register, of which LLVM does not know where it came from.
+
+    A loop of a hidden number of rounds stays a loop, and parts of a hidden number are not looked for elsewhere.
+    """
+    found: Value = builder.call(ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0"), [value])
+    return found
+
+
 def splat(builder: Builder, value: Value, count: int = LANES) -> Value:
     """A scalar in all lanes."""
     kind = ir.VectorType(value.type, count)
@@ -129,6 +138,12 @@ def prefetch(builder: Builder, address: Value, offset: int = 0, nearness: int = 
 def fma(builder: Builder, x: Value, y: Value, z: Value) -> Value:
     """x * y + z with one rounding, 16 lanes."""
     return call(builder, "llvm.fma.v16f32", F32S, [x, y, z])
+
+
+def negated(builder: Builder, values: Value, signs: Value) -> Value:
+    """64 bytes, those with a negative byte in `signs` negated."""
+    is_negative = builder.icmp_signed("<", signs, repeated(BYTES, 0))
+    return builder.select(is_negative, builder.neg(values), values)
 
 
 def absolute_bytes(builder: Builder, vector: Value) -> Value:

@@ -88,6 +88,9 @@ NARROW_DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32,
 ROUNDED_NARROW = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers=4)
 WIDE_DELTA = Sizes(width=256, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 
+LOW = Sizes(width=256, heads=4, kv_heads=2, head_width=64, ffn_width=256, layers=2)
+"""Rows of 256 everywhere, and more matrices than formats."""
+
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
 """Sizes by file format; "k" mixes all formats that need wide rows, and others."""
 

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from goldens import further, gpt_oss, lfm2, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
-from goldens.weights import Type, Types, learned, quantise
+from goldens.weights import Type, Types, dequantise, learned, quantise
 
 Arrays = dict[str, NDArray[np.float32]]
 DELTA_NETS = ("qwen35", "qwen3next")
+LARGEST_NVFP4 = 6 * 448
+"""The largest weight of the format: that of its codes times that of its groups' scales."""
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
@@ -96,13 +98,26 @@ def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], type
     if kind == Type.F32:
         writer.add_tensor(target, values)
         return values
+    if kind == Type.NVFP4:
+        return _add_scaled(writer, target, values)
     stored = quantise(rows, kind)
     if kind == Type.F16:
         halves = stored.view(np.float16).reshape(values.shape)
         writer.add_tensor(target, halves)
         return halves.astype(np.float32)
     writer.add_tensor(target, stored.reshape(*values.shape[:-1], -1), raw_dtype=kind)
-    return gguf.quants.dequantize(stored, kind).reshape(values.shape)
+    return dequantise(stored, kind).reshape(values.shape)
+
+
+def _add_scaled(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Write an NVFP4 matrix, or a stack of experts' ones, with a scale in a tensor of its own."""
+    stack = values.reshape(-1, *values.shape[-2:])
+    scales = np.array([np.abs(matrix).max() / LARGEST_NVFP4 for matrix in stack], np.float32)
+    stored = quantise((stack / scales[:, None, None]).reshape(-1, values.shape[-1]), Type.NVFP4)
+    writer.add_tensor(target, stored.reshape(*values.shape[:-1], -1), raw_dtype=Type.NVFP4)
+    writer.add_tensor(f"{target.removesuffix('.weight')}.scale", scales)
+    read = dequantise(stored, Type.NVFP4).reshape(stack.shape) * scales[:, None, None]
+    return read.reshape(values.shape)
 
 
 def _name(key: str, config: Any, architecture: str) -> str:

@@ -1,7 +1,7 @@
 """Golden cases of families with special features: scales, parallel branches, layers without rotation, per-layer sizes.
 
 In: sizes. Out: configurations of tiny models, as in `cases`, with three files each: float32, Q8_0, and the other kinds
-of formats in turn.
+of formats in turn. Last, formats of few bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers import (
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from goldens import minicpm3
-from goldens.cases import SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes
+from goldens.cases import LOW, SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes, llama, mixtral
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
 """A period of four layers and one more layer."""
@@ -188,4 +188,6 @@ FURTHER_CASES = (
     Case("minicpm3", "minicpm3", minicpm3.config, MIXED, WIDE_SQUARE, turn=3),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
+    Case("llama", "llama", llama, ("low",), LOW),
+    Case("mixtral", "llama", mixtral, ("low",), LOW, turn=5),
 )

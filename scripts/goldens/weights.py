@@ -20,6 +20,11 @@ from transformers import PretrainedConfig
 Type = gguf.GGMLQuantizationType
 WIDE_TYPES = (Type.Q4_K, Type.Q6_K, Type.Q3_K, Type.Q5_K, Type.IQ4_XS, Type.Q2_K)
 NARROW_TYPES = (Type.Q5_0, Type.IQ4_NL, Type.Q4_1, Type.MXFP4, Type.Q5_1)
+LOW_TYPES = (
+    *(Type.IQ2_XXS, Type.IQ3_S, Type.IQ1_S, Type.TQ1_0, Type.NVFP4, Type.IQ2_S),
+    *(Type.Q1_0, Type.IQ3_XXS, Type.IQ1_M, Type.TQ2_0, Type.IQ2_XS),
+)
+"""Formats of one to four bits that the gguf package knows."""
 MIXED_TYPES = (Type.Q4_0, Type.Q4_K, Type.F16, Type.Q6_K, Type.BF16)
 UNIFORM = {
     "f32": Type.F32,
@@ -85,12 +90,14 @@ def _gain(name: str) -> float:
 class Types:
     """Chooses the type of each matrix of a file: one type for all, or in turn those that its columns allow.
 
-    "k": the types that other files do not have. "mix": one of each kind.
+    "k": the types that other files do not have. "mix": one of each kind. "low": those of few bits.
     """
 
     def __init__(self, form: str, turn: int) -> None:
         uniform = UNIFORM.get(form)
-        wide, narrow = (MIXED_TYPES, MIXED_TYPES[::2]) if form == "mix" else (WIDE_TYPES, NARROW_TYPES)
+        wide, narrow = {"mix": (MIXED_TYPES, MIXED_TYPES[::2]), "low": (LOW_TYPES, LOW_TYPES)}.get(
+            form, (WIDE_TYPES, NARROW_TYPES)
+        )
         self._wide = _cycle(wide if uniform is None else (uniform,), turn)
         self._narrow = _cycle(narrow if uniform is None else (uniform,), turn)
 
@@ -111,11 +118,27 @@ def quantise(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:
         return _quantise_by_ggml(values, kind)
 
 
-def _quantise_by_ggml(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:
+def dequantise(stored: NDArray[np.uint8], kind: Type) -> NDArray[np.float32]:
+    """The values of such rows: float32[rows, columns]."""
+    try:
+        values: NDArray[np.float32] = gguf.quants.dequantize(stored, kind)
+    except NotImplementedError:
+        block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        values = np.empty((len(stored), stored.shape[1] // block_bytes * block), np.float32)
+        read = getattr(_ggml(), f"dequantize_row_{kind.name.lower()}")
+        read.restype, read.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        read(stored.ctypes.data, values.ctypes.data, values.size)
+    return values
+
+
+def _ggml() -> ctypes.CDLL:
     import llama_cpp
 
-    library = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
-    quantize = library.ggml_quantize_chunk
+    return ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
+
+
+def _quantise_by_ggml(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:
+    quantize = _ggml().ggml_quantize_chunk
     quantize.restype = ctypes.c_size_t
     quantize.argtypes = [
         ctypes.c_int,
@@ -130,7 +153,9 @@ def _quantise_by_ggml(values: NDArray[np.float32], kind: Type) -> NDArray[np.uin
     rows, columns = values.shape
     out = np.zeros((rows, columns // block * block_bytes), np.uint8)
     source = np.ascontiguousarray(values, np.float32)
-    written = quantize(int(kind), source.ctypes.data, out.ctypes.data, 0, rows, columns, None)
+    importance = np.ones(columns, np.float32)  # of columns; formats of two bits and fewer ask for it
+    weights = importance.ctypes.data if kind in LOW_TYPES else None
+    written = quantize(int(kind), source.ctypes.data, out.ctypes.data, 0, rows, columns, weights)
     if written != out.nbytes:
         raise RuntimeError(f"ggml wrote {written} bytes of {kind.name} where {out.nbytes} were expected")
     return out

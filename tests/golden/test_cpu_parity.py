@@ -29,6 +29,8 @@ NAMES = [path.stem for path in RESULTS]
 FAMILIES = (
     "llama-q4_0",
     "llama-k",
+    "llama-low",
+    "mixtral-low",
     "mistral-window-q8_0",
     "qwen3-k",
     "gemma2-k",

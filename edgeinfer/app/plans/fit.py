@@ -137,11 +137,12 @@ def plan_for(
     """
     from edgeinfer.engine.kv.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.engine.run.executor import AUTO_DEVICE
+    from edgeinfer.models.gguf.tensor_scales import with_scales
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.machine import topology
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
-    key, tensors = AUTO_DEVICE if device == "auto" else device, header.tensors
+    key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
     spec = spec_of(header.metadata, tensors, n_context, approx)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)

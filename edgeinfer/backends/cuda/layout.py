@@ -123,7 +123,9 @@ def _scales(form: BlockFormat) -> Scales:
     if form.f16_scales:
         return "half"
     layout = form.layout
-    if layout is None or layout.multiples is None or layout.unit != "f16" or form.block_size != BLOCK * SUPER_BLOCKS:
+    if layout is None or layout.multiples is None or layout.multiples.halvings is not None:
+        return "float"
+    if layout.unit != "f16" or form.block_size != BLOCK * SUPER_BLOCKS:
         return "float"
     return "multiple"
 

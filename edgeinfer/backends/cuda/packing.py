@@ -83,6 +83,7 @@ def _multiples(raw: Bytes, quant: BlockFormat, form: IntegerForm) -> dict[str, B
     layout = quant.layout
     assert layout is not None
     assert layout.multiples is not None
+    assert isinstance(layout.scale, int)
     blocks = raw.reshape(len(raw), -1, quant.block_bytes)
     per_block = BLOCK // form.group
     parts = [_numbers(blocks, layout.multiples.scales) - layout.multiples.offset]

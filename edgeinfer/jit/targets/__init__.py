@@ -47,6 +47,8 @@ class Target:
     """dot(builder, initial, code_bits) starts from int32[16] `initial`; weights are unsigned codes of CODE_BITS."""
     lookup: Callable[[Builder, Sequence[int], Value], Value]
     """lookup(builder, table, indices): table[index] for 64 index bytes 0..15; the 16 entries (-128..255) are bytes."""
+    negated: Callable[[Builder, Value, Value], Value]
+    """negated(builder, values, signs): 64 bytes (-127..127), those with a negative byte in `signs` negated."""
     signed_dot: Callable[[Builder, Value], Dot] | None = None
     """signed_dot(builder, initial): weight bytes are code + 128 as for `dot` with 8 bits, but the code (-128..127) is
     multiplied, so `initial` holds no correction for the 128. None if that is no faster.

@@ -37,4 +37,4 @@ def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
     return emit.call(builder, "llvm.x86.avx512.pshuf.b.512", emit.BYTES, [emit.byte_table(table, 4), indices])
 
 
-TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup)
+TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup, emit.negated)

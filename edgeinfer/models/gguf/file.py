@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from edgeinfer.errors import BadGGUF, EngineClosed, ModelNotFound
 from edgeinfer.models.gguf.header import Header, TensorInfo, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
+from edgeinfer.models.gguf.tensor_scales import repeat_scale, scale_name, with_scales
 
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
@@ -85,7 +86,8 @@ def _map(path: Path) -> mmap.mmap:
 class GGUFFile:
     """A GGUF model opened for reading: create it with `GGUFFile.open(path)`, then close it or use `with`.
 
-    `metadata` is that of the first shard; `tensors` are those of all shards, in file order.
+    `metadata` is that of the first shard; `tensors` are those of all shards, in file order, those with a scale of their
+    own as types that contain it (`tensor_scales`).
     """
 
     def __init__(self, shards: tuple[Shard, ...]) -> None:
@@ -95,7 +97,8 @@ class GGUFFile:
         self.path: Path = self.paths[0]
         self.metadata: Metadata = shards[0].header.metadata
         self.nbytes: int = sum(shard.nbytes for shard in shards)
-        self.tensors: Mapping[str, TensorInfo] = _all_tensors(shards)
+        self._stored = _all_tensors(shards)
+        self.tensors: Mapping[str, TensorInfo] = with_scales(self._stored, str(self.path))
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> GGUFFile:
@@ -127,6 +130,7 @@ class GGUFFile:
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The bytes of tensor `name`: uint8[nbytes], a read-only view of the mapping, valid as long as it is held.
 
+        Of a matrix with a scale of its own it is a new array.
         Raises BadGGUF if the model has no such tensor, EngineClosed after `close()`.
         """
         if self._closed:
@@ -134,6 +138,13 @@ class GGUFFile:
         info = self.tensors.get(name)
         if info is None:
             raise BadGGUF(f"{self.path} has no tensor {name!r}; it has {len(self.tensors)} others")
+        stored = self._stored[name]
+        if info is stored:
+            return self._bytes(info)
+        return repeat_scale(self._bytes(stored), self._bytes(self._stored[scale_name(name)]), info, str(self.path))
+
+    def _bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
+        """A view of a stored tensor."""
         return self._shards[info.shard].data[info.offset : info.offset + info.nbytes]
 
     def release(self) -> None:

@@ -81,9 +81,12 @@ _TABLE = (
     GGMLType(39, "MXFP4", 32, 17),
     GGMLType(40, "NVFP4", 64, 36),
     GGMLType(41, "Q1_0", 128, 18),
+    GGMLType(42, "Q2_0", 64, 18),
 )
 
 GGML_TYPES: Mapping[int, GGMLType] = MappingProxyType({row.id: row for row in _TABLE})
+SCALED_TYPES = (GGMLType(-40, "NVFP4_SCALED", 256, 148), GGMLType(-41, "NVFP4_SCALED64", 64, 40))
+"""Types that no file has (ids in files are not negative): NVFP4 with the scale of the matrix (`tensor_scales`)."""
 
 
 def type_name(ggml_type: int) -> str:

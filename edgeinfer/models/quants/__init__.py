@@ -16,26 +16,30 @@ from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.gguf.header import GGML_TYPES, type_name
+from edgeinfer.models.quants._codebook import book as code_book
 from edgeinfer.models.quants._format import BlockFormat, Codes, FloatFormat, QuantFormat
-from edgeinfer.models.quants._layout import BlockLayout, Number, Plane
+from edgeinfer.models.quants._layout import BitPiece, BlockLayout, BookEntries, Number, Plane
 from edgeinfer.registry import Registry
 
 __all__ = [
     "FORMATS",
+    "BitPiece",
     "BlockFormat",
     "BlockLayout",
+    "BookEntries",
     "Codes",
     "FloatFormat",
     "Number",
     "Plane",
     "QuantFormat",
+    "code_book",
     "decode_rows",
     "dequantise",
     "format_of",
 ]
 
 FORMATS: Registry[QuantFormat] = Registry(
-    "edgeinfer.models.quants", "FORMAT", "quant format", skip=("_bits", "_format", "_layout")
+    "edgeinfer.models.quants", "FORMAT", "quant format", skip=("_bits", "_codebook", "_format", "_layout")
 )
 
 _CHUNK_WEIGHTS = 1 << 20
@@ -56,7 +60,8 @@ def format_of(ggml_type: int) -> QuantFormat:
     for entry in entries:
         if entry.ggml_type == ggml_type:
             return entry
-    readable = ", ".join(entry.name for entry in sorted(entries, key=lambda entry: entry.ggml_type))
+    in_files = sorted((entry for entry in entries if entry.ggml_type >= 0), key=lambda entry: entry.ggml_type)
+    readable = ", ".join(entry.name for entry in in_files)
     raise UnsupportedModel(f"weights of {type_name(ggml_type)} (ggml type {ggml_type}) cannot be read; use: {readable}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Order: TypeAlias = Literal["bytes", "halves", "bits"]
+Order: TypeAlias = Literal["bytes", "halves", "eights", "bits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Plane:
     """`width` bits of each code of a block, in runs of 32 weights that start at (byte, bit) of `runs`.
 
     `order` of a run's weights: "bytes": weight w in byte w; "halves": weight w in byte w % 16, weights 16-31 `width`
-    bits higher than 0-15; "bits": weight w is bit w, lowest bit of the first byte first.
+    bits higher than 0-15; "eights": the same by 16 weights: weight w in byte 8 * (w // 16) + w % 8; "bits": one after
+    another, lowest bit of the first byte first.
     """
 
     width: int
@@ -39,34 +40,55 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True)
+class BookEntries:
+    """Codes that are entries of the code book `book`, several weights each: the bits of every entry's index.
+
+    `signs`: a number for every eight weights, whose set bits, lowest first, mean that the weight is negated; if it has
+    seven bits, the eighth makes the number of set bits even. `shifts`: one bit per entry of a book in eighths, whether
+    an eighth is subtracted from its weights or added.
+    """
+
+    book: str
+    indices: tuple[Number, ...]
+    signs: tuple[Number, ...] = ()
+    shifts: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Multiples:
     """Scales that are integers times the block's scale: one per group, in group order.
 
-    A scale is its number minus `offset`, or unchanged if `signed` (a two's complement byte). Minima are the numbers
-    times the block's minimum, and are subtracted from the weights.
+    A scale is its number minus `offset`, or unchanged if `signed` (a two's complement byte), or 2 * number + 1 over
+    2 ** `halvings` if there are any of those (not None). Minima are the numbers times the block's minimum, and are
+    subtracted from the weights.
     """
 
     scales: tuple[Number, ...]
     minima: tuple[Number, ...] = ()
     offset: int = 0
     signed: bool = False
+    halvings: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """A block: its codes as `planes`, lowest bits first, and the bytes where its scale and minimum begin.
+    """A block: its codes as `planes`, lowest bits first, or as `entries`; where its scale and its minimum begin.
 
-    A scale is a float16, or, if `unit` is "e8m0", a byte e that means 2 ** (e - 128). Stored codes are the codes minus
-    the lowest possible one, two's complement bytes if `signed`, or indices of `levels` if there are any.
+    A scale is a float16 of the whole block; if `unit` is "e8m0", a byte e that means 2 ** (e - 128); if it is "e4m3",
+    a byte for each group, an unsigned 8-bit float that means half of its value. `factor`: where a float32 begins that
+    multiplies all scales of the block. Stored codes are the codes minus the lowest possible one, two's complement bytes
+    if `signed`, or indices of `levels` if there are any.
     """
 
     planes: tuple[Plane, ...]
-    scale: int
+    scale: int | Number
     minimum: int | None = None
-    unit: Literal["f16", "e8m0"] = "f16"
+    unit: Literal["f16", "e8m0", "e4m3"] = "f16"
     multiples: Multiples | None = None
     signed: bool = False
     levels: tuple[int, ...] = ()
+    entries: BookEntries | None = None
+    factor: int | None = None
 
     @property
     def code_bits(self) -> int:

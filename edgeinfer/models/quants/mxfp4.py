@@ -14,13 +14,13 @@ from edgeinfer.models.quants._bits import blocks_of, looked_up, planes, rows_of
 from edgeinfer.models.quants._format import BlockFormat, Codes
 from edgeinfer.models.quants._layout import BlockLayout, halves_at
 
-_DOUBLED_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+DOUBLED_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
     """uint8[N, row_bytes] -> the Codes of N rows."""
     blocks = blocks_of(raw, 17)
-    codes = rows_of(looked_up(planes(blocks[..., 1:], 4), _DOUBLED_LEVELS))
+    codes = rows_of(looked_up(planes(blocks[..., 1:], 4), DOUBLED_LEVELS))
     # 2 ** -128 and 2 ** -127 are subnormal in float32; ldexp rounds nothing here.
     scale = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128)
     return Codes(codes, scale, None)
@@ -36,5 +36,5 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=False,
     unpack=unpack,
-    layout=BlockLayout(planes=(halves_at(1),), scale=0, unit="e8m0", levels=_DOUBLED_LEVELS),
+    layout=BlockLayout(planes=(halves_at(1),), scale=0, unit="e8m0", levels=DOUBLED_LEVELS),
 )

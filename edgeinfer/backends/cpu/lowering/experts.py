@@ -218,6 +218,7 @@ class MoeLowering:
         args["n_records"], args["n_blocks"] = panel.n_records(columns), record_blocks(columns)
         args["block_tokens"] = block_tokens(record_blocks(columns) * RECORD_BYTES, CACHED_BYTES)
         args["bias"] = address(self._buffers.zeros)
+        self._matmul.write_out(args, panel, columns)
         return args
 
     def _float_product(self, op: Experts, matrices: tuple[Weight, ...], panel: Panel) -> NDArray[np.void]:

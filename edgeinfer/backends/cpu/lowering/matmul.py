@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
+from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES, padded
-from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel
+from edgeinfer.backends.cpu.layout.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel, plain_panel
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.lowering.needs import KernelChoice
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
@@ -28,7 +29,7 @@ FLOAT_BYTES = 4
 CACHED_BYTES = 1 << 19
 """Bytes of rounded activations that stay in a core's own cache beside the panels that stream past them."""
 TILED_BYTES = 1 << 21
-"""The same for tile registers: more activations come from a farther cache, but panels are unpacked less often."""
+"""The same where panels are unpacked for each block of tokens: it is less often, but activations come from farther."""
 
 
 class MatMulLowering:
@@ -41,6 +42,8 @@ class MatMulLowering:
         self._step, self._n_workers = step, n_workers
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._unpacked: NDArray[np.uint8] | None = None
+        self._plain: NDArray[np.uint8] | None = None
+        self._kept: list[NDArray[np.uint8]] = []  # what arguments point to
         self.alone = False
         """Whether calls are for passes of one token, whose activations every worker rounds for itself."""
 
@@ -148,11 +151,12 @@ class MatMulLowering:
             share += " or tokens"  # the kernel decides which tokens; no other call has the same share
         rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads, bundle=bundle)
         tiles = self._choice.tiles(op, isa_name)
+        self.write_out(args, panel, op.weight.columns)
         if self.alone or tiles is None:
             return [rest]
-        scratch = self._tile_memory()
-        args["tiled"], args["unpacked"], args["unpacked_stride"] = 1, address(scratch), scratch.strides[0]
-        of_tiles = args.copy()
+        args["tiled"] = 1
+        of_tiles, scratch = args.copy(), self._tile_memory()
+        of_tiles["unpacked"], of_tiles["unpacked_stride"] = address(scratch), scratch.strides[0]
         of_tiles["block_tokens"] = block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
         return [Call(tiles, of_tiles, own, out, share, reads, bundle=bundle), rest]
 
@@ -162,6 +166,20 @@ class MatMulLowering:
             n_bytes = padded(records.TILE_SCRATCH_BYTES, 4096)
             self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
         return self._unpacked
+
+    def write_out(self, args: NDArray[np.void], panel: IntegerPanel, columns: int) -> None:
+        """Let a product of several tokens write panels out as bytes, if their codes are entries of a book."""
+        if panel.book in BOOKS and not self.alone:
+            plain = self._plain_memory(2 * plain_panel(panel).panel_bytes(columns))
+            args["unpacked"], args["unpacked_stride"] = address(plain), plain.strides[0]
+            args["block_tokens"] = block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
+
+    def _plain_memory(self, n_bytes: int) -> NDArray[np.uint8]:
+        """Memory of each worker for two panels written out; calls may share it, larger ones replace it."""
+        if self._plain is None or self._plain.shape[1] < n_bytes:
+            self._plain = aligned((self._n_workers, padded(n_bytes, 4096)), np.uint8)
+            self._kept.append(self._plain)
+        return self._plain
 
     def _product_arguments(
         self, op: MatMul, matrix: PanelMatrix, piece: PanelPiece

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.layout.panels import panel_for
+from edgeinfer.backends.cpu.layout.panels import IntegerPanel, pack_codes, panel_for
 from edgeinfer.backends.cpu.layout.recipes import Recipes
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
-from edgeinfer.models.quants import QuantFormat
+from edgeinfer.models.quants import BlockFormat, QuantFormat
 
 Bytes = NDArray[np.uint8]
 
@@ -25,6 +25,12 @@ def pack_rows(library: KernelLibrary, form: QuantFormat, rows: Bytes, columns: i
     raw[:] = rows
     out: Bytes = aligned((len(raw) // 16, panel_for(form).panel_bytes(columns)), np.uint8)
     jobs, recipes, skip, target = [], Recipes(), 0, address(out)
+    if not recipes.parts(form, columns):  # unpacked by NumPy, as `MatrixPacking` does
+        panel = panel_for(form)
+        assert isinstance(panel, IntegerPanel)
+        assert isinstance(form, BlockFormat)
+        pack_codes(panel, form.unpack(raw), out)
+        return out
     rows_at = address(raw) + np.arange(len(raw)) * raw.shape[1]
     for count, recipe in recipes.parts(form, columns):
         sizes = (count, recipe.source_bytes, recipe.record_bytes)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,6 +21,7 @@ from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
 from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
 from edgeinfer.graph.op import Op
@@ -56,14 +60,32 @@ def device() -> CudaDevice:
 
 
 def file_with(format_name: str) -> tuple[GGUFFile, str]:
-    """A golden file and a matrix of it of this format."""
+    """A file and a matrix of it of this format: a golden file's, or one of random blocks."""
     for path in FILES:
         file = GGUFFile.open(path)
         for name, info in file.tensors.items():
             if len(info.shape) == 2 and format_of(info.ggml_type).name == format_name:
                 return file, name
         file.close()
-    pytest.fail(f"no golden file has {format_name}")
+    if format_name == "NVFP4_SCALED64":
+        return scaled_file(), "a.weight"
+    shape = ModelShape(256, 256, heads=2, kv_heads=1, head_width=128, n_layers=1, n_vocab=32, n_context=64)
+    return synthetic_model(shape, format_name, seed=1).file, "blk.0.attn_q.weight"
+
+
+def scaled_file() -> GGUFFile:
+    """A matrix of NVFP4 whose rows are no multiple of 256, with its scale."""
+    raw = np.random.default_rng(0).integers(0x20, 0x30, (32, 3 * 36), np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scaled.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_tensor("a.weight", raw, raw_dtype=gguf.GGMLQuantizationType.NVFP4)
+        writer.add_tensor("a.scale", np.full(1, 0.3, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return GGUFFile.open(path)
 
 
 def spec_of(

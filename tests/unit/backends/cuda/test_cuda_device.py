@@ -17,6 +17,7 @@ from edgeinfer.backends.cuda.layout import BLOCK, SUPER_BLOCKS, IntegerForm, for
 from edgeinfer.backends.cuda.packing import packed_rows
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.quants import FORMATS, BlockFormat, decode_rows
+from tests.unit.backends.random_blocks import ordinary_rows
 
 BLOCK_FORMATS = [key for key, entry in FORMATS.entries().items() if isinstance(entry, BlockFormat)]
 
@@ -61,14 +62,7 @@ def test_packed_weights_lose_no_bit(key: str) -> None:
     quant = FORMATS.get(key)
     assert isinstance(quant, BlockFormat)
     random = np.random.default_rng(11)
-    raw = random.integers(0, 256, (3, 512 // quant.block_size, quant.block_bytes), dtype=np.uint8)
-    layout = quant.layout
-    assert layout is not None
-    for at in (layout.scale, layout.minimum):
-        if at is not None and layout.unit == "f16":
-            halves = random.standard_normal(raw.shape[:2]).astype(np.float16)
-            raw[..., at : at + 2] = halves[..., None].view(np.uint8)
-    raw = raw.reshape(3, -1)
+    raw = ordinary_rows(quant, 3, 512, random)
     form = form_of(quant)
     assert isinstance(form, IntegerForm)
     regions = packed_rows(raw, quant, form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import gguf
 import numpy as np
@@ -18,6 +19,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from edgeinfer.steps import no_progress
+from tests.unit.backends.random_blocks import OneMatrix, ordinary_rows
 
 KEYS = FORMATS.keys()
 ROWS, COLUMNS = 24, 512
@@ -28,12 +30,16 @@ def write_matrix(path: Path, key: str) -> GGUFFile:
     """A file with one matrix of ordinary numbers, or of random codes where gguf cannot make it."""
     form = FORMATS.get(key)
     rng = np.random.default_rng(3)
+    if form.ggml_type not in set(gguf.GGMLQuantizationType):
+        assert isinstance(form, BlockFormat)
+        return cast("GGUFFile", OneMatrix(TENSOR, form, ordinary_rows(form, ROWS, COLUMNS, rng), COLUMNS))
     kind = gguf.GGMLQuantizationType(form.ggml_type)
     values = rng.standard_normal((ROWS, COLUMNS), dtype=np.float32) + np.float32(0.2)
     try:
         raw = gguf.quants.quantize(values, kind)
     except NotImplementedError:
-        raw = _random_blocks(form, rng)
+        assert isinstance(form, BlockFormat)
+        raw = ordinary_rows(form, ROWS, COLUMNS, rng)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor(TENSOR, raw.view(np.uint8).reshape(ROWS, -1), raw_dtype=kind)
     writer.write_header_to_file()
@@ -41,21 +47,6 @@ def write_matrix(path: Path, key: str) -> GGUFFile:
     writer.write_tensors_to_file()
     writer.close()
     return GGUFFile.open(path)
-
-
-def _random_blocks(form: object, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Random rows of a block format, drawn again until all values are of ordinary size."""
-    assert isinstance(form, BlockFormat)
-    blocks: list[NDArray[np.uint8]] = []
-    while len(blocks) < ROWS * COLUMNS // form.block_size:
-        block = rng.integers(0, 256, (1, form.block_bytes), dtype=np.uint8)
-        with np.errstate(all="ignore"):
-            codes = form.unpack(block)
-            values = np.empty(codes.codes.shape, np.float32)
-            codes.write_values(values)
-        if np.isfinite(values).all() and 1e-3 < np.abs(values).max() < 1e3:
-            blocks.append(block)
-    return np.concatenate(blocks).reshape(ROWS, -1)
 
 
 def values_of(packed: Blocks) -> NDArray[np.float64]:
@@ -117,7 +108,7 @@ def test_products_use_them_so(tmp_path: Path, key: str) -> None:
     session.bind_input(input_name("x"), units, units.shape)
     session.bind_output("out", products, products.shape)
     session.run()
-    assert np.abs(products.T - exact).max() < 2e-6 * np.abs(exact).max()
+    assert np.abs(products.T - exact).max() < 4e-6 * np.abs(exact).max()
 
 
 def test_neighbouring_products_of_one_source_are_joined(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.openvino.constants import StoredMatrix, form_of, store
 from edgeinfer.models.quants import FORMATS, BlockFormat, format_of
+from tests.unit.backends.random_blocks import exact_values, ordinary_rows
 
 ROWS, COLUMNS = 6, 512
 
@@ -47,6 +48,8 @@ def random_rows(name: str) -> NDArray[np.uint8]:
     if not isinstance(form, BlockFormat):
         values = random.standard_normal((ROWS, COLUMNS)).astype(np.float32)
         return gguf.quants.quantize(values, gguf.GGMLQuantizationType(form.ggml_type)).view(np.uint8).reshape(ROWS, -1)
+    if form.layout is not None and (form.layout.unit == "e4m3" or not isinstance(form.layout.scale, int)):
+        return ordinary_rows(form, ROWS, COLUMNS, random)
     raw = random.integers(0, 256, (ROWS, n_blocks, form.block_bytes), dtype=np.uint8)
     if form.layout is not None:
         halves = random.uniform(0.01, 0.02, (ROWS, n_blocks, 1)).astype(np.float16)
@@ -75,7 +78,7 @@ def test_every_format_means_what_gguf_reads(name: str) -> None:
     form, raw = FORMATS.get(name), random_rows(name)
     if isinstance(form, BlockFormat) and form.layout is None:
         pytest.skip("no layout says where the scales of random blocks lie")
-    exact = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(form.ggml_type))
+    exact = exact_values(raw, form)
     assert np.isfinite(exact).all()
     found = meant(store(raw, form, COLUMNS))
     if isinstance(form, BlockFormat) and form.has_minimum:

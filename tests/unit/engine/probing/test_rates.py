@@ -85,7 +85,10 @@ SMALL_SHAPE = ModelShape(
 )
 
 
-@pytest.mark.parametrize("form", sorted(entry.name for entry in FORMATS.entries().values()))
+IN_FILES = sorted(entry.name for entry in FORMATS.entries().values() if entry.ggml_type >= 0)
+
+
+@pytest.mark.parametrize("form", IN_FILES)
 def test_a_model_of_any_format_has_the_shape_asked_for(form: str) -> None:
     with synthetic_model(SMALL_SHAPE, form) as model:
         spec = model.spec
@@ -97,7 +100,7 @@ def test_a_model_of_any_format_has_the_shape_asked_for(form: str) -> None:
         assert not model.file.raw("blk.0.ffn_up.weight").any()
 
 
-@pytest.mark.parametrize("form", sorted(entry.name for entry in FORMATS.entries().values()))
+@pytest.mark.parametrize("form", IN_FILES)
 def test_numbers_are_finite_and_matrices_differ(form: str) -> None:
     with synthetic_model(SMALL_SHAPE, form, 1) as model, synthetic_model(SMALL_SHAPE, form, 1) as again:
         names = [f"blk.{n}.{name}.weight" for n in (0, 1) for name in ("ffn_up", "ffn_gate", "attn_norm")]

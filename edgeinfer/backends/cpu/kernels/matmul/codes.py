@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from edgeinfer.backends.cpu.layout.panels import CODES_ALIGNMENT, PLANES, UNIT_BYTES, IntegerPanel
+from edgeinfer.backends.cpu.kernels.matmul.entries import EntryReader
+from edgeinfer.backends.cpu.layout import trits
+from edgeinfer.backends.cpu.layout.panels import CODES_ALIGNMENT, PLANES, TRITS, UNIT_BYTES, IntegerPanel
 from edgeinfer.jit import emit
 from edgeinfer.jit.emit import Builder, Value
 from edgeinfer.jit.targets import Target
@@ -29,6 +31,7 @@ class PairReader:
         self._panel = panel
         self._isa = isa
         self._record = record
+        self._pair = pair
         self._codes = builder.add(record, builder.mul(pair, emit.integer(2 * panel.code_bytes)))
         self._scales = builder.add(record, builder.mul(pair, emit.integer(2 * panel.groups * panel.scale_bytes)))
 
@@ -38,23 +41,42 @@ class PairReader:
         A value is less than 2 ** panel.dot_bits and too large by panel.offset.
         """
         panel = self._panel
+        if panel.book == TRITS:
+            yield from self._ternary(block)
+            return
+        if panel.book:
+            yield from self.entries(block).codes()
+            return
         for vector in range(8):
-            at, low, code = panel.codes_at + block * panel.code_bytes, 0, None
+            at, low, code = panel.codes_at + block * panel.code_bytes, max(0, panel.step - 1), None
             for width in PLANES[panel.code_bits]:
                 field = self._field(at, width, vector, low)
                 code = field if code is None else self._builder.or_(code, field)
                 at, low = at + VECTOR * width, low + width
-            if panel.levels:
+            if panel.levels and not panel.step:
                 code = self._isa.lookup(self._builder, [level + panel.offset for level in panel.levels], code)
             yield 4 * vector, code
+
+    def entries(self, block: int) -> EntryReader:
+        """The entries of a code book that are the codes of a block."""
+        at = self._builder.add(self._codes, emit.integer(self._panel.codes_at + block * self._panel.code_bytes))
+        return EntryReader(self._builder, self._panel.book, at)
 
     def scale(self, block: int, group: int) -> Value:
         """Scales of one group of a block: float32[16]."""
         panel, at = self._panel, self._panel.scales_at + self._group_at(block, group)
+        if panel.scales == "odd":
+            return self._odd_multiple(block * panel.groups + group)
+        if panel.scales == "unit":
+            return emit.load_halves(self._builder, self._record, 0)
+        if panel.scales == "e4m3f32":
+            return self._builder.fmul(self._half_float(at), emit.load_floats(self._builder, self._record, 0))
         if panel.has_units:
             return self._multiple(0, at, 0, 15 if panel.scales == "u4" else 255)
         if panel.scales == "e8m0":
             return self._power(at)
+        if panel.scales == "e4m3":
+            return self._half_float(at)
         return self._floats(at)
 
     def minimum(self, block: int, group: int) -> Value:
@@ -63,6 +85,32 @@ class PairReader:
         if panel.has_units:
             return self._multiple(UNIT_BYTES, at, 4 if panel.scales == "u4" else 0, 255)
         return self._floats(at)
+
+    def _ternary(self, block: int) -> Iterator[tuple[int, Value]]:
+        """Digits of bytes that hold five each, then of the vector that all pairs share (`layout.trits`)."""
+        builder, at = self._builder, self._panel.codes_at
+        own = builder.add(self._record, builder.mul(self._pair, emit.integer(trits.PAIR_BYTES)))
+        for vector in range(8):
+            source, digit = divmod(8 * block + vector, trits.DIGITS)
+            if 8 * block + vector == trits.FOURS - 1:
+                shared = emit.load(builder, self._record, SHORTS, at + trits.SHARED_AT, CODES_ALIGNMENT)
+                up = builder.trunc(builder.mul(self._pair, emit.integer(2)), emit.I16)
+                moved = builder.lshr(shared, emit.splat(builder, up, SHORTS.count))
+                yield 4 * vector, builder.and_(builder.bitcast(moved, emit.BYTES), emit.byte_table([3], VECTOR))
+                continue
+            if digit == 0 or vector == 0:
+                rest = emit.load(builder, own, emit.BYTES, at + source * VECTOR, CODES_ALIGNMENT)
+                for _ in range(digit):
+                    rest = self._tripled(rest)
+            reached = [
+                builder.sext(builder.icmp_unsigned(">=", rest, emit.byte_table([least], VECTOR)), emit.BYTES)
+                for least in (86, 171)
+            ]
+            yield 4 * vector, builder.neg(builder.add(*reached))
+            rest = self._tripled(rest)
+
+    def _tripled(self, vector: Value) -> Value:
+        return self._builder.add(vector, self._builder.add(vector, vector))
 
     def _field(self, at: int, width: int, vector: int, low: int) -> Value:
         """The `width` bits of the plane at `at` that belong to a vector of codes, moved up to bit `low`.
@@ -102,6 +150,25 @@ class PairReader:
         if mask < 255:
             integer = builder.and_(integer, emit.repeated(emit.I32S, mask))
         return builder.fmul(unit, builder.sitofp(integer, emit.F32S))
+
+    def _odd_multiple(self, group: int) -> Value:
+        """The rows' units times 2 * integer + 1, over a power of two: exact in float32. `group`: in the pair."""
+        builder, panel = self._builder, self._panel
+        byte = self._bytes(panel.scales_at + group // 2 * emit.LANES)
+        integer = builder.lshr(byte, emit.repeated(emit.I32S, 4)) if group % 2 else byte
+        doubled = builder.shl(builder.and_(integer, emit.repeated(emit.I32S, 15)), emit.repeated(emit.I32S, 1))
+        odd = builder.sitofp(builder.or_(doubled, emit.repeated(emit.I32S, 1)), emit.F32S)
+        part = builder.fmul(emit.load_halves(builder, self._record, 0), emit.repeated(emit.F32S, 0.5**panel.halvings))
+        return builder.fmul(part, odd)
+
+    def _half_float(self, at: int) -> Value:
+        """Half of unsigned 8-bit floats: their bits are those of a float16 smaller by 2 ** 8. The byte 127 is zero."""
+        builder, most = self._builder, emit.repeated(ROW_BYTES, 127)
+        byte = emit.load(builder, self._scales, ROW_BYTES, at)
+        is_zero = builder.icmp_unsigned("==", byte, most)
+        byte = builder.select(is_zero, emit.repeated(ROW_BYTES, 0), builder.and_(byte, most))
+        bits = builder.shl(builder.zext(byte, emit.I16S), emit.repeated(emit.I16S, 7))
+        return builder.fmul(builder.fpext(builder.bitcast(bits, emit.F16S), emit.F32S), emit.repeated(emit.F32S, 128.0))
 
     def _power(self, at: int) -> Value:
         """2 ** (byte - 128), by writing the float32 exponent directly, except for the two subnormal values."""

@@ -15,8 +15,11 @@ import numpy as np
 
 from edgeinfer.backends.cpu.kernels.matmul.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.matmul.tiles import multiply
+from edgeinfer.backends.cpu.kernels.matmul.transcoding import transcode
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import rounded as act
+from edgeinfer.backends.cpu.layout.books import BOOKS
+from edgeinfer.backends.cpu.layout.panels import IntegerPanel, plain_panel
 from edgeinfer.backends.cpu.layout.records import GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
@@ -114,6 +117,8 @@ def product(key: str, isa: str) -> Callable[..., None]:
 
     Kernels close over names only, so that a kernel's own name shows what it was made with.
     """
+    if IntegerPanel.parse(key).book in BOOKS:
+        return book_product(key, isa)
     return (wide_product if target(isa).vectors >= 32 else narrow_product)(key, isa)
 
 
@@ -194,6 +199,52 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
                         multiply(key, isa, 3, 3, (panels,), x, n_records, ahead, to)
                     elif end - token == 2:
                         multiply(key, isa, 2, 2, (panels,), x, n_records, ahead, to)
+                if end > token:
+                    write(args, unit, token, end - token, sums)
+
+    return product
+
+
+def book_product(key: str, isa: str) -> Callable[..., None]:
+    """For codes that are entries of a book: for several tokens panels are written out as bytes first."""
+    panel = IntegerPanel.parse(key)
+    plain, pairs = plain_panel(panel).key, panel.record_pairs
+    pair_bytes = plain_panel(panel).record_bytes
+
+    def product(pointer, worker, work_split):
+        args = arguments_at(pointer)
+        count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
+        activations, n_records = args.activations + worker * args.activations_stride, args.n_records
+        sums, scratch = simd.stack_space(SUMS_BYTES), args.unpacked + worker * args.unpacked_stride
+        own, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
+        n_pairs, end = n_records * pairs, tiled_tokens(count) * args.tiled
+        while end < count:
+            block, end = end, min(count, end + args.block_tokens)
+            for unit in range(own, stop):
+                first = args.weights + unit * args.unit_bytes
+                token, x = block, activations + block * token_bytes
+                if end - token >= 4:
+                    transcode(key, isa, first, n_records, scratch)
+                    transcode(key, isa, first + second, n_records, scratch + n_pairs * pair_bytes)
+                    while end - token >= 8:
+                        for part in range(4):
+                            panels = scratch + part // 2 * n_pairs * pair_bytes
+                            at = x + part % 2 * 4 * act.RECORD_BYTES
+                            multiply(plain, isa, 4, 8, (panels,), at, n_pairs, 0, sums + part * 4 * 64)
+                        write(args, unit, token, np.int64(8), sums)
+                        token, x = token + 8, x + 8 * token_bytes
+                    if end - token >= 4:
+                        for half in range(2):
+                            panels = scratch + half * n_pairs * pair_bytes
+                            multiply(plain, isa, 4, 4, (panels,), x, n_pairs, 0, sums + half * 4 * 64)
+                        write(args, unit, token, np.int64(4), sums)
+                        token, x = token + 4, x + 4 * token_bytes
+                if end - token == 3:
+                    multiply(key, isa, 3, 3, (first, first + second), x, n_records, 0, sums)
+                elif end - token == 2:
+                    multiply(key, isa, 2, 2, (first, first + second), x, n_records, 0, sums)
+                elif end - token == 1:
+                    multiply(key, isa, 1, 1, (first, first + second), x, n_records, 0, sums)
                 if end > token:
                     write(args, unit, token, end - token, sums)
 

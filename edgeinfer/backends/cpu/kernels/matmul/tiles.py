@@ -11,7 +11,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.kernels.matmul.codes import PairReader
+from edgeinfer.backends.cpu.kernels.matmul.entries import EIGHTHS
 from edgeinfer.backends.cpu.layout import rounded as act
+from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.panels import IntegerPanel
 from edgeinfer.jit import emit
 from edgeinfer.jit.targets import target
@@ -37,6 +39,17 @@ class LinesAhead:
         self._n_asked = due
 
 
+class Finished:
+    """A dot that is complete."""
+
+    def __init__(self, total):
+        self._total = total
+
+    def finish(self, builder):
+        """Its sum."""
+        return self._total
+
+
 class PairEmitter:
     """Emit code for one pair of blocks of some panels times a tile of tokens."""
 
@@ -57,6 +70,8 @@ class PairEmitter:
         Every four activations are loaded once for all panels.
         """
         builder, panel, tokens = self._builder, self._panel, range(self._n_tokens)
+        if panel.book in BOOKS:
+            return self._book_block(block, sums)
         dots = [[self._dots(block, token) for token in tokens] for _ in self._readers]
         for parts in zip(*(reader.codes(block) for reader in self._readers), strict=True):
             column = parts[0][0]
@@ -70,6 +85,42 @@ class PairEmitter:
             own = sums[number * self._n_tokens : (number + 1) * self._n_tokens]
             results += self._scaled(block, reader, dots[number], own)
         return results
+
+    def _book_block(self, block, sums):
+        """The same for the panel of a code book, eight columns a round of a loop: LLVM would load all entries first.
+
+        Signs turn the activations, so that products have no offset to correct for.
+        """
+        builder, panel, (reader,) = self._builder, self._panel, self._readers
+        tokens, entries, book = range(self._n_tokens), reader.entries(block), BOOKS[panel.book]
+        signs, bits = entries.signs(), book.magnitude_bits if book.has_signs else panel.dot_bits
+        per_group, dots = EIGHTHS // panel.groups, [[] for _ in tokens]
+        for group in range(panel.groups):
+            nothing = emit.repeated(emit.I32S, 0)
+            starts = [nothing if signs is not None else self._start(self._at(block, token), group) for token in tokens]
+
+            def eight(index, carried, first=group * per_group):
+                eighth = builder.add(index, emit.integer(first))
+                at, own = builder.mul(eighth, emit.integer(8)), [isa_dot(value) for value in carried[-len(tokens) :]]
+                for part, weights in enumerate(entries.eight(eighth)):
+                    for token, dot in zip(tokens, own, strict=True):
+                        place = builder.add(self._activations, at)
+                        values = emit.broadcast_bytes(builder, place, self._at(block, token) + 4 * part)
+                        if signs is not None:
+                            turned = builder.bitcast(entries.moved(carried[0], part), emit.BYTES)
+                            values = self._isa.negated(builder, values, turned)
+                        dot.step(builder, weights, values)
+                later = [] if signs is None else [entries.moved(carried[0], 2)]
+                return [*later, *(dot.finish(builder) for dot in own)]
+
+            def isa_dot(start):
+                return self._isa.dot(builder, start, bits)
+
+            carried = starts if signs is None else [entries.moved(signs, 2 * group * per_group), *starts]
+            found = emit.loop(builder, emit.hidden(builder, emit.integer(per_group)), carried, eight)[-len(tokens) :]
+            for own, total in zip(dots, found, strict=True):
+                own.append(Finished(total))
+        return self._scaled(block, reader, dots, sums)
 
     def _at(self, block, token):
         return (block * self._apart + token) * act.RECORD_BYTES
@@ -133,25 +184,33 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
         addresses = [builder.extract_value(panels, number) for number in range(n_panels)]
         pair_bytes = -(-panel.record_bytes // panel.record_pairs // 64) * 64
 
-        def record(index, sums):
-            at = builder.mul(index, emit.integer(panel.record_bytes))
-            records = [builder.add(address, at) for address in addresses]
+        def sums_of(addresses):
+            """The sums of some panels, read side by side."""
 
-            def pair(number, sums):
-                at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
-                lines_ahead = LinesAhead(builder, [builder.add(address, at) for address in records if asks], pair_bytes)
-                pairs_before = builder.add(builder.mul(index, emit.integer(panel.record_pairs)), number)
-                at = builder.mul(pairs_before, emit.integer(2 * width * act.RECORD_BYTES))
-                readers = [PairReader(builder, panel, isa, address, number) for address in records]
-                tokens = builder.add(activations, at)
-                emitter = PairEmitter(builder, panel, isa, readers, tokens, size, width, lines_ahead)
-                return emitter.block(1, emitter.block(0, sums))
+            def record(index, sums):
+                at = builder.mul(index, emit.integer(panel.record_bytes))
+                records = [builder.add(address, at) for address in addresses]
 
-            if panel.record_pairs == 1:
-                return pair(emit.integer(0), sums)
-            return emit.loop(builder, emit.integer(panel.record_pairs), sums, pair)
+                def pair(number, sums):
+                    at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
+                    starts = [builder.add(address, at) for address in records if asks]
+                    pairs_before = builder.add(builder.mul(index, emit.integer(panel.record_pairs)), number)
+                    at = builder.mul(pairs_before, emit.integer(2 * width * act.RECORD_BYTES))
+                    readers = [PairReader(builder, panel, isa, address, number) for address in records]
+                    lines_ahead, tokens = LinesAhead(builder, starts, pair_bytes), builder.add(activations, at)
+                    emitter = PairEmitter(builder, panel, isa, readers, tokens, size, width, lines_ahead)
+                    return emitter.block(1, emitter.block(0, sums))
 
-        sums = emit.loop(builder, n_records, [emit.repeated(emit.F32S, 0.0)] * (n_panels * size), record)
+                if panel.record_pairs == 1:
+                    return pair(emit.integer(0), sums)
+                return emit.loop(builder, emit.integer(panel.record_pairs), sums, pair)
+
+            return emit.loop(builder, n_records, [emit.repeated(emit.F32S, 0.0)] * (len(addresses) * size), record)
+
+        if panel.book:  # entries of a book fill the registers by themselves
+            sums = [total for address in addresses for total in sums_of([address])]
+        else:
+            sums = sums_of(addresses)
         for place, total in enumerate(sums):
             emit.store(builder, total, out, 64 * place, 64)
         return context.get_dummy_value()

@@ -2,9 +2,9 @@
 
 Memory: PACKING_JOB[n_jobs], each with rows int64[n_panels * 16], addresses of rows, out uint8[n_panels, panel_bytes],
 and a recipe's stores STORE[n_stores] and terms TERM[sum of n_terms] (`recipes`). A record takes `source_bytes` of each
-row, SOURCE_BYTES at most. A store writes one number of `row_bytes` (1, 2 or 4) bytes per row at `at` of the record: the
-low bytes of `flip` ^ the sum of its terms. A term takes the 32 bits at `byte`: ((bits >> shift & keep) * factor) &
-mask. Floats are moved as bits. NumPy twin: reading the panel back gives what the format's `unpack` gives.
+row, SOURCE_BYTES at most. A store writes a number of `row_bits` (1, 8, 16 or 32) per row at `at` of the record: the
+low bits of `flip` ^ all its terms. A term takes the 32 bits at `byte`: ((bits >> shift & keep) * factor) & mask. Floats
+are moved as bits. NumPy twin: reading the panel back gives what the format's `unpack` gives.
 """
 
 from __future__ import annotations
@@ -65,6 +65,19 @@ def summed_terms(builder, copies, terms, count, total):
     return emit.loop(builder, count, [total], step)[0]
 
 
+def narrowed(builder, numbers, size):
+    """The low `size` bits of int32[16], one row after another."""
+    if size == 32:
+        return numbers
+    if size >= 8:
+        return builder.trunc(numbers, ir.VectorType(ir.IntType(size), PANEL_ROWS))
+    wide = ir.VectorType(emit.I64, PANEL_ROWS)
+    low = builder.and_(builder.zext(numbers, wide), emit.repeated(wide, (1 << size) - 1))
+    placed = builder.shl(low, ir.Constant(wide, [size * row for row in range(PANEL_ROWS)]))
+    joined = emit.call(builder, f"llvm.vector.reduce.or.v{PANEL_ROWS}i64", emit.I64, [placed])
+    return builder.trunc(joined, ir.IntType(size * PANEL_ROWS))
+
+
 @intrinsic
 def pack_record(context, rows, at, source_bytes, copies, out, stores, n_stores, terms):
     """Pack one record of 16 rows from `source_bytes` of each, `at` bytes into them."""
@@ -79,11 +92,10 @@ def pack_record(context, rows, at, source_bytes, copies, out, stores, n_stores, 
             flip = emit.splat(builder, field(builder, store, STORE, "flip"))
             total = summed_terms(builder, copies, carried[0], count, flip)
             target = builder.add(out, builder.zext(field(builder, store, STORE, "at"), emit.I64))
-            row_bytes = field(builder, store, STORE, "row_bytes")
-            for size in (1, 2, 4):
-                with builder.if_then(builder.icmp_unsigned("==", row_bytes, ir.Constant(emit.I32, size))):
-                    kind = ir.VectorType(ir.IntType(8 * size), PANEL_ROWS)
-                    emit.store(builder, total if size == 4 else builder.trunc(total, kind), target)
+            row_bits = field(builder, store, STORE, "row_bits")
+            for size in (1, 8, 16, 32):
+                with builder.if_then(builder.icmp_unsigned("==", row_bits, ir.Constant(emit.I32, size))):
+                    emit.store(builder, narrowed(builder, total, size), target)
             return [builder.add(carried[0], builder.mul(count, emit.integer(TERM.itemsize)))]
 
         emit.loop(builder, n_stores, [terms], step)

@@ -19,7 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.layout.padding import padded
-from edgeinfer.backends.cpu.layout.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, IntegerPanel, pack_codes, panel_for
+from edgeinfer.backends.cpu.layout.panels import (
+    BLOCK,
+    PANEL_ROWS,
+    UNIT_ROWS,
+    FloatPanel,
+    IntegerPanel,
+    pack_codes,
+    panel_for,
+)
 from edgeinfer.backends.cpu.layout.recipes import Recipe, Recipes
 from edgeinfer.models.quants import BlockFormat, FloatFormat, QuantFormat
 
@@ -64,7 +72,7 @@ def column_form(form: QuantFormat) -> ColumnForm | None:
     if isinstance(form, FloatFormat):
         codes: dict[str, Code] = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
         return ColumnForm(codes[form.name]) if form.name in codes else None
-    if form.group != BLOCK or not form.f16_scales:
+    if form.block_size != BLOCK or not form.f16_scales:
         return None
     is_nibble = form.code_range == ((0, 15) if form.has_minimum else (-8, 7))
     return ColumnForm("u4" if is_nibble else "i8", form.code_range[0] if is_nibble else 0, form.has_minimum)
@@ -135,8 +143,10 @@ def regions(panel: IntegerPanel) -> tuple[Region, ...]:
     """The regions of a panel's record, in order; codes come four bytes at a time."""
     n_groups = panel.record_columns // panel.group
     n_scales: Literal[1, 2, 4] = 1 if panel.scale_bytes == PANEL_ROWS else 2 if panel.scales == "f16" else 4
-    found = [Region(0, 2, 1 + panel.has_minimum)] if panel.has_units else []
-    found.append(Region(panel.scales_at, n_scales, n_groups))
+    n_units: Literal[2, 4] = 2 if panel.unit_bytes == 2 * PANEL_ROWS else 4
+    found = [Region(0, n_units, 1 + panel.has_minimum)] if panel.has_units else []
+    if panel.scales != "unit":
+        found.append(Region(panel.scales_at, n_scales, n_groups))
     if panel.has_minimum and panel.scales != "u4":
         found.append(Region(panel.minima_at, n_scales, n_groups))
     n_codes = panel.record_columns // BLOCK * panel.code_bytes // (4 * PANEL_ROWS)
@@ -201,12 +211,12 @@ def _moved(panel: IntegerPanel, recipe: Recipe, source: Bytes) -> Bytes:
     words = np.pad(source, ((0, 0), (0, 0), (0, 4)))
     found = np.zeros((*source.shape[:2], row_record_bytes(panel)), np.uint8)
     terms = iter(recipe.terms.tolist())
-    for at, size, flip, n_terms in recipe.stores.tolist():
+    for at, row_bits, flip, n_terms in recipe.stores.tolist():
         total = np.full(source.shape[:2], flip, np.uint32)
         for byte, shift, keep, factor, mask in itertools.islice(terms, n_terms):
             bits = np.ascontiguousarray(words[..., byte : byte + 4]).view("<u4")[..., 0]
             total ^= ((bits >> np.uint32(shift) & np.uint32(keep)) * np.uint32(factor)) & np.uint32(mask)
-        first = _place_in_row(panel, at)
+        first, size = _place_in_row(panel, at), row_bits // 8
         found[..., first : first + size] = total[..., None].view(np.uint8)[..., :size]
     return found
 
@@ -288,9 +298,9 @@ class NeuronLayout:
 def neuron_layout(up: QuantFormat | None, down: QuantFormat, width: int, n_neurons: int) -> NeuronLayout | None:
     """The layout of a layer with these formats; None if single neurons cannot give bit-identical results.
 
-    Such a layer is read whole: it has a float up matrix, or a down matrix without a `column_form`.
+    Such a layer is read whole: its up matrix has floats, or rows that share bytes; or its down matrix no `column_form`.
     """
     panel, form = None if up is None else panel_for(up), column_form(down)
-    if form is None or not (panel is None or isinstance(panel, IntegerPanel)):
+    if form is None or isinstance(panel, FloatPanel) or (panel is not None and panel.rows_share_bytes):
         return None
     return NeuronLayout(width, n_neurons, panel, form)

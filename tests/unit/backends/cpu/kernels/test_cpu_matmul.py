@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, panel_for
+from edgeinfer.backends.cpu.layout.books import BOOKS
+from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel, panel_for, plain_panel
 from edgeinfer.backends.cpu.layout.rounded import read_records
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
 from edgeinfer.models.quants import FORMATS
+from tests.unit.backends.cpu.book_reading import draw_entries, set_largest
 from tests.unit.backends.cpu.kernel_calls import (
     RUNNABLE,
     UNTOUCHED,
@@ -37,14 +39,16 @@ FLOATS = sorted(key for key, panel in PANELS.items() if isinstance(panel, FloatP
 
 
 def isas_of(key: str) -> tuple[str, ...]:
-    """Instruction sets to test a panel with: all of them, unless another panel differs only in its scales.
+    """Instruction sets to test a panel with: all of them, unless another panel differs only in its scales or indices.
 
-    Loading scales is the same code on all of them, and each kernel takes seconds to compile.
+    Loading these is the same code on all of them, and each kernel takes seconds to compile.
     """
 
-    def values(other: str) -> tuple[int, int, tuple[int, ...]]:
+    def values(other: str) -> tuple[int, int, tuple[int, ...], str | tuple[int, bool]]:
         panel = IntegerPanel.parse(other)
-        return panel.code_bits, panel.group, panel.levels
+        book = BOOKS.get(panel.book)
+        entries = panel.book if book is None else (book.width, book.has_signs)
+        return panel.code_bits, 0 if book else panel.group, panel.levels, entries
 
     first = next(other for other in INTEGERS if values(other) == values(key))
     return RUNNABLE if key == first else RUNNABLE[:1]
@@ -58,12 +62,16 @@ MOST_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A packed matrix and its exact values float64[ROWS, columns]; with `tiles` that kernel does what it can first."""
+    """A packed matrix and its exact values float64[ROWS, columns]; with `tiles` that kernel does what it can first.
+
+    `plain_bytes`: for two panels written out as bytes, where the kernel does that for several tokens.
+    """
 
     kernel: Kernel
     fields: dict[str, NDArray[np.generic] | int]
     values: NDArray[np.float64]
     tiles: Kernel | None = None
+    plain_bytes: int = 0
 
     def run(self, library: KernelLibrary, source: Floats, out: Floats, workers: int = 1, **fields: object) -> Floats:
         """out (+)= source @ values.T for the first rows of `out`, which may be wider and longer than that."""
@@ -75,6 +83,9 @@ class Product:
         given = {"n_units": ROWS // 32, **given}
         given |= {"out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
         for kernel in [*([self.tiles] if self.tiles else []), self.kernel]:
+            if kernel is self.kernel and self.plain_bytes:
+                plain = aligned((workers, self.plain_bytes), np.uint8)
+                given |= {"unpacked": plain, "unpacked_stride": plain.strides[0]}
             call(library, kernel, workers, **given)
         return out[: len(source), :ROWS].copy()
 
@@ -93,7 +104,7 @@ def new_out(rows: int = MOST_TOKENS) -> Floats:
 
 
 def integer_product(panel: IntegerPanel, isa: str, contents: Contents) -> Product:
-    columns = contents.stored.shape[1]
+    columns = contents.columns
     data = write_contents(panel, contents, aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8))
     codes = contents.codes(panel)
     values = codes.codes * np.repeat(codes.scale, panel.group, axis=1).astype(np.float64)
@@ -101,7 +112,8 @@ def integer_product(panel: IntegerPanel, isa: str, contents: Contents) -> Produc
         values += np.repeat(codes.minimum, panel.group, axis=1)
     fields = {"weights": data, "unit_bytes": 2 * data.shape[1], "second": data.shape[1]}
     fields |= {"n_records": panel.n_records(columns), "n_blocks": -(-columns // 64) * 2}
-    return Product(catalogue.product(panel, isa), fields, values, catalogue.product_tiles(panel, isa))
+    plain_bytes = 2 * plain_panel(panel).panel_bytes(columns) if panel.book in BOOKS else 0
+    return Product(catalogue.product(panel, isa), fields, values, catalogue.product_tiles(panel, isa), plain_bytes)
 
 
 def columns_of(panel: IntegerPanel, n_blocks: int) -> int:
@@ -109,12 +121,18 @@ def columns_of(panel: IntegerPanel, n_blocks: int) -> int:
     return n_blocks * (panel.record_columns if panel.has_units else 32)
 
 
+def n_codes(panel: IntegerPanel) -> int:
+    """How many codes there are; of a book, whose entries are drawn apart, two: negative ones and others."""
+    return len(panel.levels) or 1 << (panel.code_bits or 1)
+
+
 def random_contents(panel: IntegerPanel, columns: int, seed: int) -> Contents:
     """Any codes with scales of both signs, some of them zero."""
     random = np.random.default_rng(seed)
     contents = Contents.empty(panel, ROWS, columns)
-    contents.stored[:] = random.integers(0, 1 << panel.code_bits, contents.stored.shape)
-    integers = {"e8m0": (116, 126), "i8": (-128, 128), "u8": (0, 64), "u4": (0, 16)}
+    contents.stored[:] = random.integers(0, n_codes(panel), contents.stored.shape)
+    draw_entries(contents.entries, panel, random)
+    integers = {"e8m0": (116, 126), "e4m3": (0, 100), "odd": (0, 16), "i8": (-128, 128), "u8": (0, 64), "u4": (0, 16)}
     for part, size in ((contents.scales, 0.02), (contents.minima, 0.3)):
         if panel.scales in integers:
             part[:] = random.integers(*integers[panel.scales], part.shape)
@@ -126,9 +144,9 @@ def random_contents(panel: IntegerPanel, columns: int, seed: int) -> Contents:
 
 
 def even_contents(panel: IntegerPanel, columns: int) -> Contents:
-    """Scales of 1 and minima of 3."""
+    """Scales of 1, or of three eighths or so, and minima of 3."""
     contents = Contents.empty(panel, ROWS, columns)
-    contents.scales[:] = 128 if panel.scales == "e8m0" else 1
+    contents.scales[:] = {"e8m0": 128, "e4m3": 64}.get(panel.scales, 1)
     contents.minima[:] = 3
     contents.units[:] = 1
     return contents
@@ -219,11 +237,12 @@ def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: st
     patterns = [np.full(columns, 127.0), np.full(columns, -127.0), np.where(np.arange(columns) % 2, 127.0, -127.0)]
     patterns += [np.where(np.arange(columns) % 32 < 16, 127.0, -127.0), np.eye(columns)[7] * 127.0, np.zeros(columns)]
     source = np.array(patterns, np.float32)
-    top = (1 << panel.code_bits) - 1
+    top = n_codes(panel) - 1
     contents = even_contents(panel, columns)
     for stored in (0, 1, top // 2, top // 2 + 1, top):
         contents.stored[:] = stored
         contents.stored[1::2, 1::2] = top - stored
+        set_largest(contents.entries, panel, negative=stored % 2 == 1)
         matrix = integer_product(panel, isa, contents)
         assert np.array_equal(matrix.run(library, source, new_out()), source @ matrix.values.T)
         for tiled in TILED:

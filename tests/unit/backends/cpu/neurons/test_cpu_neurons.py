@@ -28,6 +28,16 @@ from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows
 from tests.unit.backends.cpu.panel_reading import bits_of
 
 OPS = FORMATS.entries()
+
+
+def panel_of(key: str) -> IntegerPanel | FloatPanel:
+    """The panel of a format."""
+    return panel_for(OPS[key])
+
+
+INTEGERS = {key: panel for key in sorted(OPS) if isinstance(panel := panel_of(key), IntegerPanel)}
+BY_ROWS = [key for key, panel in INTEGERS.items() if not panel.rows_share_bytes]
+"""Formats whose panels can be taken apart row by row."""
 KINDS = {
     "q4_0": ColumnForm("u4", -8),
     "q4_1": ColumnForm("u4", 0, True),
@@ -86,7 +96,7 @@ def test_four_bits_lie_as_they_are_said_to() -> None:
     assert set(column[[*range(16 + 5), *range(16 + 6, 32)]]) == {0x88}
 
 
-@pytest.mark.parametrize("key", MOVED)
+@pytest.mark.parametrize("key", [key for key in MOVED if key in BY_ROWS])
 def test_rows_of_panels_come_back(library: KernelLibrary, key: str) -> None:
     form = OPS[key]
     panel = panel_for(form)
@@ -106,8 +116,12 @@ def test_rows_of_panels_come_back(library: KernelLibrary, key: str) -> None:
             assert (turned[row // 16, places[row % 16]] >> bit ^ expected) & ((1 << width) - 1) == 0
 
 
+def test_layers_whose_rows_share_bytes_are_read_whole() -> None:
+    assert neuron_layout(OPS["iq2_xs"], OPS["q4_0"], 256, 256) is None
+
+
 @pytest.mark.parametrize("n_blocks", [1, 2, 5])
-@pytest.mark.parametrize("key", sorted(key for key, form in OPS.items() if isinstance(form, BlockFormat)))
+@pytest.mark.parametrize("key", BY_ROWS)
 def test_rows_of_a_file_become_rows_of_panels(library: KernelLibrary, key: str, n_blocks: int) -> None:
     form = OPS[key]
     assert isinstance(form, BlockFormat)
