@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.models.gguf.header import GGML_TYPES, type_name
+from edgeinfer.models.gguf.header import GGML_TYPES, SCALED_TYPES, type_name
 from edgeinfer.models.quants._codebook import book as code_book
 from edgeinfer.models.quants._format import BlockFormat, Codes, FloatFormat, QuantFormat
 from edgeinfer.models.quants._layout import BitPiece, BlockLayout, BookEntries, Number, Plane
@@ -50,7 +50,7 @@ def format_of(ggml_type: int) -> QuantFormat:
 
     Built-in formats are imported by name; the whole registry is loaded only for an id that none of them has.
     """
-    known = GGML_TYPES.get(ggml_type)
+    known = GGML_TYPES.get(ggml_type) or next((kind for kind in SCALED_TYPES if kind.id == ggml_type), None)
     if known is not None:
         module_name = f"{__name__}.{known.name.lower()}"
         if importlib.util.find_spec(module_name) is not None:

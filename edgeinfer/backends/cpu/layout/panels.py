@@ -127,11 +127,6 @@ class IntegerPanel:
         return self.offset.bit_length() if self.levels or self.book else self.code_bits
 
     @property
-    def has_signs(self) -> bool:
-        """Whether codes are magnitudes and signs apart."""
-        return self.book in BOOKS and BOOKS[self.book].has_signs
-
-    @property
     def step(self) -> int:
         """1 or 2 if `levels` are that far apart and -1 is the lowest, so that no table is needed; otherwise 0."""
         apart = {above - level for level, above in itertools.pairwise(self.levels)}
