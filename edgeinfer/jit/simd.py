@@ -299,6 +299,12 @@ def pause(builder):
         emit.call(builder, "llvm.x86.sse2.pause", emit.VOID, [])
 
 
+@operation(types.void, ADDRESS)
+def prefetch(builder, address):
+    """Prefetch the cache line at any address into the second cache."""
+    emit.prefetch(builder, address, nearness=2)
+
+
 @operation(types.void, ADDRESS, ADDRESS, INT, INT)
 def call_kernel(builder, function, arguments, worker, work_split):
     """Call the kernel at an address: (argument record, worker, work split)."""

@@ -1,32 +1,58 @@
 """The loops of a worker pool: run a tape, wait at barriers, publish and await launches.
 
 Memory: a CONTROL record shared by all threads; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
-before it, serial); per worker LINE bytes for its barrier flag and its METER. Only the caller writes the record, between
-launches. The calling thread may be interrupted between any two calls from Python, so each call leaves the record valid
-for the next one. A thread takes part in a launch as worker `w` if its seat holds the launch's number and w.
+before it, serial, record of the product that comes next or 0); per worker LINE bytes for its barrier flag and its
+METER. Only the caller writes the record, between launches. The calling thread may be interrupted between any two calls
+from Python, so each call leaves the record valid for the next one. A thread takes part in a launch as worker `w` if its
+seat holds the launch's number and w. A worker that waits at a barrier fetches the first weights of its share of the
+next product into its cache: products read at memory's limit, and waiting would leave memory idle.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.work_split import fence, size, ticks
-from edgeinfer.backends.cpu.layout.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, WORKER_POOL_LIMIT
+from edgeinfer.backends.cpu.kernels.work_split import fence, share_start, size, ticks
+from edgeinfer.backends.cpu.layout.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, PRODUCT, WORKER_POOL_LIMIT
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 
 SPINS_BEFORE_YIELD = 2000
-control_at = simd.record_at(CONTROL)
+MOST_FETCHED = 128 << 10
+"""Bytes of each of two panels that a waiting worker fetches: together half of a common second cache."""
+control_at, product_at = simd.record_at(CONTROL), simd.record_at(PRODUCT)
 
 
 @inline
-def wait_for_others(control, worker, worker_pool, passed):
+def first_weights(address, worker, work_split):
+    """Where a worker reads first in a product: a line, bytes to the line read beside it and to the next, and the end.
+
+    Small panels follow one another; of large ones, or of a gate and an up matrix, two are read side by side.
+    """
+    if address == 0:
+        return np.int64(0), np.int64(0), np.int64(64), np.int64(0)
+    args = product_at(address)
+    first, stop = share_start(work_split, worker, args.n_units), share_start(work_split, worker + 1, args.n_units)
+    start, n_bytes = args.weights + first * args.unit_bytes, (stop - first) * args.unit_bytes
+    if args.second < min(args.unit_bytes, MOST_FETCHED):
+        return start, np.int64(64), np.int64(128), start + min(n_bytes, 2 * MOST_FETCHED)
+    return start, args.second, np.int64(64), start + min(n_bytes, MOST_FETCHED)
+
+
+@inline
+def wait_for_others(control, worker, worker_pool, passed, following):
     """Barrier: raise this worker's flag to `passed`, then wait for the flags of the other workers."""
+    at, beside, step, stop = following
     simd.store_release(control.flags + worker * LINE, passed)
     for other in range(worker_pool):
         spins = 0
         while simd.load_acquire(control.flags + other * LINE) < passed:
-            simd.pause()
+            if at < stop:
+                simd.prefetch(at)
+                simd.prefetch(at + beside)
+                at += step
+            else:
+                simd.pause()
             spins += 1
             if spins > SPINS_BEFORE_YIELD and control.yield_at != 0:
                 simd.call_plain(control.yield_at)
@@ -60,7 +86,8 @@ def run_tape(control, thread, worker):
                 simd.store_int64(meter, busy)
                 simd.store_int64(meter + 8, ticks() - entered)
             if worker_pool > 1:
-                wait_for_others(control, worker, worker_pool, passed)
+                following = first_weights(simd.load_int64(entry + 32), worker, work_split)
+                wait_for_others(control, worker, worker_pool, passed, following)
         if record != 0:
             simd.store_int64(record + 16 * place, ticks() - arrived)
         if kernel == 0:

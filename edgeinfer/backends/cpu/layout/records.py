@@ -354,8 +354,8 @@ METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
 NOTHING = np.dtype([("unused", "i8")])
 """Record of `kernels.launch.nothing`."""
 
-ENTRY_INTS = 4
-"""An entry of a tape: kernel address, argument record, barrier before it, serial."""
+ENTRY_INTS = 5
+"""An entry of a tape: kernel address, argument record, barrier before it, serial, PRODUCT record after the barrier."""
 LINE = 128
 """Bytes between the flags of two workers, so that no two share a cache line."""
 WORKER_POOL_LIMIT = 1024

@@ -1,7 +1,8 @@
 """One step as a tape: (kernel address, argument record, barrier) entries run in order by every worker of a worker pool.
 
 In: kernel calls with the buffers they read and write. Out: an int64 array that `run_tape` walks without Python. A
-barrier is placed only where a call reads or writes data that another worker may still be writing or reading.
+barrier is placed only where a call reads or writes data that another worker may still be writing or reading; it names
+the next product, whose weights are fetched by those who wait.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.layout.records import ENTRY_INTS
+from edgeinfer.backends.cpu.layout.records import ENTRY_INTS, PRODUCT
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address
@@ -87,6 +88,10 @@ class Tape:
                 call.arguments["kernel"] = library.address(call.calls)
             self.entries[place, :3] = library.address(call.kernel), address(call.arguments), waits
         self.entries[-1, 2] = 1  # the launch ends when every worker has finished
+        following = 0
+        for place, call in reversed(list(enumerate(calls))):
+            following = address(call.arguments) if call.kernel.arguments == PRODUCT else following
+            self.entries[place, 4] = following
 
     @property
     def n_barriers(self) -> int:

@@ -25,6 +25,7 @@ from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.traffic import bytes_read
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.jit.library import KernelLibrary
 
 PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
@@ -46,7 +47,7 @@ def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes, n_vis
             row[0] += float(busy[place])
             row[1] += float(waiting[place + 1])
             row[2] += 1
-            row[3] += bytes_read(call, n_visible)
+            row[3] += bytes_read(call, n_visible, op.active if n_visible and isinstance(op, Experts) else 0)
             place += 1
     return [KernelTime(op, kernel, row[0], row[1], int(row[2]), int(row[3])) for (op, kernel), row in sums.items()]
 

@@ -1,7 +1,7 @@
 """Bytes of weights, keys and values that a tape's calls read in one step.
 
-In: calls with their argument records, as they are after the step; of a mixture, the number of experts that its last
-layer chose. Out: bytes. Knows no times.
+In: calls with their argument records; of a lone token, the positions it sees and the experts it uses. Out: bytes. Knows
+no times.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PANELS = UNIT_ROWS // PANEL_ROWS
 """Of a unit."""
 
 
-def bytes_read(call: Call, n_visible: int) -> int:
-    """Bytes a call reads whatever the number of tokens; attention for a single token, which sees `n_visible` positions.
+def bytes_read(call: Call, n_visible: int, n_experts: int) -> int:
+    """Bytes a call reads: products in every step; attention and experts for a lone token.
 
-    0 for calls that read buffers alone, and for attention of several tokens (`n_visible` 0).
+    `n_visible`: positions that the token sees; `n_experts`: experts that it uses in this op; both 0 for several tokens,
+    of which each sees and uses others. 0 for calls that read buffers alone.
     """
     args, record = call.arguments[0], call.kernel.arguments
     if record in (PRODUCT, FLOAT_PRODUCT):
         return int(args["n_units"]) * _unit_bytes(call.kernel, args)
     if record == EXPERT_PRODUCTS and call.calls is not None:
         product = _at(int(args["products"]), call.calls.arguments)[0]
-        n_chosen = int(_at(int(args["lists"]), np.dtype("i8"))[0])
-        return n_chosen * int(product["n_units"]) * _unit_bytes(call.calls, product)
+        return n_experts * int(product["n_units"]) * _unit_bytes(call.calls, product)
     if record == ATTENTION and call.kernel.name.startswith("attend_by_chunk"):
         page_bytes = int(args["kv_heads"]) * int(args["key_bytes"] + args["value_bytes"])
         return min(n_visible, int(args["window"]) or n_visible) * page_bytes // PAGE
@@ -48,7 +48,7 @@ def _unit_bytes(kernel: Kernel, args: NDArray[np.void]) -> int:
     return PANELS * int(args["n_records"]) * IntegerPanel.parse(key).record_bytes
 
 
-def _at(address: int, kind: np.dtype[np.void] | np.dtype[np.int64]) -> NDArray[np.generic]:
+def _at(address: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
     """One element of `kind` in memory, copied."""
     return np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.backends.cpu.layout.records import PRODUCT
 from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.jit.code import Kernel
@@ -90,6 +91,14 @@ def test_entries_hold_addresses_of_kernels_and_records() -> None:
     tape = Tape(calls, Addresses(Path()))
     assert tape.entries[:, 0].tolist() == [8, 8, 0]
     assert tape.entries[:2, 1].tolist() == [each.arguments.ctypes.data for each in calls]
+
+
+def test_entries_name_the_product_that_comes_next() -> None:
+    kernel = Kernel("product", NOTHING.load, PRODUCT)
+    first, second = (Call(kernel, np.zeros(1, PRODUCT), frozenset(), frozenset(), ROWS) for _ in range(2))
+    tape = Tape([call("a", "b", ROWS), first, call("b", "c", ROWS), call("c", "d", COLUMNS), second], Addresses(Path()))
+    ahead = [first.arguments.ctypes.data] * 2 + [second.arguments.ctypes.data] * 3 + [0]
+    assert tape.entries[:, 4].tolist() == ahead
 
 
 def test_progress_counts_each_kernel_once() -> None:
