@@ -18,8 +18,9 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from block_formats import Type, quantise
 from goldens.small_tokenizers import add_tokenizer
-from goldens.weights import UNIFORM, Type, quantise
+from goldens.weights import UNIFORM
 from numpy.typing import NDArray
 from transformers import (
     BertConfig,

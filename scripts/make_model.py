@@ -7,8 +7,8 @@ is the tokenizer's. With --experts 64 --active 8 (and --arch qwen3moe, olmoe or 
 of the shape's FFN width; with --zeros 0.9 the model has ReLU and gate biases that make nine of ten activations zero
 (docs/GGUF_KEYS.md). `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats
 that the gguf package cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied
-head, parts of K formats) more bits; with --pure all matrices have the same type. Speed does not depend on the values of
-weights.
+head, parts of K formats) more bits; with --pure all matrices have the same type. Formats of one to three bits, and
+NVFP4, take ggml long: their matrices repeat their first rows. Speed does not depend on the values of weights.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from types import ModuleType
 
 import gguf
 import numpy as np
+from block_formats import LOW_TYPES, quantise
 from numpy.typing import NDArray
 from shapes import SHAPES
 from shapes.shape import Shape
@@ -36,8 +37,11 @@ from edgeinfer.settings import load_settings
 
 MIXED = "MXFP4_MOE"
 """llama.cpp's name for experts in MXFP4 with other matrices in Q8_0."""
+LOW = tuple(sorted(kind.name for kind in LOW_TYPES))
 WRITTEN_HERE = (MIXED, "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
-"""Formats that the gguf package can write; random weights in other formats are written as F16 and converted."""
+"""Formats that the gguf package can write; random weights in others, except LOW, are written as F16 and converted."""
+DRAWN_ROWS = 256
+"""Rows of a matrix in a format of LOW that differ."""
 NORM_EPSILON = 1e-5
 BIAS_SPREAD = 1.0
 """Spread of gate biases; gate values without bias spread by about 1, so some neurons are active often, most hardly."""
@@ -74,7 +78,7 @@ def write_random(
     zeros: float | None = None,
     adjust: Adjust = as_drawn,
 ) -> None:
-    """Write a model with random weights; every matrix has type `kind`, except routers, which are F32.
+    """Write a model with random weights; every matrix has type `kind`, except for routers, which are F32.
 
     `zeros`: share of activations that ReLU makes zero.
     """
@@ -108,8 +112,10 @@ def write_random(
     draw = np.random.default_rng(seed)
     for name, rows, columns in shape.matrices(vocabulary):
         quantised = gguf.GGMLQuantizationType[kind_of(name, kind)]
-        values = adjust(name, draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5))
-        stored = gguf.quants.quantize(values, quantised)
+        n_drawn = min(rows, DRAWN_ROWS) if kind in LOW else rows
+        values = adjust(name, draw.standard_normal((n_drawn, columns), dtype=np.float32) * np.float32(columns**-0.5))
+        drawn = quantise(values, quantised)
+        stored = np.resize(drawn, (rows, drawn.shape[1]))
         if name.endswith("_exps"):
             stored = stored.reshape(shape.experts, rows // shape.experts, -1)
         writer.add_tensor(f"{name}.weight", stored, raw_dtype=quantised)
@@ -195,7 +201,9 @@ def make(options: argparse.Namespace) -> None:
     if zeros is not None and not 0 < zeros < 1:
         raise EdgeInferError(f"--zeros is {zeros}; give a share between 0 and 1, such as 0.9")
     tokenizer = choose_model(load_settings({"model": options.tokenizer})).path
-    if kind in WRITTEN_HERE:
+    if kind in LOW:
+        llama_library()
+    if kind in (*WRITTEN_HERE, *LOW):
         write_random(shape, kind, tokenizer, out, options.seed, zeros)
         return
     llama_library()

@@ -15,11 +15,12 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from block_formats import Type, dequantise, quantise
 from numpy.typing import NDArray
 
 from goldens import further, gpt_oss, lfm2, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
-from goldens.weights import Type, Types, dequantise, learned, quantise
+from goldens.weights import Types, learned
 
 Arrays = dict[str, NDArray[np.float32]]
 DELTA_NETS = ("qwen35", "qwen3next")
