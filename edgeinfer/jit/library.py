@@ -24,7 +24,7 @@ import platformdirs
 from edgeinfer.file_lock import FileLock
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.machine_code import cpu_feature_flags, cpu_features, cpu_name, entry, object_code, target_machine
-from edgeinfer.jit.prebuilt import PrebuiltCode, prebuilt_code
+from edgeinfer.jit.prebuilt import NO_PREBUILT, PrebuiltCode, prebuilt_code
 from edgeinfer.jit.processes import compile_apart
 from edgeinfer.steps import COMPILING, Progress
 from edgeinfer.temporary import temporary_folder
@@ -33,27 +33,24 @@ CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 def sources_hash(*sources: Path) -> str:
-    """A hash of exactly these sources and this compiler.
-
-    `sources`: files, and folders whose Python files count; this package's own files are always included.
-    """
+    """A hash of exactly these sources: files, and folders whose Python files count; this package's own always do."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
     for source in (here, here / "targets", *sources):
         for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
             digest.update(path.read_bytes())
-    digest.update(f"{version('numba')}|{version('llvmlite')}".encode())
     return digest.hexdigest()
 
 
 def cache_folder(*sources: Path) -> Path:
-    """The cache folder for sources as in `sources_hash`, this compiler and this CPU."""
+    """The cache folder for exactly these sources, this compiler and this CPU."""
     return _folder_of(sources_hash(*sources))
 
 
 def _folder_of(sources: str) -> Path:
-    """The cache folder for sources of this hash and this CPU."""
-    name = hashlib.sha256("|".join((sources, cpu_name(), cpu_feature_flags())).encode()).hexdigest()[:16]
+    """The cache folder for sources of this hash, this compiler and this CPU."""
+    states = (sources, version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
+    name = hashlib.sha256("|".join(states).encode()).hexdigest()[:16]
     return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / name
 
 
@@ -66,7 +63,7 @@ def open_library(*sources: Path) -> KernelLibrary:
 class KernelLibrary:
     """Machine code by name; one per device. `n_compiled` counts what was not in the cache folder."""
 
-    def __init__(self, folder: Path, prebuilt: PrebuiltCode | None = None) -> None:
+    def __init__(self, folder: Path, prebuilt: PrebuiltCode = NO_PREBUILT) -> None:
         self._folder, self._prebuilt = folder, prebuilt
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._addresses: dict[str, int] = {}
@@ -148,7 +145,7 @@ class KernelLibrary:
     def _compiled_earlier(self, name: str) -> bytes | None:
         """Code that needs no compiling: compiled here, for exactly this CPU, or beforehand."""
         own = self._kept(f"{name}.o")
-        return own if own is not None or self._prebuilt is None else self._prebuilt.code(name)
+        return own if own is not None else self._prebuilt.code(name)
 
     def _kept(self, name: str) -> bytes | None:
         """The content of a file of the folder; None if it is missing or damaged."""

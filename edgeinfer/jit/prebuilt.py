@@ -1,8 +1,9 @@
 """Code that was compiled beforehand: sets of object files in the package `edgeinfer_kernels`, if it is installed.
 
-In: the hash of sources and compiler, the features of this CPU. Out: object code by name, from the sets that this CPU
-can run, the fastest first. `scripts/make_kernel_wheel.py` makes the package. A package made from other sources or by
-another compiler is not used, and neither is any where NUMBA_CPU_NAME or NUMBA_CPU_FEATURES asks for other code.
+In: the hash of sources, the features of this CPU. Out: object code by name, from the sets that this CPU can run, the
+fastest first, or why there is none. `scripts/make_kernel_wheel.py` makes the package. Code made from other sources is
+not used; the compiler's version does not matter, since object code needs none. Where NUMBA_CPU_NAME or
+NUMBA_CPU_FEATURES asks for other code, all of it is compiled. Writes nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ import os
 import platform
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 PACKAGE = "edgeinfer_kernels"
 INDEX = "index.json"
+DAMAGES = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What reading a damaged package can raise."""
+State = Literal["used", "absent", "overridden", "damaged", "other sources", "other system", "other cpu"]
+"""Whether a package serves, or why not: it is not installed, the environment asks for other code, …"""
 V3 = (
     "avx",
     "avx2",
@@ -76,19 +86,30 @@ TARGETS: Mapping[str, CodeTarget] = MappingProxyType(
 """By name, the fastest first."""
 
 
+@dataclass(frozen=True, slots=True)
 class PrebuiltCode:
-    """Object files by name, in archives of which the first that has a name counts."""
+    """What the installed package has for some sources and this CPU.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._archives = [zipfile.ZipFile(path) for path in paths]
-        self._places = {name: archive for archive in reversed(self._archives) for name in archive.namelist()}
+    `version`: the package's, if it can be read; `archives`: files of object code by target, the fastest first.
+    """
+
+    state: State
+    version: str | None = None
+    archives: Mapping[str, Path] = field(default_factory=dict)
 
     def code(self, name: str) -> bytes | None:
-        """The code of a kernel or function; None if there is none, or if it is damaged."""
-        archive = self._places.get(f"{name}.o")
-        with suppress(OSError, zipfile.BadZipFile):
-            return None if archive is None else archive.read(f"{name}.o")
+        """The code of a kernel or function, from the first archive that has it intact; None if none does."""
+        for path in self.archives.values():
+            with suppress(*DAMAGES), zipfile.ZipFile(path) as archive:
+                return archive.read(f"{name}.o")  # compared with its checksum there
         return None
+
+    def damaged_archives(self) -> list[Path]:
+        """The archives of which a file cannot be read."""
+        return [path for path in self.archives.values() if not _is_intact(path)]
+
+
+NO_PREBUILT = PrebuiltCode("absent")
 
 
 def object_format() -> str:
@@ -102,26 +123,32 @@ def machine_name() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def prebuilt_code(sources: str, features: Callable[[], frozenset[str]]) -> PrebuiltCode | None:
-    """What the installed package has for sources and a compiler of this hash and a CPU with these features."""
+def prebuilt_code(sources: str, features: Callable[[], frozenset[str]]) -> PrebuiltCode:
+    """What the installed package has for sources of this hash and a CPU with these features."""
     folder = _package_folder()
-    if folder is None or any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")):
-        return None
+    if folder is None:
+        return NO_PREBUILT
+    if any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")):
+        return PrebuiltCode("overridden")
     try:
-        index = json.loads((folder / INDEX).read_text())
-        files = index["code"][sources] if index["format"] == object_format() else {}
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        version, form, files = str(index["version"]), index["format"], index["code"].get(sources)
+        if files is None:
+            return PrebuiltCode("other sources", version)
+        if form != object_format():
+            return PrebuiltCode("other system", version)
         own, there = features(), machine_name()
         fitting = (each for each in TARGETS.values() if each.machine == there and own.issuperset(each.features))
-        paths = [folder / files[target.name] for target in fitting if target.name in files]
-        return PrebuiltCode(paths) if paths else None
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-    ):  # a damaged package: code is compiled instead
-        return None
+        archives = {target.name: folder / files[target.name] for target in fitting if target.name in files}
+        return PrebuiltCode("used" if archives else "other cpu", version, archives)
+    except DAMAGES:  # code is compiled instead
+        return PrebuiltCode("damaged")
+
+
+def _is_intact(path: Path) -> bool:
+    with suppress(*DAMAGES), zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
+    return False
 
 
 def _package_folder() -> Path | None:
