@@ -13,7 +13,7 @@ import pytest
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.jit import prebuilt
-from edgeinfer.jit.library import KernelLibrary, sources_hash
+from edgeinfer.jit.library import KernelLibrary, cache_folder, sources_hash
 from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.jit.prebuilt import INDEX, PACKAGE, TARGETS, prebuilt_code
 
@@ -35,7 +35,7 @@ def make(folder: Path, *options: str) -> list[Path]:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package for this machine."""
-    (wheel,) = make(tmp_path_factory.mktemp("wheels"), "--only", *NAMES)
+    wheel, *_ = make(tmp_path_factory.mktemp("wheels"), "--only", *NAMES)
     folder = tmp_path_factory.mktemp("packages")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder)]
     subprocess.run([*install, str(wheel)], check=True)
@@ -86,22 +86,35 @@ def test_a_program_of_its_own_computes_with_it(package: Path, tmp_path: Path) ->
 
 
 def test_other_sources_are_compiled(package: Path) -> None:
-    assert prebuilt_code("0" * 64, cpu_features) is None
+    assert prebuilt_code("0" * 64, cpu_features).state == "other sources"
 
 
 def test_a_cpu_without_the_features_compiles(package: Path) -> None:
     of_sources = sources_hash(*catalogue.kernel_sources())
-    assert prebuilt_code(of_sources, frozenset) is None
+    assert prebuilt_code(of_sources, frozenset).state == "other cpu"
 
 
 def test_code_for_a_named_cpu_is_compiled(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    assert prebuilt_code(sources_hash(*catalogue.kernel_sources()), cpu_features) is None
+    assert prebuilt_code(sources_hash(*catalogue.kernel_sources()), cpu_features).state == "overridden"
 
 
 def test_objects_of_another_system_are_not_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prebuilt, "object_format", lambda: "another")
-    assert prebuilt_code(sources_hash(*catalogue.kernel_sources()), cpu_features) is None
+    assert prebuilt_code(sources_hash(*catalogue.kernel_sources()), cpu_features).state == "other system"
+
+
+def test_the_compiler_does_not_matter(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another version of it changes the folder of what is compiled here, and not what the package serves."""
+    before = cache_folder()
+    monkeypatch.setattr("edgeinfer.jit.library.version", lambda _: "99.0")
+    assert cache_folder() != before
+    assert opened(tmp_path).address(catalogue.DOZE) > 0
+
+
+def test_without_the_package_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prebuilt, "PACKAGE", "no_such_package")
+    assert prebuilt_code("0" * 64, cpu_features).state == "absent"
 
 
 def spoiled(data: bytes) -> bytes:
@@ -130,9 +143,11 @@ def test_a_damaged_package_is_as_good_as_none(
                 data = spoiled(data)
             (copy / path.name).write_bytes(data)
     monkeypatch.syspath_prepend(str(tmp_path))
+    before = {path: path.stat().st_mtime_ns for path in copy.iterdir()}
     library = opened(tmp_path / "cache")
     assert library.address(catalogue.DOZE) > 0
     assert library.n_compiled == 1
+    assert {path: path.stat().st_mtime_ns for path in copy.iterdir()} == before
 
 
 @pytest.mark.parametrize("system", STARTS)
