@@ -16,20 +16,12 @@ from edgeinfer.jit import prebuilt
 from edgeinfer.jit.library import KernelLibrary, cache_folder, sources_hash
 from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.jit.prebuilt import INDEX, PACKAGE, TARGETS, prebuilt_code
+from tests.unit.jit.wheel_code import ROOT, make
 
-ROOT = Path(__file__).parents[3]
 NAMES = ("doze", "rms_norm", "copy_slots-f16", "look")
 """Kernels and functions that compile soon; the last one is a loop of speculation."""
 STARTS = {"linux": (b"\x7fELF",), "windows": (b"\x64\x86",), "macos": (b"\xcf\xfa\xed\xfe",)}
 """First bytes of object files."""
-
-
-def make(folder: Path, *options: str) -> list[Path]:
-    """Wheels that the script makes of a few kernels."""
-    command = [sys.executable, "scripts/make_kernel_wheel.py", str(folder), "--processes", "2", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return sorted(folder.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
