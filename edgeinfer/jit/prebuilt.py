@@ -25,7 +25,7 @@ from typing import Literal
 PACKAGE = "edgeinfer_kernels"
 INDEX = "index.json"
 DAMAGES = (
-    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, NotImplementedError),
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
 """What reading a damaged package can raise."""

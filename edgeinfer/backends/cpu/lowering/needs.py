@@ -143,7 +143,10 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
 
 
 def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
-    """All of the catalogue for an instruction set, with panels of every quant format: to be compiled beforehand."""
+    """All of the catalogue for an instruction set, with panels of every quant format: to be compiled beforehand.
+
+    Kernels of record layers, of which few models have any, are not among them.
+    """
     constants = vars(catalogue).values()
     found: list[Kernel | CompiledFunction] = [
         value for value in constants if isinstance(value, Kernel | CompiledFunction)
