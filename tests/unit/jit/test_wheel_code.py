@@ -47,7 +47,10 @@ WANTED = {
 }
 """What the fastest product of a target must be made of."""
 NO_TILES, NO_512 = r"%tmm|\btile|\btdp", r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"
-BEYOND_V4 = r"bf16|vperm[it2]*b\b|vpmadd52|vpopcnt|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|gf2p8|vaes|vpclmul|\bv(?!cvtps2ph)\w*[ps]h\b"
+BEYOND_V4 = (
+    r"bf16|vperm[it2]*b\b|vpmadd52|vpopcnt|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|gf2p8|vaes|vpclmul|"
+    r"\bv(?!cvtps2ph)\w*[ps]h\b"
+)
 LACKED = {
     "amx": BEYOND_V4,
     "avx512vnni": f"{BEYOND_V4}|{NO_TILES}",
