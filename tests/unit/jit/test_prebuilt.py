@@ -77,6 +77,14 @@ def test_a_program_of_its_own_computes_with_it(package: Path, tmp_path: Path) ->
     assert done.stdout.split() == ["0", "False"], done.stderr
 
 
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
+    """Whatever else a process compiled before."""
+    (one,) = make(tmp_path / "one", "--only", "doze", "rms_norm", "look")
+    (two,) = make(tmp_path / "two", "--processes", "1", "--only", "look", "rms_norm", "doze")
+    assert one.name == two.name
+    assert one.read_bytes() == two.read_bytes()
+
+
 def test_other_sources_are_compiled(package: Path) -> None:
     assert prebuilt_code("0" * 64, cpu_features).state == "other sources"
 
