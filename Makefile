@@ -1,14 +1,16 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
 # BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
+# `make kernels-wheel` compiles all kernels into a wheel in dist; SYSTEMS holds options for other systems than this one.
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
 BENCH ?=
+SYSTEMS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE  # programs that the tests start would compile the package anew each time
 
-.PHONY: chat test check lint bench clean
+.PHONY: chat test check lint bench kernels-wheel clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
@@ -24,6 +26,9 @@ lint: $(VENV)/.installed-$(EXTRAS)
 
 bench: $(VENV)/.installed
 	$(BIN)/edgeinfer bench $(BENCH)
+
+kernels-wheel: $(VENV)/.installed
+	$(BIN)/python scripts/make_kernel_wheel.py dist $(SYSTEMS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -5,12 +5,15 @@ The interrupt handler is installed before any other import, so an early Ctrl-C p
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from edgeinfer.interrupts import end, leave_quietly
 
 APP_PACKAGES = ("typer", "textual", "tomlkit", "rich")
 """Packages that the extra `app` installs."""
+OBJECTS_PER_COLLECTION = 50_000
+"""Python looks for garbage after 700 new objects, hundreds of times while modules and a vocabulary are loaded."""
 
 leave_quietly()
 
@@ -27,6 +30,7 @@ def main() -> None:
 
 def run_command_line() -> None:
     """Run the command line. If its packages are missing, print what to install and exit with 1."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     try:
         from edgeinfer.app.cli import main as run
     except ModuleNotFoundError as missing:

@@ -258,7 +258,7 @@ class DeviceKind:
     `open` raises DeviceUnavailable if the device cannot run. `host_targets`: its targets that compute on the machine's
     own cores. `modules`: packages that must be importable for a device that may be chosen in place of the cpu;
     `entrants`: its names on this machine, with the available targets. `folders`: how it opens decoder folders written
-    by other programs. `code_folder`: where its compiled code is cached. `compile_ahead`: compiles what a Llama with
+    by other programs. `code_sources`: what its compiled code is made of. `compile_ahead`: compiles what a Llama with
     these weight types needs before more of the model is known. `offload`: how it runs models whose weights do not all
     stay in memory. Unsupported fields are None.
     """
@@ -271,7 +271,7 @@ class DeviceKind:
     modules: tuple[str, ...] = ()
     entrants: Callable[[], tuple[str, ...]] = tuple
     folders: EvaluatorKind | None = None
-    code_folder: Callable[[], Path] | None = None
+    code_sources: Callable[[], tuple[Path, ...]] | None = None
     compile_ahead: Callable[[KVKind, Sequence[int]], None] | None = None
     offload: Callable[[], WeightOffload] | None = None
 

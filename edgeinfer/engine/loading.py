@@ -331,6 +331,8 @@ def _start(
             else:
                 executor = open_evaluator(subject, limits, workers, options, power_limiter)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
+        if loops is not None and loops.must_measure(options, executor, subject.fingerprint):
+            loops, drafts_later = None, True
         drafts, draft_notices = drafts_for(executor, tokenizer, subject.fingerprint, options, loops, options.progress)
     except BaseException:
         if executor is not None:

@@ -35,15 +35,31 @@ def compiled(
 ) -> llvm.ModuleRef:
     """Optimised code with one visible symbol, a C function of int64s that returns an int64 or nothing.
 
+    Raises RuntimeError if the code can raise or would call Python or Numba, since neither may be loaded where it runs.
+    """
+    return optimised(unoptimised(function, n_arguments, returns, entry), entry, machine)
+
+
+def unoptimised(function: Callable[..., Any], n_arguments: int, returns: bool, entry: str) -> str:
+    """The textual IR that Numba makes of a function, with a C function named `entry` around it.
+
     Numba's own C wrapper reports exceptions to Python. Kernels raise none, so this wrapper needs no Python: it calls
-    the compiled function (status = f(result, exception, arguments)) and returns the result. Raises RuntimeError if the
-    code can raise or would call Python or Numba, since neither may be loaded where it runs.
+    the compiled function (status = f(result, exception, arguments)) and returns the result.
     """
     signature = (types.int64 if returns else types.void)(*[types.int64] * n_arguments)
-    with _unoptimised():
+    with _without_optimising():
         wrapped = cfunc(signature, nopython=True, error_model="numpy")(function)
     inner = wrapped.native_name.removeprefix(WRAPPER_PREFIX)
-    module = llvm.parse_assembly(wrapped.inspect_llvm() + _wrapper(entry, inner, n_arguments, returns))
+    text: str = wrapped.inspect_llvm()
+    return text + _wrapper(entry, inner, n_arguments, returns)
+
+
+def optimised(text: str, entry: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """The module of a textual IR, optimised for a machine; all symbols but `entry` are internal, named after it.
+
+    Numba numbers its symbols by what the process compiled before, and code must not depend on that.
+    """
+    module = llvm.parse_assembly(text)
     for symbol in [*module.functions, *module.global_variables]:
         if not symbol.is_declaration and symbol.name != entry:
             symbol.linkage = "internal"
@@ -54,14 +70,17 @@ def compiled(
     passes.add_global_dead_code_eliminate_pass()
     passes.add_strip_dead_prototype_pass()
     passes.run(module, builder)
-    for symbol in module.functions:
-        if symbol.is_declaration and symbol.name.startswith(PYTHON_PREFIXES):
-            raise RuntimeError(f"{function.__qualname__} needs {symbol.name}: kernels must not raise or allocate")
+    for place, symbol in enumerate([*module.functions, *module.global_variables]):
+        if symbol.is_declaration:
+            if symbol.name.startswith(PYTHON_PREFIXES):
+                raise RuntimeError(f"{entry} needs {symbol.name}: kernels must not raise or allocate")
+        elif symbol.name != entry:
+            symbol.name = f"{entry}.{place}"
     return module
 
 
 @contextmanager
-def _unoptimised() -> Iterator[None]:
+def _without_optimising() -> Iterator[None]:
     """Turn off Numba's optimisations of each function and of the linked code; one at the end is enough."""
     with _LEVEL_LOCK:
         before = config.OPT

@@ -1,7 +1,8 @@
 """Compiled kernels: cached on disk as object code, loaded by LLVM alone, compiled by Numba if they are not cached.
 
 In: kernels and functions of the catalogue. Out: addresses and callables. The cache folder is named by a hash of all
-sources, the compiler versions and the CPU; each file holds its checksum. Knows nothing of what a kernel computes.
+sources, the compiler versions and the CPU; each file holds its checksum. What is not there may have been compiled
+beforehand (`prebuilt`). Knows nothing of what a kernel computes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import platformdirs
 
 from edgeinfer.file_lock import FileLock
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
-from edgeinfer.jit.machine_code import cpu_feature_flags, cpu_name, entry, object_code, target_machine
+from edgeinfer.jit.machine_code import cpu_feature_flags, cpu_features, cpu_name, entry, object_code, target_machine
+from edgeinfer.jit.prebuilt import NO_PREBUILT, PrebuiltCode, prebuilt_code
 from edgeinfer.jit.processes import compile_apart
 from edgeinfer.steps import COMPILING, Progress
 from edgeinfer.temporary import temporary_folder
@@ -30,26 +32,39 @@ from edgeinfer.temporary import temporary_folder
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
-def cache_folder(*sources: Path) -> Path:
-    """The cache folder for exactly these sources, this compiler and this CPU.
-
-    `sources`: files, and folders whose Python files count; this package's own files are always included.
-    """
+def sources_hash(*sources: Path) -> str:
+    """A hash of exactly these sources: files, and folders whose Python files count; this package's own always do."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
     for source in (here, here / "targets", *sources):
         for path in sorted(source.glob("*.py")) if source.is_dir() else [source]:
             digest.update(path.read_bytes())
-    versions = (version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
-    digest.update("|".join(versions).encode())
-    return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / digest.hexdigest()[:16]
+    return digest.hexdigest()
+
+
+def cache_folder(*sources: Path) -> Path:
+    """The cache folder for exactly these sources, this compiler and this CPU."""
+    return _folder_of(sources_hash(*sources))
+
+
+def _folder_of(sources: str) -> Path:
+    """The cache folder for sources of this hash, this compiler and this CPU."""
+    states = (sources, version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
+    name = hashlib.sha256("|".join(states).encode()).hexdigest()[:16]
+    return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / name
+
+
+def open_library(*sources: Path) -> KernelLibrary:
+    """The library of code from these sources: its cache folder, and what was compiled beforehand."""
+    of_sources = sources_hash(*sources)
+    return KernelLibrary(_folder_of(of_sources), prebuilt_code(of_sources, cpu_features))
 
 
 class KernelLibrary:
     """Machine code by name; one per device. `n_compiled` counts what was not in the cache folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, prebuilt: PrebuiltCode = NO_PREBUILT) -> None:
+        self._folder, self._prebuilt = folder, prebuilt
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
         self._addresses: dict[str, int] = {}
         self._codes: dict[str, bytes] = {}  # prepared, but not requested yet
@@ -92,7 +107,7 @@ class KernelLibrary:
         """The address of a kernel's or function's code, from memory, from the folder, or compiled now."""
         with self._lock:
             if wanted.name not in self._addresses:
-                code = self._codes.pop(wanted.name, None) or self._kept(f"{wanted.name}.o")
+                code = self._codes.pop(wanted.name, None) or self._compiled_earlier(wanted.name)
                 if code is None:
                     code = object_code(wanted)
                     self.n_compiled += 1
@@ -121,11 +136,16 @@ class KernelLibrary:
     def _is_at_hand(self, name: str) -> bool:
         """Whether a name needs no compiling; its file in the folder is read once."""
         if name not in self._addresses and name not in self._codes:
-            code = self._kept(f"{name}.o")
+            code = self._compiled_earlier(name)
             if code is None:
                 return False
             self._codes[name] = code
         return True
+
+    def _compiled_earlier(self, name: str) -> bytes | None:
+        """Code that needs no compiling: compiled here, for exactly this CPU, or beforehand."""
+        own = self._kept(f"{name}.o")
+        return own if own is not None else self._prebuilt.code(name)
 
     def _kept(self, name: str) -> bytes | None:
         """The content of a file of the folder; None if it is missing or damaged."""

@@ -93,9 +93,14 @@ def target_machine() -> llvm.TargetMachine:
     """LLVM's target machine for this process, configured as Numba does it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return machine_of(llvm.get_process_triple(), cpu_name(), cpu_feature_flags())
+
+
+def machine_of(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+    """LLVM's target machine for any system and CPU whose target is initialised."""
+    target = llvm.Target.from_triple(triple)
     return target.create_target_machine(
-        cpu=cpu_name(), features=cpu_feature_flags(), opt=3, reloc="default", codemodel="jitdefault", jit=True
+        cpu=cpu, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
     )
 
 

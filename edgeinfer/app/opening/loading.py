@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.opening.terminal_face import TerminalFace
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.setting_values import Race
 from edgeinfer.settings import Settings, repeat_penalty_of
 
@@ -41,10 +42,12 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
 
 def _check_schedule(settings: Settings) -> None:
     """Raises UnknownKey."""
+    name = settings.load.schedule
+    if name == LoadOptions().schedule:  # a start reads no schedules that it does not use
+        return
     from edgeinfer.errors import UnknownKey
     from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
-    name = settings.load.schedule
     if name not in SCHEDULES:
         raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(SCHEDULES)}")
 

@@ -56,10 +56,10 @@ def _open(options: DeviceOptions) -> CpuDevice:
     return open_device(options)
 
 
-def _code_folder() -> Path:
-    from edgeinfer.backends.cpu.catalogue import kernel_folder  # loads LLVM, since the CPU is part of the name
+def _code_sources() -> tuple[Path, ...]:
+    from edgeinfer.backends.cpu.catalogue import kernel_sources  # loads LLVM
 
-    return kernel_folder()
+    return kernel_sources()
 
 
 def _compile_ahead(kv: KVKind, ggml_types: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ DEVICE = DeviceKind(
     "our own engine: Numba kernels on pinned worker threads",
     _open,
     footprint,
-    code_folder=_code_folder,
+    code_sources=_code_sources,
     compile_ahead=_compile_ahead,
     offload=_offload,
 )

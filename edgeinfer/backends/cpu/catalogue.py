@@ -16,7 +16,7 @@ from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.graph import step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
-from edgeinfer.jit.library import KernelLibrary, cache_folder
+from edgeinfer.jit.library import KernelLibrary, cache_folder, open_library
 from edgeinfer.offload import slot_records
 
 KERNELS = "edgeinfer.backends.cpu.kernels"
@@ -29,18 +29,23 @@ def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = 
     return CodeSource(KERNELS, module, name, parameters)
 
 
-def kernel_folder() -> Path:
-    """Cache folder for exactly these kernels, which contain constants only of layouts and of the device interface."""
+def kernel_sources() -> tuple[Path, ...]:
+    """The sources of these kernels, which contain constants only of layouts and of the device interface."""
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
     folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
-    return cache_folder(Path(__file__), *folders, Path(base.__file__), Path(step.__file__), Path(slot_records.__file__))
+    return Path(__file__), *folders, Path(base.__file__), Path(step.__file__), Path(slot_records.__file__)
+
+
+def kernel_folder() -> Path:
+    """Cache folder for exactly these kernels."""
+    return cache_folder(*kernel_sources())
 
 
 def kernel_library() -> KernelLibrary:
     """The compiled kernels of this device."""
-    return KernelLibrary(kernel_folder())
+    return open_library(*kernel_sources())
 
 
 ROUND_ROWS = Kernel("round_rows", _source("matmul.activations", "round_rows"), records.ROUND_ROWS)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import device_kind
 from edgeinfer.jit.code import CodeSource, CompiledFunction
-from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary, open_library
 from edgeinfer.jit.memory import LINE_BYTES, LINES_PER_ROUND, address, aligned
 from edgeinfer.process import require_cpus
 from edgeinfer.scheduling.machine.profile import CoreRates, Curve, NodeRates
@@ -180,9 +180,9 @@ def _cache_bytes(text: str) -> int:
 
 def reading_library() -> KernelLibrary:
     """The compiled patterns, stored beside the CPU device's kernels."""
-    folder = device_kind("cpu").code_folder
-    assert folder is not None
-    return KernelLibrary(folder())
+    sources = device_kind("cpu").code_sources
+    assert sources is not None
+    return open_library(*sources())
 
 
 def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[PatternRate]:

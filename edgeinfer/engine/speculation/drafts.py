@@ -29,7 +29,7 @@ from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts
 from edgeinfer.graph.step import Int32s
 from edgeinfer.jit.code import CodeSource, CompiledFunction
-from edgeinfer.jit.library import KernelLibrary, cache_folder
+from edgeinfer.jit.library import KernelLibrary, open_library
 from edgeinfer.steps import Progress, no_progress
 
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
@@ -40,15 +40,15 @@ LOOK = CompiledFunction("look", CodeSource(LOOPS, "learning", "look"), 1)
 LEARN = CompiledFunction("learn", CodeSource(LOOPS, "learning", "learn"), 1)
 
 
-def loops_folder() -> Path:
-    """Folder for the code of speculation loops, apart from the kernels, because each changes without the other."""
+def loop_sources() -> tuple[Path, ...]:
+    """The sources of speculation loops, apart from the kernels', because each changes without the other."""
     here = Path(__file__).parent
-    return cache_folder(here, here / "loops", Path(base.__file__))
+    return here, here / "loops", Path(base.__file__)
 
 
 def loops_library() -> KernelLibrary:
     """The library of compiled speculation loops."""
-    return KernelLibrary(loops_folder())
+    return open_library(*loop_sources())
 
 
 def loops_of(drafters: Mapping[str, Drafter]) -> list[CompiledFunction]:

@@ -68,6 +68,12 @@ class Loops:
                 reported = report
         return self._library
 
+    def must_measure(self, load: LoadOptions, executor: SequenceEvaluator, fingerprint: str) -> bool:
+        """Whether costs of passes are unknown, and may be measured after an answer."""
+        if load.race != "after" or load.isolate or not executor.batch_invariant or not _is_plain(load):
+            return False
+        return self.library().note(_costs_name(executor, fingerprint)) is None
+
     def _note(self, what: str, done: int, total: int) -> None:
         self._report = what, done, total
 
@@ -116,7 +122,7 @@ def drafts_for(
 
 
 class LaterDrafts:
-    """Drafts of a model that starts to answer before the drafting code is compiled for this machine."""
+    """Drafts of a model that starts to answer before the drafting code is compiled or the costs of passes are known."""
 
     def __init__(self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, load: LoadOptions) -> None:
         self._given = executor, tokenizer, fingerprint, load
@@ -147,8 +153,11 @@ class ModelDrafting:
 
 def may_draft_later(load: LoadOptions) -> bool:
     """Whether loops must be compiled first, and starting without drafts costs nothing but speed."""
-    is_plain = load.spec == "auto" and not load.draft_from and not load.verify_cost
-    return is_plain and not loops_library().has(loops_of(DRAFTERS.entries()))
+    return _is_plain(load) and not loops_library().has(loops_of(DRAFTERS.entries()))
+
+
+def _is_plain(load: LoadOptions) -> bool:
+    return load.spec == "auto" and not load.draft_from and not load.verify_cost
 
 
 def _fixed(spec: Spec) -> int | None:
@@ -166,10 +175,7 @@ def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelD
 
 def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> MeasuredCosts:
     """Costs of passes, from an earlier measurement or measured now."""
-    limits = executor.limits
-    name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
-    if limits.stored is not None:
-        name += f"-{limits.stored.held_bytes >> 20}"
+    name = _costs_name(executor, fingerprint)
     note = library.note(name)
     if note is not None:
         kept = json.loads(note)
@@ -178,6 +184,13 @@ def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: i
     measured = measure_costs(executor, n_vocab)
     library.keep_note(name, json.dumps(asdict(measured)))
     return measured
+
+
+def _costs_name(executor: SequenceEvaluator, fingerprint: str) -> str:
+    """The name of the note of what passes of a model cost as it is opened."""
+    limits = executor.limits
+    name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
+    return name if limits.stored is None else f"{name}-{limits.stored.held_bytes >> 20}"
 
 
 def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> MeasuredCosts:

@@ -13,6 +13,9 @@ if importlib.util.find_spec("textual") is not None:
 datas = collect_data_files("edgeinfer")
 if importlib.util.find_spec("textual_serve") is not None:
     datas += collect_data_files("textual_serve")  # scripts and fonts of the web page
+if importlib.util.find_spec("edgeinfer_kernels") is not None:
+    hiddenimports.append("edgeinfer_kernels")
+    datas += collect_data_files("edgeinfer_kernels")  # kernels compiled beforehand
 for package in ("edgeinfer", "numba", "llvmlite"):
     datas += copy_metadata(package)
 for package in (

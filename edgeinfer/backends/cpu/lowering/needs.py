@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.expert_panels import ExpertPanels, expert_panels, panel_of
@@ -25,7 +25,7 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.jit.code import CompiledFunction, Kernel
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.quants import format_of
+from edgeinfer.models.quants import FORMATS, format_of
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
@@ -140,3 +140,21 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
             found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
     found += [*WORKER_POOL, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
     return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1, 1))]
+
+
+def all_kernels(isa_name: str) -> list[Kernel | CompiledFunction]:
+    """All of the catalogue for an instruction set, with panels of every quant format: to be compiled beforehand.
+
+    Kernels of record layers, of which few models have any, are not among them.
+    """
+    constants = vars(catalogue).values()
+    found: list[Kernel | CompiledFunction] = [
+        value for value in constants if isinstance(value, Kernel | CompiledFunction)
+    ]
+    by_name = (catalogue.GATED, catalogue.ACT, catalogue.CUT_GATED, catalogue.CUT_ACT)
+    found += [kernel for kernels in by_name for kernel in kernels.values()]
+    found += [catalogue.causal_conv(activation) for activation in (None, "silu")]
+    types = [form.ggml_type for form in FORMATS.entries().values()]
+    for kind in get_args(KVKind):
+        found += [*usual_kernels(kind, isa_name, types), catalogue.store_kv(PageLayout(kind, 1, 1))]
+    return list({kernel.name: kernel for kernel in found}.values())

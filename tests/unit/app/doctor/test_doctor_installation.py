@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer import __version__
 from edgeinfer.app.doctor.checks import disk, extras, kernels, profile, settings, versions
 from edgeinfer.app.doctor.checks.disk import ModelDisk
 from edgeinfer.app.doctor.checks.extras import AcceleratorNode, Installed
@@ -18,8 +19,9 @@ from edgeinfer.app.doctor.checks.settings import ChosenSettings
 from edgeinfer.app.doctor.checks.versions import Versions
 from edgeinfer.app.doctor.machine import Mount
 from edgeinfer.backends.base import DEVICES
-from edgeinfer.engine.speculation import drafts
 from edgeinfer.engine.speculation.drafts import loops_library
+from edgeinfer.jit import library
+from edgeinfer.jit.prebuilt import PrebuiltCode, State
 from edgeinfer.settings import load_settings
 from tests.unit.app.doctor.recorded_machine import NOW, RecordedSystem, by_name, machine_at, profile_of, write
 
@@ -62,10 +64,36 @@ def test_what_other_versions_left_may_go() -> None:
 
 def test_the_folders_are_those_that_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(drafts, "KernelLibrary", asked.append)
+    monkeypatch.setattr(library, "KernelLibrary", lambda folder, _prebuilt: asked.append(folder))
     loops_library()
     facts = kernels.read(machine_at(tmp_path))
     assert facts.current[1].name == asked[0].name != facts.current[0].name
+
+
+@pytest.mark.parametrize(
+    ("prebuilt", "status", "words"),
+    [
+        (PrebuiltCode("used", "0.1.0", {"avx2": ROOT, "avx": ROOT}), "ok", "compiled kernels for this CPU (avx2)"),
+        (PrebuiltCode("damaged"), "wrong", "edgeinfer-kernels is damaged: kernels are compiled instead"),
+        (PrebuiltCode("other system", "0.1.0"), "wrong", "for another system"),
+        (PrebuiltCode("other sources", "0.0.1"), "note", f"0.0.1 is for another version than edgeinfer {__version__}"),
+        (PrebuiltCode("other sources", __version__), "note", "made from other sources"),
+        (PrebuiltCode("other cpu", "0.1.0"), "ok", "no kernels for this CPU"),
+        (PrebuiltCode("overridden"), "ok", "NUMBA_CPU_FEATURES is set"),
+    ],
+)  # fmt: skip
+def test_where_kernels_come_from(prebuilt: PrebuiltCode, status: str, words: str) -> None:
+    found = by_name(kernels.judge(KernelFolders(ROOT, True, (Folder("aa"),), prebuilt=prebuilt)))
+    assert found["kernels-package"].status == status
+    assert words in found["kernels-package"].message
+    assert found["kernels"].status == ("ok" if prebuilt.state == "used" else "note")
+
+
+def test_the_worst_state_of_the_package_counts(tmp_path: Path) -> None:
+    damaged = write(tmp_path, "kernels.zip", "no archive")
+    states: list[State] = ["used", "other sources", "other cpu"]
+    assert kernels.worst([PrebuiltCode(state) for state in states]).state == "other sources"
+    assert kernels.worst([PrebuiltCode("used"), PrebuiltCode("used", "1", {"avx2": damaged})]).state == "damaged"
 
 
 def test_every_extra_is_one_of_the_package_and_names_a_device() -> None:

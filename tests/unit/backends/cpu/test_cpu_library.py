@@ -156,7 +156,7 @@ def test_code_from_outside_the_package_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_code_that_needs_python_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="value_or_error needs"):
+    with pytest.raises(RuntimeError, match="raises needs"):
         KernelLibrary(tmp_path).function(CompiledFunction("raises", lambda: value_or_error, 1))
 
 

@@ -11,15 +11,20 @@ import pytest
 from edgeinfer.engine import loading
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import setup
+from edgeinfer.engine.speculation.drafters import DRAFTERS
+from edgeinfer.engine.speculation.drafts import loop_sources, loops_library, loops_of
 from edgeinfer.engine.speculation.setup import may_draft_later
 from edgeinfer.errors import EngineClosed
-from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.library import KernelLibrary, cache_folder
 from edgeinfer.load_options import LoadOptions
+from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden
 
 LOOPS = """
 import sys
 from edgeinfer.engine.speculation import setup
+from edgeinfer.engine.speculation.drafters import DRAFTERS
+from edgeinfer.engine.speculation.drafts import loop_sources, loops_library, loops_of
 from edgeinfer.engine.speculation.drafts import LEARN, LOOK
 setup.loops_of = lambda drafters: [LEARN, LOOK]
 library = setup.Loops().library()
@@ -68,6 +73,22 @@ def test_answers_begin_without_drafts_and_go_on_with_them() -> None:
             assert again.stats is not None
             assert again.stats.draft is not None
         llm.begin_drafting()  # nothing is left to do
+
+
+def test_costs_of_passes_are_measured_after_the_first_answer_too(home: Path) -> None:
+    """Where the loops are there already: with the next start drafts are there at once."""
+    loops_library().prepare(loops_of(DRAFTERS.entries()), 2, no_progress)
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm:
+        fingerprint = llm.info.fingerprint
+    for note in cache_folder(*loop_sources()).glob(f"verify-cost-*-{fingerprint}-*.note"):  # of earlier tests
+        note.unlink()
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm:
+        assert llm.drafts is None
+        llm.begin_drafting()
+        assert llm.drafts is not None
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm:
+        assert llm.drafts is not None
+        assert llm.later_drafts is None
 
 
 @pytest.mark.usefixtures("cold")

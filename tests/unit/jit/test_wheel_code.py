@@ -1,0 +1,149 @@
+"""Kernels of wheels for other systems and CPUs: they link, need nothing else, and compute the same where they can run.
+
+Instructions are read by LLVM's programs. ARM's kernels are run by qemu-aarch64 (Debian: llvm, qemu-user,
+gcc-aarch64-linux-gnu).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.backends.cpu.catalogue import kernel_library
+from edgeinfer.backends.cpu.memory import step
+from edgeinfer.jit.library import KernelLibrary
+from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.prebuilt import TARGETS
+from tests.unit.backends.cpu import kernel_calls
+from tests.unit.backends.cpu.arm_machine import MISSING, Recorder, arm_name, replay
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE
+from tests.unit.backends.cpu.kernels import test_cpu_matmul, test_cpu_rows
+from tests.unit.jit.wheel_code import EVERY_WHEEL, TRIPLES, WheelLibrary, link, make, unpack
+
+PRODUCT = "product-i4-32-f16"
+ISAS = ("amx", "avx512vnni", "avxvnni", "avx2", "neon")
+NAMES = ("rms_norm", "round_rows", *(f"{PRODUCT}-{isa}" for isa in ISAS))
+PLACES = [
+    (tag, name)
+    for tag, triple in TRIPLES.items()
+    for name, target in TARGETS.items()
+    if target.machine == triple.split("-")[0].replace("arm64", "aarch64")
+]
+DISASSEMBLER = "llvm-objdump"
+WANTED = {
+    "amx": {"tdpbusd|tdpbsud|tdpbssd|tdpbuud"},
+    "avx512vnni": {"vpdpbusd.*zmm"},
+    "avxvnni": {r"\{vex\}\s+vpdpbusd"},
+    "avx2": {"vpmaddubsw"},
+    "neon-i8mm": {"sdot"},
+    "neon": {"sdot"},
+}
+"""What the fastest product of a target must be made of."""
+NO_TILES, NO_512 = r"%tmm|\btile|\btdp", r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"
+BEYOND_V4 = (
+    r"bf16|vperm[it2]*b\b|vpmadd52|vpopcnt|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|gf2p8|vaes|vpclmul|"
+    r"\bv(?!cvtps2ph)\w*[ps]h\b"
+)
+LACKED = {
+    "amx": BEYOND_V4,
+    "avx512vnni": f"{BEYOND_V4}|{NO_TILES}",
+    "avxvnni": f"{BEYOND_V4}|{NO_TILES}|{NO_512}",
+    "avx2": f"{BEYOND_V4}|{NO_TILES}|{NO_512}|vpdp",
+    "neon-i8mm": "<unknown>",
+    "neon": "<unknown>",
+}
+"""What no object file of a target may have. ARM's instructions are read by their features, x86's always."""
+
+read = pytest.mark.skipif(shutil.which(DISASSEMBLER) is None, reason=f"needs {DISASSEMBLER}")
+emulated = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
+runnable = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64" or "avx2" not in cpu_features(),
+    reason="needs an x86 processor with AVX2 under Linux",
+)
+
+CASES: dict[str, Callable[[KernelLibrary], None]] = {
+    "norm": lambda library: test_cpu_rows.test_rms_norm(library, 40, 1),
+    "product": lambda library: test_cpu_matmul.test_integer_products(library, "i4-32-f16", 96),
+}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the object files of every wheel."""
+    wheels = make(tmp_path_factory.mktemp("wheels"), *EVERY_WHEEL, "--only", *NAMES)
+    assert len(wheels) == len(TRIPLES)
+    return unpack(wheels, tmp_path_factory.mktemp("objects"))
+
+
+@pytest.mark.parametrize(("tag", "target"), PLACES)
+def test_objects_link_and_need_nothing_else(objects: Path, tag: str, target: str) -> None:
+    assert {path.stem for path in (objects / tag / target).iterdir()} >= {"rms_norm"}
+    link(objects, tag, target)
+
+
+@runnable
+@pytest.mark.parametrize("tag", [tag for tag, target in PLACES if target == "avx2"])
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_of_every_system_compute_the_same(objects: Path, tag: str, case: str) -> None:
+    library = WheelLibrary(objects, tag, "avx2", kernel_library())
+    CASES[case](library)  # type: ignore[arg-type]
+    assert library.names
+
+
+@read
+@pytest.mark.parametrize("target", TARGETS)
+def test_objects_have_the_instructions_of_their_target(objects: Path, target: str) -> None:
+    of = TARGETS[target]
+    tag = f"manylinux_2_17_{of.machine}"
+    products = ""
+    for path in sorted((objects / tag / target).iterdir()):
+        lines = instructions(path, of.flags if of.machine == "aarch64" else "")
+        assert "ret" in lines
+        found = re.search(LACKED[target], lines)
+        assert found is None, f"{path}: {found}"
+        products += lines if path.stem.startswith(PRODUCT) else ""
+    assert all(re.search(pattern, products) for pattern in WANTED[target])
+
+
+@read
+@pytest.mark.parametrize(("target", "lesser"), [("amx", "avx512vnni"), ("avx512vnni", "avxvnni"), ("avxvnni", "avx2")])
+def test_reading_finds_instructions_that_a_cpu_lacks(objects: Path, target: str, lesser: str) -> None:
+    lines = instructions(objects / "manylinux_2_17_x86_64" / target / f"{PRODUCT}-{target}.o", "")
+    assert re.search(LACKED[lesser], lines)
+
+
+@emulated
+@pytest.mark.parametrize("target", ["neon-i8mm", "neon"])
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_for_arm_give_the_same_bits(
+    objects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, case: str
+) -> None:
+    recorder = Recorder()
+    for module in (kernel_calls, test_cpu_matmul, test_cpu_rows):
+        monkeypatch.setattr(module, "call", recorder.call)
+    monkeypatch.setattr(step, "address", recorder.address)
+    CASES[case](kernel_library())
+    own = [call for call in recorder.calls if not call.kernel.name.endswith(RUNNABLE[1:])]
+    assert any(call.before != call.after for call in own)
+    for call in own:
+        name = arm_name(call.kernel, RUNNABLE[0])
+        renamed = ["aarch64-linux-gnu-objcopy", "--redefine-sym", f"edgeinfer.{name}=kernel"]
+        wheel_code = objects / "manylinux_2_17_aarch64" / target / f"{name}.o"
+        subprocess.run([*renamed, wheel_code, tmp_path / f"{name}.o"], check=True)
+        for here, there in zip(call.after, replay(call, name, tmp_path), strict=True):
+            assert there.holds_addresses or there.content == here.content
+
+
+def instructions(path: Path, features: str) -> str:
+    """The instructions of an object file, one a line; `features`: those whose instructions are known."""
+    options = ["-d", "--no-show-raw-insn", "--no-leading-addr", *([f"--mattr={features}"] if features else [])]
+    done = subprocess.run([DISASSEMBLER, *options, path], capture_output=True, text=True, check=True)
+    lines = (line.strip() for line in done.stdout.splitlines() if line.startswith(("\t", " ")))
+    return "\n".join(re.sub(r"<.*>", "", line).split("#")[0] for line in lines) + "\n"
