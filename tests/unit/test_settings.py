@@ -84,7 +84,8 @@ def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
         ("cores", "", None),
         ("device", "cpu, ONNX,cpu", "cpu,onnx"),
         ("device", ["cpu", "onnx"], "cpu,onnx"),
-        ("kv", "int8", "int8"),
+        ("kv", "q4", "q4"),
+        ("kv", "int8", "q8"),
         ("mode", "quiet", "quiet"),
         ("device", "auto", "auto"),
         ("system", "none", "none"),
@@ -231,6 +232,6 @@ def test_values_that_the_app_can_have(name: str, value: object, wanted: object) 
 
 def test_words_are_known_from_the_types() -> None:
     options = declared_options()
-    assert options["kv"].words == ("f16", "int8")
+    assert options["kv"].words == ("f16", "q8", "q8q4", "q4")
     assert options["pack"].words == ("true", "false")
     assert options["spec"].words == ()  # a number is possible too

@@ -19,6 +19,7 @@ from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
 from edgeinfer.text_values import size_in_bytes
@@ -146,6 +147,6 @@ def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: 
     head_width = count("attention.key_length", count("embedding_length") // heads if heads else 0)
     both_widths = head_width + count("attention.value_length", head_width)
     numbers = count("block_count") * count("attention.head_count_kv", heads) * both_widths
-    per_token = numbers * (1 if limits.kv == "int8" else 2)
+    per_token = int(numbers * KV_ELEMENT_BYTES[limits.kv])
     weight_bytes = sum(info.nbytes for info in tensors.values())
     return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)

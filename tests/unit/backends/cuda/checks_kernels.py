@@ -299,10 +299,10 @@ def half_rounded(x: Floats) -> Floats:
     ("kv", "window", "cap", "widths", "heads"),
     [
         ("f16", None, None, (20, 20), 4),
-        ("int8", 30, 4.0, (36, 36), 2),
+        ("q8", 30, 4.0, (36, 36), 2),
         ("f16", 12, 9.0, (8, 8), 18),
         ("f16", None, None, (48, 33), 4),
-        ("int8", None, None, (36, 72), 2),
+        ("q8", None, None, (36, 72), 2),
     ],
 )
 def test_attention(
@@ -336,7 +336,7 @@ def test_attention(
     assert close(found[0], attended(q, k, v, kv, op)[58:], 3e-6)
 
 
-@pytest.mark.parametrize("kv", ["f16", "int8"])
+@pytest.mark.parametrize("kv", ["f16", "q8"])
 def test_slots_are_copied_in_order(device: CudaDevice, kv: KVKind) -> None:
     spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(PagedKV(2, 20, 20), PagedKV(1, 33, 7)))
     lane = device.compile_fragment(Fragment(spec, (), ()), GGUFFile.open(FILES[0]), Limits(192, 3, 16, 8, kv))

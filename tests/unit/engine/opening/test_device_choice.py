@@ -207,7 +207,7 @@ def test_other_cores_and_another_kv_are_another_race(
         (DeviceOptions(), "f16"),
         (DeviceOptions(n_workers=1), "f16"),
         (DeviceOptions(cores=(1,)), "f16"),
-        (DeviceOptions(), "int8"),
+        (DeviceOptions(), "q8"),
     ]
     for _ in range(2):
         found = [
