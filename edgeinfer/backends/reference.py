@@ -2,15 +2,15 @@
 
 In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
 the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127), or as `rounding`
-defines, which may replay another device's rounding. `kv="f16"` rounds keys and values like a float16 cache, another kind
-as its forms say, and queries likewise. Not optimised for speed.
+defines, which may replay another device's rounding. `kv="f16"` rounds keys and values like a float16 cache,
+another kind as its forms say, and queries likewise. Not optimised for speed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -392,4 +392,4 @@ def _open(options: DeviceOptions) -> ReferenceDevice:
     return ReferenceDevice()
 
 
-DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint)
+DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind))

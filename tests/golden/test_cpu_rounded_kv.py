@@ -1,7 +1,8 @@
-"""The CPU device with rounded keys and values: exact as the reference with the same rounding, and always the same bits."""
+"""The CPU device with rounded keys and values: exact as the reference that rounds alike, and always the same bits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ Floats = NDArray[np.float32]
 NAMES = list({path.stem.rpartition("-")[0]: path.stem for path in RESULTS}.values())
 """One format of each family: how keys and values are rounded does not depend on that of weights."""
 FAMILIES = ("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16", "minicpm3-mix")
+LOST: Mapping[KVKind, float] = {"q8": 0.15, "q8q4": 0.5, "q4": 1.0}
+"""Most distance from exact logits on models of random weights, where nothing is more likely than anything else."""
+ROUNDED: list[tuple[str, KVKind]] = [
+    *((name, "q8") for name in NAMES),
+    *((name, kind) for name in FAMILIES for kind in LOST if kind != "q8"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def family(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-@pytest.fixture(params=["q8", "q8q4", "q4"])
+@pytest.fixture(params=LOST)
 def kv(request: pytest.FixtureRequest) -> KVKind:
     found: KVKind = request.param
     return found
@@ -58,7 +65,7 @@ def same_bits(first: Floats, second: Floats) -> bool:
     return first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kv"), ROUNDED)
 def test_logits_equal_the_reference_with_the_same_rounding(device: CpuDevice, name: str, kv: KVKind) -> None:
     golden, replay = Golden.read(name), Replay()
     chunks = np.split(golden.tokens, [7, 8, 40])
@@ -69,12 +76,12 @@ def test_logits_equal_the_reference_with_the_same_rounding(device: CpuDevice, na
         expected = np.concatenate([player.feed(chunk) for chunk in chunks])
     assert replay.is_used_up
     assert distance(logits, expected) < 1e-5
-    assert golden.error(logits) < 0.1
+    assert golden.error(logits) < LOST[kv]
 
 
 def test_it_is_another_rounding_than_f16(device: CpuDevice, family: Golden, kv: KVKind) -> None:
     with Player(device, family) as player:
-        assert 1e-4 < distance(played(device, family, kv, []), player.feed(family.tokens)) < 0.1
+        assert 1e-4 < distance(played(device, family, kv, []), player.feed(family.tokens)) < LOST[kv]
 
 
 def test_a_token_has_the_same_bits_in_any_chunk_with_any_worker_pool(
@@ -88,7 +95,7 @@ def test_a_token_has_the_same_bits_in_any_chunk_with_any_worker_pool(
 @pytest.mark.parametrize("n_cached", [20, 60])
 def test_a_tree_node_has_the_bits_of_its_path(device: CpuDevice, family: Golden, kv: KVKind, n_cached: int) -> None:
     prefix, tokens = family.tokens[:n_cached], family.tokens[n_cached - 12 : n_cached]
-    with Player(device, family, kv="int8") as player:
+    with Player(device, family, kv=kv) as player:
         player.feed(prefix)
         tree = player.look(tokens, BRANCHING)
         small = player.look(tokens[:7], BRANCHING[:7])  # small passes share attention out otherwise

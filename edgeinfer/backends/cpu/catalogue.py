@@ -32,12 +32,12 @@ def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = 
 
 
 def kernel_folder() -> Path:
-    """Cache folder for exactly these kernels, which contain constants only of layouts, rounding and the device interface."""
+    """Cache folder for exactly these kernels, with constants of layouts, rounding and the device interface alone."""
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
     folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
-    constants = (Path(each.__file__) for each in (base, meanings, step, slot_records))
+    constants = (Path(base.__file__), Path(meanings.__file__), Path(step.__file__), Path(slot_records.__file__))
     return cache_folder(Path(__file__), *folders, *constants)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import psutil
 
-from edgeinfer.backends.base import Limits, kind_of
+from edgeinfer.backends.base import Limits, kind_of, require_kv
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
@@ -108,8 +108,9 @@ def weights_bytes(memory: str | int) -> int:
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
     """The memory a device needs for a model under these limits, from the header alone; of several devices, the largest.
 
-    Raises UnknownKey.
+    Raises UnknownKey, and BadSetting for a KV cache that a device cannot have.
     """
+    require_kv(device, limits.kv)
     names = device.split(",")
     if len(names) > 1:
         limits = replace(limits, windows=None)  # what several devices share is kept whole

@@ -11,7 +11,8 @@ Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a 
 So a long sequence is read in few long runs, which suits caches, and a short one touches little memory.
 A layer that keeps only a window has fewer pages; `places` maps each page of the KV cache to one of the layer's own.
 The last block is padded with zeros. A code of q8 stands for code * scale, one of q4 for (code - 7.5) * scale
-(`meanings.round_numbers`). In: sizes. Out: byte counts, and pools of pages whose slots can be copied. Loads no compiler.
+(`meanings.round_numbers`). In: sizes. Out: byte counts, and pools of pages whose slots can be copied. Loads no
+compiler.
 """
 
 from __future__ import annotations
@@ -172,9 +173,9 @@ class KVPool:
     def parts(self) -> tuple[NDArray[Any], ...]:
         """Views of the contents of slots: keys and values, or their codes and scales, each [`place`, G, ...].
 
-        f16: keys float16[..., key_width], values float16[..., value_padded]. Rounded: key codes uint8[..., blocks * 8 or
-        4, 4], key scales float16[..., scales], value codes int8[..., blocks, 32] or uint8[..., blocks, 16], value
-        scales float16[..., scales].
+        f16: keys float16[..., key_width], values float16[..., value_padded]. Rounded: key codes uint8[..., words, 4]
+        of 8 or 4 words a block, key scales float16[..., scales], value codes int8[..., blocks, 32] or uint8[...,
+        blocks, 16], value scales float16[..., scales].
         """
         layout, start = self.layout, self.keys.shape[:3]
         if layout.rounded is None:

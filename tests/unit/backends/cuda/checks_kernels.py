@@ -20,7 +20,7 @@ from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
-from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.backends.meanings import round_activations, round_numbers
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
@@ -276,7 +276,7 @@ def test_sums_caps_scales_and_taken_rows(device: CudaDevice) -> None:
 def attended(q: Floats, k: Floats, v: Floats, kv: KVKind, op: Attention) -> Floats:
     """Attention of all positions by the formula, over keys and values rounded as the cache rounds them."""
     k, v = (x.reshape(len(x), op.kv_heads, -1) for x in (k, v))
-    k, v = (half_rounded(x) if kv == "f16" else round_cached(x) for x in (k, v))
+    k, v = (half_rounded(x) if kv == "f16" else round_numbers(x, "q8") for x in (k, v))
     out = np.zeros((len(q), op.heads, op.value_width), np.float32)
     for token in range(len(q)):
         lowest = 0 if op.window is None else max(0, token - op.window + 1)

@@ -59,7 +59,7 @@ arguments_at = simd.record_at(ATTENTION)
 
 @inline
 def load_queries(kind, args, tile, kv_head, scratch):
-    """Store the scaled queries of a tile and kv head: float32[rows, key_padded], or records of int8 in the same room."""
+    """Store the scaled queries of a tile and kv head: float32[rows, key_padded], or int8 records in that room."""
     first, n_tokens = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS)
     repeats = args.heads // args.kv_heads
     for token in range(n_tokens):

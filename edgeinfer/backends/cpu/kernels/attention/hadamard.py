@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu.layout.padding import LANES

@@ -48,7 +48,7 @@ def store_halves(args, key, value, keys, values, offset):
 
 @simd.operation(types.void, simd.ADDRESS, simd.FLOATS, simd.FLOATS)
 def store_nibbles(builder, address, low, high):
-    """Write 2 * 16 floats from -8 up to below 8, rounded down, as codes 0..15: the first 16 in the low half of bytes."""
+    """Write 2 * 16 floats, -8 up to below 8, rounded down, as codes 0..15: the first 16 in the low half of bytes."""
     codes = []
     for values in (low, high):
         down = builder.fptosi(emit.call(builder, "llvm.floor.v16f32", emit.F32S, [values]), emit.I32S)
