@@ -228,7 +228,7 @@ def test_what_neither_can_read_is_refused_with_both_reasons(tmp_path: Path) -> N
 
 
 @with_peer
-def test_int8_keys_of_narrow_heads_are_refused_with_what_works(tiny_model: Path) -> None:
+def test_rounded_keys_of_narrow_heads_are_refused_with_what_works(tiny_model: Path) -> None:
     with pytest.raises(BadSetting, match="--kv f16"):
         load(tiny_model, device="llamacpp", kv="q8")
 

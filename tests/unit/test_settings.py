@@ -116,7 +116,7 @@ def test_values_are_read(name: str, value: object, read: object) -> None:
         ("cores", {}, "0,2-5"),
         ("device", "auto,cpu", "auto alone"),
         ("device", " , ", "device names"),
-        ("kv", "f8", "f16 or int8"),
+        ("kv", "f8", "q8q4 or q4"),
         ("mode", "loud", "max, balanced, quiet or battery"),
         ("ram", "lots", "a size such as 3GB"),
         ("ram", "0", "a size such as 3GB"),
