@@ -21,6 +21,7 @@ from edgeinfer.setting_values import (
     core_list,
     cost_curve,
     device_names,
+    kv_kind,
     memory_budget,
     number,
     one_of,
@@ -115,8 +116,8 @@ class LoadOptions:
     )
     kv: KVKind = option(
         "f16",
-        "KV cache type: f16, or int8 in about half the memory.",
-        one_of(get_args(KVKind)),
+        "KV cache type: f16; q8, q8q4 (keys of 8 bits, values of 4) or q4, in 1/2, 2/5 or 1/3 of the memory.",
+        kv_kind,
     )
     mode: Mode = option(
         "balanced",
@@ -164,3 +165,4 @@ class LoadOptions:
                 read(value)
             except ValueError as reason:
                 raise BadSetting(f"{name} cannot be {value!r}: it must be {reason.args[0]}") from None
+        object.__setattr__(self, "kv", kv_kind(self.kv))  # by its own name if an earlier spelling was given

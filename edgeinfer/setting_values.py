@@ -12,12 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 T = TypeVar("T")
 
-KVKind = Literal["f16", "int8"]
-"""Storage of the KV cache: float16, or int8 with a scale per 32 numbers."""
+KVKind = Literal["f16", "q8", "q8q4", "q4"]
+"""Numbers of the KV cache: float16, of 8 bits with a scale per 32, keys of 8 bits and values of 4, or of 4 bits with a
+scale per 16.
+"""
+OLD_KV_KINDS: Mapping[str, KVKind] = MappingProxyType({"int8": "q8"})
+"""Earlier spellings, which are still read."""
 
 Spec = Literal["auto", "on", "off"] | int
 """When to draft: wherever output stays bit-identical, everywhere, nowhere, or in passes of this many tokens."""
@@ -158,6 +162,12 @@ def one_of(words: tuple[T, ...]) -> Callable[[object], T]:
         raise ValueError(f"{', '.join(others)} or {last}")
 
     return read
+
+
+def kv_kind(value: object) -> KVKind:
+    """Read a KVKind, also by an earlier spelling."""
+    known = OLD_KV_KINDS.get(value, value) if isinstance(value, str) else value
+    return one_of(get_args(KVKind))(known)  # type: ignore[no-any-return]
 
 
 def spec_choice(value: object) -> Spec:

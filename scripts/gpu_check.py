@@ -49,7 +49,7 @@ def golden_rows(device: CudaDevice, size: Size) -> list[tuple[object, ...]]:
     for name in size.goldens or tuple(path.stem for path in RESULTS):
         golden = Golden.read(name)
         tokens = golden.tokens[: size.golden_tokens]
-        for kv in ("f16", "int8"):
+        for kv in ("f16", "q8"):
             with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]
                 whole = player.feed(tokens)
             with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.meanings import FORMS
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.graph.step import PAGE, Batch
@@ -50,6 +51,7 @@ TEMPERATURE = 0.8
 THREADS = 2
 PEER = "llama.cpp"
 ROUNDED = ReferenceDevice("int8", "f16")
+ROUNDED_KV = [kv for kv, forms in FORMS.items() if forms is not None]
 
 PROMPTS = (
     "What is the capital of France, and what is it known for?",
@@ -132,10 +134,11 @@ def _silence() -> Any:
 class LlamaCpp:
     """llama.cpp on a file, evaluating one text at a time. Raises ImportError if llama-cpp-python is not installed.
 
-    Weights keep the file's layout: llama.cpp's repacked ones crash on CPUs with AMX in some of its versions.
+    Weights keep the file's layout: llama.cpp's repacked ones crash on CPUs with AMX in some of its versions. A rounded
+    cache (Q8_0 and Q4_0, as llama.cpp has them) needs its flash attention, so compare it with a float16 cache of that.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kv: KVKind = "f16", *, is_flash: bool = False) -> None:
         import llama_cpp
 
         self._api: Any = llama_cpp
@@ -147,7 +150,12 @@ class LlamaCpp:
         limits = llama_cpp.llama_context_default_params()
         limits.n_ctx = limits.n_batch = LONGEST
         limits.n_threads = limits.n_threads_batch = THREADS
-        limits.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        on, off = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED, llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        limits.flash_attn_type = on if is_flash else off
+        types = {"q8": llama_cpp.GGML_TYPE_Q8_0, "q4": llama_cpp.GGML_TYPE_Q4_0}
+        forms = FORMS[kv]
+        if forms is not None:
+            limits.type_k, limits.type_v = (types[form] for form in forms)
         self._context = llama_cpp.llama_init_from_model(self._model, limits)
         self._batch = llama_cpp.llama_batch_init(LONGEST, 0, 1)
         self._n_vocab = int(llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model)))
@@ -322,7 +330,7 @@ def main() -> None:
         cpu = open_engine(device)
         engines: dict[str, Evaluate] = {
             "edgeinfer cpu": cpu,
-            "edgeinfer cpu, int8 kv": open_engine(device, "int8"),
+            **{f"edgeinfer cpu, {kv} kv": open_engine(device, kv) for kv in ROUNDED_KV},
             "reference, int8": open_engine(ROUNDED),
         }
         if not options.no_peer:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.memories import KVMemory
-from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import LayerState, Windows, n_state_slots
@@ -251,6 +251,10 @@ class Footprint:
     bytes_per_state: int = 0
 
 
+USUAL_KV: tuple[KVKind, ...] = ("f16", "q8")
+"""The KV caches of devices whose runtimes store numbers in 16 or 8 bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
     """A registry entry: how to open a device of this kind and, from a header alone, how much memory it would take.
@@ -260,7 +264,7 @@ class DeviceKind:
     `entrants`: its names on this machine, with the available targets. `folders`: how it opens decoder folders written
     by other programs. `code_sources`: what its compiled code is made of. `compile_ahead`: compiles what a Llama with
     these weight types needs before more of the model is known. `offload`: how it runs models whose weights do not all
-    stay in memory. Unsupported fields are None.
+    stay in memory. Unsupported fields are None. `kv_kinds`: the KV caches it can have.
     """
 
     key: str
@@ -274,6 +278,7 @@ class DeviceKind:
     code_sources: Callable[[], tuple[Path, ...]] | None = None
     compile_ahead: Callable[[KVKind, Sequence[int]], None] | None = None
     offload: Callable[[], WeightOffload] | None = None
+    kv_kinds: tuple[KVKind, ...] = USUAL_KV
 
 
 _SEAMS = (
@@ -286,6 +291,16 @@ DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "
 def kind_of(name: str) -> DeviceKind | EvaluatorKind:
     """The registry entry of a device name: a key, or key:target ("openvino:gpu"). Raises UnknownKey."""
     return DEVICES.get(name.partition(":")[0])
+
+
+def require_kv(names: str, kv: KVKind) -> None:
+    """Raises BadSetting if one of these devices (with commas between them) cannot have such a KV cache; UnknownKey."""
+    for name in names.split(","):
+        kinds = kind_of(name).kv_kinds
+        if kv not in kinds:
+            raise BadSetting(
+                f"the device {name} has no {kv} cache: use --kv {' or '.join(kinds)}, or --device cpu with --kv {kv}"
+            )
 
 
 def device_kind(name: str) -> DeviceKind:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgeinfer.backends.base import DeviceOptions, Footprint, Limits
+from edgeinfer.backends.base import USUAL_KV, DeviceOptions, Footprint, Limits
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.text import Vocabulary
+from edgeinfer.settings import KVKind
 from edgeinfer.steps import Progress
 
 
@@ -155,7 +156,7 @@ class EvaluatorKind:
     """A registry entry: how to open a model file with a program that runs whole models.
 
     `open` raises DeviceUnavailable if the program cannot run, UnsupportedModel for a file it cannot read. `module`: the
-    package that must be importable; `install`: how to get it.
+    package that must be importable; `install`: how to get it; `kv_kinds`: the KV caches that it can have.
     """
 
     key: str
@@ -164,6 +165,7 @@ class EvaluatorKind:
     install: str
     open: Callable[[Path, Limits, DeviceOptions, Progress], Evaluator]
     footprint: Callable[[ModelSpec, Mapping[str, TensorInfo], Limits], Footprint]
+    kv_kinds: tuple[KVKind, ...] = USUAL_KV
 
     @property
     def installed(self) -> bool:

@@ -2,15 +2,15 @@
 
 In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
 the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127), or as `rounding`
-defines, which may replay another device's rounding. `kv="f16"` rounds keys and values like a float16 cache; `kv="int8"`
-rounds them like an int8 cache, and queries likewise. Not optimised for speed.
+defines, which may replay another device's rounding. `kv="f16"` rounds keys and values like a float16 cache,
+another kind as its forms say, and queries likewise. Not optimised for speed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
-from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.backends.meanings import FORMS, round_activations, round_cached, round_queries
 from edgeinfer.graph.graph import Fragment, ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import LayerState, Rows, Weight
@@ -62,7 +62,7 @@ class ReferenceDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> ReferenceLane:
         """Dequantise the weights and allocate the cache."""
-        kv = self._kv or ("int8" if limits.kv == "int8" else "f32")
+        kv = self._kv or ("f32" if limits.kv == "f16" else limits.kv)
         return ReferenceLane(spec, file, limits, self._activations == "int8", kv, self._rounding, progress)
 
     def compile_fragment(
@@ -90,6 +90,7 @@ class ReferenceLane:
     ) -> None:
         self._spec = spec
         self.int8, self.kv, self.rounding = int8_activations, kv, rounding
+        self.forms = None if kv == "f32" else FORMS[kv]
         self.matrices: dict[Weight, Floats] = {}
         self.vectors: dict[Weight, Floats] = {}
         self.is_quantised: dict[Weight, bool] = {}
@@ -313,14 +314,16 @@ class _Pass:
     def rounded(self, op: Op, name: str, rows: Floats) -> Floats:
         return round_activations(rows) if self._lane.rounding is None else self._lane.rounding(op, name, rows)
 
-    def kept(self, op: Op, name: str, head_width: int) -> Floats:
-        rows = self._met(op, name)
-        return round_cached(rows.reshape(-1, head_width)).reshape(rows.shape) if self._lane.kv == "int8" else rows
+    def kept(self, op: Op, name: str, head_width: int, *, is_key: bool) -> Floats:
+        rows, forms = self._met(op, name), self._lane.forms
+        if forms is None:
+            return rows
+        return round_cached(rows.reshape(-1, head_width), forms[0 if is_key else 1]).reshape(rows.shape)
 
     def queried(self, op: Op, name: str, scale: float, head_width: int) -> Floats:
         rows = self._met(op, name)
         scaled = rows.reshape(-1, head_width) * np.float32(scale)
-        return (round_activations(scaled) if self._lane.kv == "int8" else scaled).reshape(rows.shape)
+        return (scaled if self._lane.forms is None else round_queries(scaled)).reshape(rows.shape)
 
     def scored(self, op: Op, name: str) -> Floats:
         rows, rounding = self.values[name], self._lane.rounding
@@ -389,4 +392,4 @@ def _open(options: DeviceOptions) -> ReferenceDevice:
     return ReferenceDevice()
 
 
-DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint)
+DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint, kv_kinds=get_args(KVKind))

@@ -141,8 +141,8 @@ class OpContext(Protocol):
         """The rounded rows a product reads in place of rows float32[n, width]. `name` is their buffer."""
         ...
 
-    def kept(self, op: Op, name: str, head_width: int) -> Floats:
-        """The rows of a buffer as a KV cache stores them: float32[T, G * K]."""
+    def kept(self, op: Op, name: str, head_width: int, *, is_key: bool) -> Floats:
+        """The rows of a buffer as a KV cache stores keys, or values: float32[T, G * K]."""
         ...
 
     def queried(self, op: Op, name: str, scale: float, head_width: int) -> Floats:

@@ -12,6 +12,8 @@ from typing import TypeAlias
 from llvmlite import ir
 
 LANES = 16
+MIDDLE = 7.5
+"""The middle of codes of four bits that stand for as many numbers below zero as above."""
 
 I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F16, F32, VOID = ir.HalfType(), ir.FloatType(), ir.VoidType()
@@ -101,6 +103,12 @@ def broadcast_float(builder: Builder, address: Value, offset: int = 0) -> Value:
 def broadcast_bytes(builder: Builder, address: Value, offset: int = 0) -> Value:
     """Four bytes, repeated in every 32-bit lane, as 64 bytes."""
     return builder.bitcast(splat(builder, load(builder, address, I32, offset, 4)), BYTES)
+
+
+def levels(builder: Builder, codes: Value, half: int) -> Value:
+    """code - MIDDLE for the low (`half` 0) or the high four bits of int32[16] below 256, as float32."""
+    nibbles = builder.lshr(codes, repeated(I32S, 4)) if half else builder.and_(codes, repeated(I32S, 15))
+    return builder.fsub(builder.sitofp(nibbles, F32S), repeated(F32S, MIDDLE))
 
 
 def slice_lanes(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:

@@ -109,7 +109,7 @@ def test_a_folder_is_not_pulled_but_used(folder: Path) -> None:
 
 
 def test_commands_that_need_the_file_say_so(folder: Path) -> None:
-    for arguments in (["run", "a", "--device", "cpu"], ["run", "a", "--ctx", "300"], ["run", "a", "--kv", "int8"]):
+    for arguments in (["run", "a", "--device", "cpu"], ["run", "a", "--ctx", "300"], ["run", "a", "--kv", "q8"]):
         found = invoke(*arguments, "-m", str(folder), *GREEDY)
         assert found.exit_code == 1
         assert str(folder) in found.stderr

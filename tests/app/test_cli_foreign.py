@@ -228,9 +228,9 @@ def test_what_neither_can_read_is_refused_with_both_reasons(tmp_path: Path) -> N
 
 
 @with_peer
-def test_int8_keys_of_narrow_heads_are_refused_with_what_works(tiny_model: Path) -> None:
+def test_rounded_keys_of_narrow_heads_are_refused_with_what_works(tiny_model: Path) -> None:
     with pytest.raises(BadSetting, match="--kv f16"):
-        load(tiny_model, device="llamacpp", kv="int8")
+        load(tiny_model, device="llamacpp", kv="q8")
 
 
 def test_without_the_package_the_message_says_how_to_get_it(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def offered(
         ("edgeinfer models --prime ti", ["tiny"]),
         ("edgeinfer run -m ./ti", []),
         ("edgeinfer run --mode b", ["balanced", "battery"]),
-        ("edgeinfer run --kv ", ["f16", "int8"]),
+        ("edgeinfer run --kv ", ["f16", "q8", "q8q4", "q4"]),
         ("edgeinfer run --device o", ["onnx", "openvino"]),
         ("edgeinfer run --device cpu,op", ["cpu,openvino"]),
         ("edgeinfer run --spec o", ["on", "off"]),

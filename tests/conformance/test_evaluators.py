@@ -106,9 +106,9 @@ def test_logits_are_those_of_transformers(key: str, name: str) -> None:
         evaluator.close()
 
 
-@pytest.mark.parametrize("kv", ["f16", "int8"])
+@pytest.mark.parametrize("kv", ["f16", "q8"])
 def test_cached_numbers_of_either_kind_give_those_logits(key: str, kv: str) -> None:
-    if key in decoder_folders.KINDS and kv == "int8":
+    if key in decoder_folders.KINDS and kv == "q8":
         pytest.skip("its graph says how numbers are kept")
     golden = Golden.read(WIDE_HEADED)
     evaluator = opened(key, WIDE_HEADED, replace(LIMITS, kv=kv))  # type: ignore[arg-type]

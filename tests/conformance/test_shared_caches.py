@@ -55,7 +55,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-@pytest.fixture(params=["f16", "int8"])
+@pytest.fixture(params=["f16", "q8"])
 def kv(request: pytest.FixtureRequest) -> KVKind:
     found: KVKind = request.param
     return found

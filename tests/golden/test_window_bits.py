@@ -19,7 +19,7 @@ FAMILIES = ("gemma3-q8_0", "gpt-oss-q8_0", "mistral-window-q8_0", "afmoe-q8_0")
 N_CONTEXT = 2048
 LONG = "one two three four five six seven eight nine ten " * 30
 """More tokens than layers with a window keep: a token is a byte in these files."""
-SETTINGS = [("f16", "off"), ("f16", "auto"), ("int8", 5)]
+SETTINGS = [("f16", "off"), ("f16", "auto"), ("q8", 5)]
 
 
 @pytest.fixture(scope="module", autouse=True)

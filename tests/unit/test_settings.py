@@ -84,7 +84,8 @@ def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
         ("cores", "", None),
         ("device", "cpu, ONNX,cpu", "cpu,onnx"),
         ("device", ["cpu", "onnx"], "cpu,onnx"),
-        ("kv", "int8", "int8"),
+        ("kv", "q4", "q4"),
+        ("kv", "int8", "q8"),
         ("mode", "quiet", "quiet"),
         ("device", "auto", "auto"),
         ("system", "none", "none"),
@@ -115,7 +116,7 @@ def test_values_are_read(name: str, value: object, read: object) -> None:
         ("cores", {}, "0,2-5"),
         ("device", "auto,cpu", "auto alone"),
         ("device", " , ", "device names"),
-        ("kv", "f8", "f16 or int8"),
+        ("kv", "f8", "q8q4 or q4"),
         ("mode", "loud", "max, balanced, quiet or battery"),
         ("ram", "lots", "a size such as 3GB"),
         ("ram", "0", "a size such as 3GB"),
@@ -231,6 +232,6 @@ def test_values_that_the_app_can_have(name: str, value: object, wanted: object) 
 
 def test_words_are_known_from_the_types() -> None:
     options = declared_options()
-    assert options["kv"].words == ("f16", "int8")
+    assert options["kv"].words == ("f16", "q8", "q8q4", "q4")
     assert options["pack"].words == ("true", "false")
     assert options["spec"].words == ()  # a number is possible too

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.backends.cpu.layout.padding import BufferLayout, heads_of
@@ -82,4 +82,5 @@ DEVICE = DeviceKind(
     code_sources=_code_sources,
     compile_ahead=_compile_ahead,
     offload=_offload,
+    kv_kinds=get_args(KVKind),
 )

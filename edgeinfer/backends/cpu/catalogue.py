@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from edgeinfer.backends import base
+from edgeinfer.backends import base, meanings
 from edgeinfer.backends.cpu.layout import chosen_records, records
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
+from edgeinfer.backends.meanings import FORMS
 from edgeinfer.graph import step
 from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
 from edgeinfer.jit.library import KernelLibrary, cache_folder, open_library
 from edgeinfer.offload import slot_records
+from edgeinfer.settings import KVKind
 
 KERNELS = "edgeinfer.backends.cpu.kernels"
 
@@ -30,12 +32,13 @@ def _source(module: str, name: str, parameters: tuple[str | None, ...] | None = 
 
 
 def kernel_sources() -> tuple[Path, ...]:
-    """The sources of these kernels, which contain constants only of layouts and of the device interface."""
+    """The sources of these kernels, with constants of layouts, rounding and the device interface alone."""
     here = Path(__file__).parent
     kernels = here / "kernels"
     folders = (here / "layout", kernels, *sorted(path for path in kernels.iterdir() if path.is_dir()))
     folders = (*folders, *sorted(here.glob("*/kernels")))  # of folders that may be absent
-    return Path(__file__), *folders, Path(base.__file__), Path(step.__file__), Path(slot_records.__file__)
+    constants = (Path(base.__file__), Path(meanings.__file__), Path(step.__file__), Path(slot_records.__file__))
+    return Path(__file__), *folders, *constants
 
 
 def kernel_folder() -> Path:
@@ -113,22 +116,25 @@ def causal_conv(activation: str | None) -> Kernel:
 def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     """The kernels for a kind of pages and an instruction set."""
     isa_name = TILED.get(isa_name, isa_name)
-    name, parameters = f"{layout.kind}-{isa_name}", (_int8(layout), isa_name)
+    kind = _rounded(layout.kind)
+    name, parameters = f"{layout.kind}-{isa_name}", (kind, isa_name)
+    joined = "join_chunks" if kind is None else "join_chunks-rotated"
     return AttentionKernels(
         Kernel(f"attend_by_tile-{name}", _source("attention.attention", "by_tile", parameters), records.ATTENTION),
         Kernel(f"attend_by_chunk-{name}", _source("attention.attention", "by_chunk", parameters), records.ATTENTION),
-        Kernel("join_chunks", _source("attention.attention", "join_chunks"), records.ATTENTION),
+        Kernel(joined, _source("attention.attention", "joining", (kind and "rotated",)), records.ATTENTION),
     )
 
 
 def store_kv(layout: PageLayout) -> Kernel:
     """The kernel for a kind of pages."""
-    return Kernel(f"store_kv-{layout.kind}", _source("attention.store", "store", (_int8(layout),)), records.STORE_KV)
+    source = _source("attention.store", "store", (_rounded(layout.kind),))
+    return Kernel(f"store_kv-{layout.kind}", source, records.STORE_KV)
 
 
-def copy_slots(kind: str) -> CompiledFunction:
+def copy_slots(kind: KVKind) -> CompiledFunction:
     """The function for a kind of pages."""
-    source = _source("attention.slots", "copy_slots", ("int8" if kind == "int8" else None,))
+    source = _source("attention.slots", "copy_slots", (_rounded(kind),))
     return CompiledFunction(f"copy_slots-{kind}", source, 5, returns=False)
 
 
@@ -152,6 +158,6 @@ def product_float(panel: FloatPanel) -> Kernel:
     return Kernel(f"product-{panel.key}", _source("matmul.floats", "product", (panel.key,)), records.FLOAT_PRODUCT)
 
 
-def _int8(layout: PageLayout) -> str | None:
+def _rounded(kind: KVKind) -> KVKind | None:
     """The value that kernels close over: a literal or None, so they are compiled for their kind of pages alone."""
-    return "int8" if layout.kind == "int8" else None
+    return None if FORMS[kind] is None else kind

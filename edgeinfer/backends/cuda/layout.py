@@ -139,7 +139,7 @@ def slab_bytes(sizes: list[int]) -> int:
 class KVForm:
     """Layout of a layer's keys, or of its values: [slot, kv head, head], with padded heads.
 
-    f16: two numbers per word. int8: four codes per word, and a float16 scale for each block of 32.
+    f16: two numbers per word. q8: four codes per word, and a float16 scale for each block of 32.
     """
 
     kind: KVKind

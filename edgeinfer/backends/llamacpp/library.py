@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.meanings import FORMS
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.steps import Progress
@@ -164,14 +165,16 @@ def open_context(library: Library, model: Any, limits: Limits, options: DeviceOp
     wanted.kv_unified = True
     wanted.swa_full = True
     wanted.no_perf = True
-    if limits.kv == "int8":
-        wanted.type_k = wanted.type_v = api.GGML_TYPE_Q8_0
+    forms = FORMS[limits.kv]
+    if forms is not None:
+        types = {"q8": api.GGML_TYPE_Q8_0, "q4": api.GGML_TYPE_Q4_0}
+        wanted.type_k, wanted.type_v = (types[form] for form in forms)
     library.forget()
     context = api.llama_init_from_model(model, wanted)
     if not context:
-        if limits.kv == "int8" and "cache type" in library.errors:
+        if forms is not None and "cache type" in library.errors:
             raise BadSetting(
-                f"llama.cpp cannot keep this model's cache as int8: {library.errors}; use kv f16 (--kv f16)"
+                f"llama.cpp cannot keep this model's cache as {limits.kv}: {library.errors}; use kv f16 (--kv f16)"
             )
         raise DoesNotFit(
             f"llama.cpp cannot run this model with a context of {limits.n_context} tokens and kv {limits.kv}: "

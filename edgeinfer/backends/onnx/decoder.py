@@ -59,8 +59,8 @@ class FolderEvaluator:
         if not path.is_dir():
             raise UnsupportedModel(f"{path} is no folder with an ONNX decoder, and no other model runs beside one")
         folder = open_folder(path)
-        if limits.kv == "int8":
-            raise BadSetting(f"{path} keeps keys and values as its graph has them; --kv int8 is for .gguf files")
+        if limits.kv != "f16":
+            raise BadSetting(f"{path} keeps keys and values as its graph has them; --kv {limits.kv} is for .gguf files")
         if folder.most_context is not None and limits.n_context > folder.most_context:
             raise BadSetting(
                 f"{path} was made for {folder.most_context} tokens of context, not {limits.n_context}; "

@@ -73,7 +73,7 @@ def _token_bytes(spec: ModelSpec, limits: Limits) -> int:
     for number, layer in enumerate(spec.kv):
         if number in floats:
             n_bytes += FLOAT_BYTES * layer.numbers
-        elif limits.kv == "int8":
+        elif limits.kv == "q8":
             n_bytes += layer.numbers + 2 * layer.kv_heads * SCALE_BYTES
         else:
             n_bytes += 2 * layer.numbers

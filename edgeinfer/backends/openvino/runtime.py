@@ -66,7 +66,7 @@ def properties_of(
     if target != "CPU":
         return found
     code, group = _common_form(spec, tensors)
-    found["KV_CACHE_PRECISION"] = "u8" if limits.kv == "int8" else "f16"
+    found["KV_CACHE_PRECISION"] = "u8" if limits.kv == "q8" else "f16"
     found["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0 if code == "u8" and has_bf16 else group
     if code == "f32" or (has_bf16 and code in ("f16", "bf16") and _has_narrow_gates(spec)):
         found["INFERENCE_PRECISION_HINT"] = "f32"

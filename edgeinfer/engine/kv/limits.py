@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import psutil
 
-from edgeinfer.backends.base import Limits, kind_of
+from edgeinfer.backends.base import Limits, kind_of, require_kv
 from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
@@ -19,6 +19,7 @@ from edgeinfer.graph.operands import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.cost.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.machine.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
 from edgeinfer.text_values import size_in_bytes
@@ -107,8 +108,9 @@ def weights_bytes(memory: str | int) -> int:
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
     """The memory a device needs for a model under these limits, from the header alone; of several devices, the largest.
 
-    Raises UnknownKey.
+    Raises UnknownKey, and BadSetting for a KV cache that a device cannot have.
     """
+    require_kv(device, limits.kv)
     names = device.split(",")
     if len(names) > 1:
         limits = replace(limits, windows=None)  # what several devices share is kept whole
@@ -146,6 +148,6 @@ def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: 
     head_width = count("attention.key_length", count("embedding_length") // heads if heads else 0)
     both_widths = head_width + count("attention.value_length", head_width)
     numbers = count("block_count") * count("attention.head_count_kv", heads) * both_widths
-    per_token = numbers * (1 if limits.kv == "int8" else 2)
+    per_token = int(numbers * KV_ELEMENT_BYTES[limits.kv])
     weight_bytes = sum(info.nbytes for info in tensors.values())
     return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)

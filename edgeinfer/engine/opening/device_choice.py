@@ -189,7 +189,7 @@ def chosen_device(
     weight_bytes = work_of(subject.spec, subject.file.tensors).weight_bytes
     if weight_bytes < LEAST_BYTES:
         return ChosenDevice(AUTO_DEVICE)
-    installed = _installed()
+    installed = _able(kv)
     if not installed:
         return ChosenDevice(AUTO_DEVICE)
     choices, cores = choices or Choices(), shared_cores(options, topology)
@@ -229,7 +229,7 @@ def note_speed(
     Several answers in a row that are much slower than the runner-up, on a quiet machine, cast doubt on the choice: a
     later start compares again.
     """
-    installed = _installed()
+    installed = _able(kv)
     choices = choices or Choices()
     key = choice_key(fingerprint, topology, kv, cores, installed)
     choice = choices.find(key)
@@ -252,9 +252,15 @@ def choice_key(
     return f"{fingerprint_of(topology)} {fingerprint} {manner}{' '.join(installed)}"
 
 
-def entrant_kinds() -> tuple[str, ...]:
-    """Kinds of devices that may run here, the CPU first; their packages are installed, but not imported."""
-    return (AUTO_DEVICE, *(item.partition(":")[0] for item in _installed()))
+def entrant_kinds(kv: KVKind = "f16") -> tuple[str, ...]:
+    """Kinds of devices that may run here with such a KV cache, the CPU first; their packages are not imported."""
+    return (AUTO_DEVICE, *(item.partition(":")[0] for item in _able(kv)))
+
+
+def _able(kv: KVKind) -> list[str]:
+    """Those of `_installed` whose devices can have such a KV cache."""
+    kinds = device_kinds()
+    return [item for item in _installed() if kv in kinds[item.partition(":")[0]].kv_kinds]
 
 
 def _installed() -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, open_device
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, open_device, require_kv
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.run.executor import AUTO_SCHEDULE, compiled
 from edgeinfer.engine.run.workers import shared_cores
@@ -80,6 +80,7 @@ def open_model(device: str, request: OpeningRequest, schedule: str = AUTO_SCHEDU
     not supported, DoesNotFit if memory is short.
     """
     spec, names = request.spec, device.split(",")
+    require_kv(device, request.limits.kv)
     if len(names) == 1:
         return _alone(device, request)
     if spec.why_whole is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of
+from edgeinfer.backends.base import DeviceOptions, Limits, device_kind, kind_of, require_kv
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.kv.limits import memory_need
 from edgeinfer.engine.measure.power import PowerLimiter
@@ -72,6 +72,7 @@ def open_evaluator(
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
     spec, file = subject.spec, subject.gguf
+    require_kv(device, limits.kv)
     request = OpeningRequest(spec, file, limits, options, progress)
 
     def rescue() -> SequenceEvaluator:

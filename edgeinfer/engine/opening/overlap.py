@@ -194,7 +194,7 @@ def _check_memory(free_bytes: float, n_pages: int, request: OpeningRequest) -> N
     if wanted > free_bytes:
         raise DoesNotFit(
             f"keys and values of sequences in memory take {wanted} bytes, {free_bytes:.0f} are free; "
-            "use fewer sequences, a smaller context or --kv int8"
+            "use fewer sequences, a smaller context or --kv q8"
         )
 
 

@@ -53,7 +53,7 @@ def compared(
 
     Returns the choice, and a line that says so; None if only one device could run the model.
     """
-    names = entrant_kinds()
+    names = entrant_kinds(kv)
     model = RacedModel(subject.file.path, options, kv, len(shared_cores(options, topology)))
     contestants: list[Contestant] = [ChildContestant(name, model, is_kind=True) for name in names]
     finishes = compare(contestants, progress, together=available_bytes() >= len(names) * OPENED_BYTES)

@@ -32,9 +32,10 @@ class StoreKV(Op):
 
     def evaluate(self, context: OpContext) -> None:
         slots = context.located(self.layer, context.step.slots)
-        stored = (self.key, self.key_width), (self.value, self.value_width)
-        for (name, width), cache in zip(stored, context.cache(self.layer), strict=True):
-            cache[slots] = context.kept(self, name, width).reshape(-1, self.kv_heads, width)
+        keys, values = context.cache(self.layer)
+        for name, width, cache in ((self.key, self.key_width, keys), (self.value, self.value_width, values)):
+            rows = context.kept(self, name, width, is_key=cache is keys)
+            cache[slots] = rows.reshape(-1, self.kv_heads, width)
 
 
 OP = StoreKV

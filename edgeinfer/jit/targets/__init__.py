@@ -49,6 +49,9 @@ class Target:
     """lookup(builder, table, indices): table[index] for 64 index bytes 0..15; the 16 entries (-128..255) are bytes."""
     negated: Callable[[Builder, Value, Value], Value]
     """negated(builder, values, signs): 64 bytes (-127..127), those with a negative byte in `signs` negated."""
+    levels: Callable[[Builder, Value, int], Value]
+    """levels(builder, codes, half): float32[16] of code - 7.5 for the low (half 0) or high four bits of int32[16] below
+    256."""
     signed_dot: Callable[[Builder, Value], Dot] | None = None
     """signed_dot(builder, initial): weight bytes are code + 128 as for `dot` with 8 bits, but the code (-128..127) is
     multiplied, so `initial` holds no correction for the 128. None if that is no faster.

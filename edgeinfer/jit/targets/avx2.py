@@ -120,4 +120,4 @@ def negated(builder: Builder, values: Value, signs: Value) -> Value:
     return emit.join(builder, *(emit.call(builder, "llvm.x86.avx2.psign.b", HALF_BYTES, half) for half in halves))
 
 
-TARGET = Target("avx2", 16, 32, dot, lookup, negated, signed_dot)
+TARGET = Target("avx2", 16, 32, dot, lookup, negated, emit.levels, signed_dot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import llvmlite
+from llvmlite import ir
 
 from edgeinfer.jit import emit
 from edgeinfer.jit.emit import Builder, Value
@@ -37,4 +38,12 @@ def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
     return emit.call(builder, "llvm.x86.avx512.pshuf.b.512", emit.BYTES, [emit.byte_table(table, 4), indices])
 
 
-TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup, emit.negated)
+def levels(builder: Builder, codes: Value, half: int) -> Value:
+    """One vpermps, which reads the low four bits of an index, from the 16 numbers."""
+    if half:
+        codes = builder.lshr(codes, emit.repeated(emit.I32S, 4))
+    table = ir.Constant(emit.F32S, [code - emit.MIDDLE for code in range(emit.LANES)])
+    return emit.call(builder, "llvm.x86.avx512.permvar.sf.512", emit.F32S, [table, codes])
+
+
+TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup, emit.negated, levels)

@@ -30,4 +30,4 @@ class HalvesDot:
         return emit.join(builder, *self._sums)
 
 
-TARGET = Target("avxvnni", 16, 32, HalvesDot, avx2.lookup, avx2.negated)
+TARGET = Target("avxvnni", 16, 32, HalvesDot, avx2.lookup, avx2.negated, emit.levels)

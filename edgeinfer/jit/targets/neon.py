@@ -60,4 +60,4 @@ def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
     return emit.join(builder, *(emit.join(builder, *quarters[at : at + 2]) for at in (0, 2)))
 
 
-TARGET = Target("neon", 32, 16, SdotDot, lookup, emit.negated, signed_dot)
+TARGET = Target("neon", 32, 16, SdotDot, lookup, emit.negated, emit.levels, signed_dot)

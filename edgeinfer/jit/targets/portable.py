@@ -41,4 +41,4 @@ def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
     return entries[0]
 
 
-TARGET = Target("portable", 16, 16, PortableDot, lookup, emit.negated)
+TARGET = Target("portable", 16, 16, PortableDot, lookup, emit.negated, emit.levels)

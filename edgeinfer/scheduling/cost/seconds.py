@@ -14,7 +14,8 @@ from edgeinfer.graph.op import AttentionHeads
 from edgeinfer.scheduling.cost.work import MatMulWork, ModelWork, StageShape
 from edgeinfer.scheduling.machine.profile import DeviceRates, Link, ProductRates
 
-KV_ELEMENT_BYTES = {"f16": 2.0, "int8": 34 / 32}
+KV_ELEMENT_BYTES = {"f16": 2.0, "q8": 34 / 32, "q8q4": (34 / 32 + 10 / 16) / 2, "q4": 10 / 16}
+"""Bytes of a cached number, with its part of a scale; of `q8q4`, on average over keys and values."""
 ACTIVATION_BYTES = 4
 """Bytes of a number that passes from one device to another."""
 

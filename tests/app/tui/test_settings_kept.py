@@ -97,7 +97,7 @@ async def test_words_and_switches_are_stepped_through(home: Path) -> None:
         await point_at(pilot, "kv")
         assert "the next word" in told(app)
         await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "int8")
+        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "q8")
         await pilot.press("space")
         await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "f16")
         await point_at(pilot, "pack")

@@ -30,14 +30,14 @@ def test_without_a_path_it_is_the_users(home: Path) -> None:
 
 def test_comments_and_other_settings_stay(path: Path) -> None:
     path.parent.mkdir()
-    path.write_text("# mine\ntemp = 0.1 # cool\n\nkv = 'int8'\n")
+    path.write_text("# mine\ntemp = 0.1 # cool\n\nkv = 'q8'\n")
     write_setting("temp", "0.9", path)
     write_setting("seed", "7", path)
     text = path.read_text()
     assert "# mine" in text
     assert "# cool" in text
-    assert "kv = 'int8'" in text
-    assert tomllib.loads(text) == {"temp": 0.9, "kv": "int8", "seed": 7}
+    assert "kv = 'q8'" in text
+    assert tomllib.loads(text) == {"temp": 0.9, "kv": "q8", "seed": 7}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.unit.backends.cpu.arm_compile import CPU, TRIPLE
 from tests.unit.backends.cpu.kernel_calls import Array
 
 HASWELL = ("x86_64-unknown-linux-gnu", "haswell", "")
+SKYLAKE = ("x86_64-unknown-linux-gnu", "skylake-avx512", "")
 ALDER_LAKE = ("x86_64-unknown-linux-gnu", "alderlake", "")
 ARM = (TRIPLE, CPU, "")
 """(triple, CPU, features) to compile for."""
@@ -104,6 +105,17 @@ def lookup_function(target: Target, table: Sequence[int]) -> Function:
         emit.store(builder, target.lookup(builder, table, emit.load(builder, indices, emit.BYTES)), out)
 
     return function("lookup", 2, fill)
+
+
+def levels_function(target: Target) -> Function:
+    """(codes uint8[16], out float32[2, 16]): out = the numbers of their low halves, then of their high ones."""
+
+    def fill(builder: Builder, codes: Value, out: Value) -> None:
+        wide = builder.zext(emit.load(builder, codes, ir.VectorType(emit.I8, emit.LANES)), emit.I32S)
+        for half in (0, 1):
+            emit.store(builder, target.levels(builder, wide, half), out, 64 * half)
+
+    return function("levels", 2, fill)
 
 
 def expected_sums(

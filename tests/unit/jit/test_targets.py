@@ -14,8 +14,10 @@ from tests.unit.jit.target_modules import (
     ALDER_LAKE,
     ARM,
     HASWELL,
+    SKYLAKE,
     dot_function,
     expected_sums,
+    levels_function,
     lookup_function,
 )
 
@@ -66,6 +68,20 @@ def test_lookups(name: str, table: tuple[int, ...]) -> None:
     out = np.zeros(64, np.uint8)
     lookup_function(target(name), table).run(indices, out)
     assert np.array_equal(out, np.array(table)[indices].astype(np.uint8))
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_levels_of_four_bits(name: str) -> None:
+    codes = np.random.default_rng(2).permutation(256)[:16].astype(np.uint8)
+    out = np.zeros((2, 16), np.float32)
+    levels_function(target(name)).run(codes, out)
+    assert np.array_equal(out, np.stack([codes & 15, codes >> 4]) - np.float32(7.5))
+
+
+def test_avx_512_looks_levels_up() -> None:
+    text = levels_function(target("avx512vnni")).assembly(*SKYLAKE)
+    assert text.count("\tvperm") == 2
+    assert "vcvtdq2ps" not in text
 
 
 def test_every_target_says_what_it_is() -> None:

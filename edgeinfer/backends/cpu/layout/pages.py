@@ -1,15 +1,18 @@
-"""How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or as int8 with scales.
+"""How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or rounded with scales.
 
-Positions are the lanes of the score kernels, so keys come by columns:
+Positions are the lanes of the score kernels, so keys come by columns. Keys and values each have their own form, and
+their own number of blocks of 32 columns of the rotated head; their scales float16[scales, PAGE] follow their codes:
   f16   keys float16[key_width, PAGE]; values float16[PAGE, value_padded]
-  int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
-        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]; keys and values
-        each have their own number of blocks
+  q8    keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side); values
+        int8[blocks, PAGE, 32]; a scale per block
+  q4    keys uint8[blocks, 4, PAGE, 4] and values uint8[blocks, PAGE, 16], two codes to a byte: the low one of a column
+        of the block's first half, the high one of the column 16 further on; a scale per half of a block
 Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
 So a long sequence is read in few long runs, which suits caches, and a short one touches little memory.
 A layer that keeps only a window has fewer pages; `places` maps each page of the KV cache to one of the layer's own.
-A block is 32 columns, the last one padded with zeros; it represents code * scale. In: sizes. Out: byte counts,
-and pools of pages whose slots can be copied. Loads no compiler.
+The last block is padded with zeros. A code of q8 stands for code * scale, one of q4 for (code - 7.5) * scale
+(`meanings.round_numbers`). In: sizes. Out: byte counts, and pools of pages whose slots can be copied. Loads no
+compiler.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.layout import records
 from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
+from edgeinfer.backends.meanings import FORMS, RoundedForm
 from edgeinfer.graph.operands import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.jit.memory import aligned
@@ -32,8 +36,38 @@ from edgeinfer.settings import KVKind
 BANK_PAGES = 16
 GROUPS = PAGE // LANES
 SCALE_BYTES = 2
-VECTORS = BLOCK // 4
-"""Vectors of 64 bytes that hold the key codes of 16 positions and a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedPart:
+    """Sizes of the rounded keys, or values, of one kv head in a page."""
+
+    form: RoundedForm
+    width: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 columns."""
+        return padded(self.width, BLOCK) // BLOCK
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the codes of a block and a position."""
+        return BLOCK if self.form == "q8" else BLOCK // 2
+
+    @property
+    def scales(self) -> int:
+        """Scales of a position."""
+        return self.blocks * (1 if self.form == "q8" else 2)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of all codes; the scales follow."""
+        return PAGE * self.block_bytes * self.blocks
+
+    @property
+    def nbytes(self) -> int:
+        return self.code_bytes + PAGE * SCALE_BYTES * self.scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +84,20 @@ class PageLayout:
         return cls(kind, layer.key_width, layer.value_width)
 
     @property
+    def rounded(self) -> tuple[RoundedPart, RoundedPart] | None:
+        """The keys and the values; None if they are float16."""
+        forms = FORMS[self.kind]
+        if forms is None:
+            return None
+        return RoundedPart(forms[0], self.key_width), RoundedPart(forms[1], self.value_width)
+
+    @property
     def key_bytes(self) -> int:
-        return _rounded_bytes(self.key_width) if self.kind == "int8" else PAGE * 2 * self.key_width
+        return PAGE * 2 * self.key_width if self.rounded is None else self.rounded[0].nbytes
 
     @property
     def value_bytes(self) -> int:
-        return _rounded_bytes(self.value_width) if self.kind == "int8" else PAGE * 2 * padded(self.value_width)
+        return PAGE * 2 * padded(self.value_width) if self.rounded is None else self.rounded[1].nbytes
 
     @property
     def position_bytes(self) -> int:
@@ -63,25 +105,15 @@ class PageLayout:
         return (self.key_bytes + self.value_bytes) // PAGE
 
 
-def n_blocks(width: int) -> int:
-    """Blocks of 32 columns of keys or values of this width in an int8 page."""
-    return padded(width, BLOCK) // BLOCK
-
-
-def _codes_bytes(width: int) -> int:
-    """Bytes of the codes of the keys, or values, of an int8 page; the scales follow."""
-    return PAGE * BLOCK * n_blocks(width)
-
-
-def _rounded_bytes(width: int) -> int:
-    return _codes_bytes(width) + PAGE * SCALE_BYTES * n_blocks(width)
-
-
 def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
-    """Bytes of scratch of an attention worker: five parts per query row, a chunk's pages, a page as float32."""
+    """Bytes of scratch of an attention worker: five parts per query row, a chunk's pages, a page as float32.
+
+    Rounded pages are not converted to float32: the shares of each row take that room, times scales of 4-bit values.
+    """
     key, value = padded(layout.key_width), padded(layout.value_width)
     rows = tile_rows * (key * 4 + 2 * SCORE_BYTES + 2 * (LANES + value) * 4)
-    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * max(key, value)
+    wide = 4 * PAGE * max(key, value) if layout.rounded is None else tile_rows * SCORE_BYTES
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + wide
 
 
 def banks_of(n_pages: int) -> tuple[int, int]:
@@ -141,24 +173,26 @@ class KVPool:
     def parts(self) -> tuple[NDArray[Any], ...]:
         """Views of the contents of slots: keys and values, or their codes and scales, each [`place`, G, ...].
 
-        f16: keys float16[..., key_width], values float16[..., value_padded]. int8: key codes uint8[..., blocks * 8, 4],
-        key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
+        f16: keys float16[..., key_width], values float16[..., value_padded]. Rounded: key codes uint8[..., words, 4]
+        of 8 or 4 words a block, key scales float16[..., scales], value codes int8[..., blocks, 32] or uint8[...,
+        blocks, 16], value scales float16[..., scales].
         """
         layout, start = self.layout, self.keys.shape[:3]
-        if layout.kind == "f16":
+        if layout.rounded is None:
             keys = self.keys.view(np.float16).reshape(*start, layout.key_width, PAGE)
             values = self.values.view(np.float16).reshape(*start, PAGE, -1)
             return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
-        codes, blocks = _codes_bytes(layout.key_width), n_blocks(layout.key_width)
-        key_codes = self.keys[..., :codes].reshape(*start, blocks * VECTORS, PAGE, 4)
-        key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
-        codes, blocks = _codes_bytes(layout.value_width), n_blocks(layout.value_width)
-        value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, PAGE, BLOCK)
-        value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
+        key, value = layout.rounded
+        key_codes = self.keys[..., : key.code_bytes].reshape(*start, -1, PAGE, 4)
+        value_codes = self.values[..., : value.code_bytes].reshape(*start, value.blocks, PAGE, value.block_bytes)
+        key_scales, value_scales = (
+            part[..., each.code_bytes :].view(np.float16).reshape(*start, each.scales, PAGE)
+            for part, each in ((self.keys, key), (self.values, value))
+        )
         return (
             key_codes.transpose(0, 2, 4, 1, 3, 5),
             key_scales.transpose(0, 2, 4, 1, 3),
-            value_codes.transpose(0, 2, 4, 1, 3, 5),
+            (value_codes.view(np.int8) if value.form == "q8" else value_codes).transpose(0, 2, 4, 1, 3, 5),
             value_scales.transpose(0, 2, 4, 1, 3),
         )
 

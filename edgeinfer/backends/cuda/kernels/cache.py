@@ -1,6 +1,6 @@
 """Writing keys and values to the cache, and copying cached slots.
 
-Twins: float16 rounding for `f16`, `reference.round_cached` for `int8`.
+Twins: float16 rounding for `f16`, `meanings.round_numbers` for `q8`, without rotation.
 """
 
 from __future__ import annotations

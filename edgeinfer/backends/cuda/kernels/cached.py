@@ -1,6 +1,6 @@
 """Device functions that read cached keys and values: lookup of a slot, dot products with a key, single values.
 
-Caches are laid out as `layout.KVForm`. Twins: the float16 or int8 numbers that `kernels.cache` wrote, as float32.
+Caches are laid out as `layout.KVForm`. Twins: the float16 or q8 numbers that `kernels.cache` wrote, as float32.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def key_product(kind, padded_width):
             total = cuda.fma(part, half_of(scales[head * (padded_width // 32) + block]), total)
         return total
 
-    return {"f16": halves, "int8": codes}[kind]
+    return {"f16": halves, "q8": codes}[kind]
 
 
 def cached_value(kind, padded_width):
@@ -93,4 +93,4 @@ def cached_value(kind, padded_width):
         at = head * padded_width + column
         return byte_of(words[at // 4], column % 4) * half_of(scales[at // 32])
 
-    return {"f16": half, "int8": code}[kind]
+    return {"f16": half, "q8": code}[kind]

@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.layout.padding import CHUNK, padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.layout.step_records import STEP
 from edgeinfer.backends.cpu.memory.step import StepRecord
-from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.backends.meanings import FORMS, round_cached, round_queries
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import address, aligned
@@ -137,9 +137,10 @@ class Pages:
         """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
         shape, queries = self.shape, self.queries(step) * scale(self.shape)
         all_keys, all_values = self.keys, self.values
-        if self.pool.layout.kind == "int8":
-            queries = round_activations(queries.reshape(-1, shape.width)).reshape(queries.shape)
-            all_keys, all_values = round_cached(all_keys), round_cached(all_values)
+        forms = FORMS[self.pool.layout.kind]
+        if forms is not None:
+            queries = round_queries(queries.reshape(-1, shape.width)).reshape(queries.shape)
+            all_keys, all_values = round_cached(all_keys, forms[0]), round_cached(all_values, forms[1])
         else:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
         out = np.zeros((len(queries), shape.heads, shape.value_width))

@@ -20,7 +20,7 @@ from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
-from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.backends.meanings import round_activations, round_numbers
 from edgeinfer.engine.probing.synthetic import ModelShape, synthetic_model
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.graph import Fragment, ModelSpec, Stage
@@ -276,7 +276,7 @@ def test_sums_caps_scales_and_taken_rows(device: CudaDevice) -> None:
 def attended(q: Floats, k: Floats, v: Floats, kv: KVKind, op: Attention) -> Floats:
     """Attention of all positions by the formula, over keys and values rounded as the cache rounds them."""
     k, v = (x.reshape(len(x), op.kv_heads, -1) for x in (k, v))
-    k, v = (half_rounded(x) if kv == "f16" else round_cached(x) for x in (k, v))
+    k, v = (half_rounded(x) if kv == "f16" else round_numbers(x, "q8") for x in (k, v))
     out = np.zeros((len(q), op.heads, op.value_width), np.float32)
     for token in range(len(q)):
         lowest = 0 if op.window is None else max(0, token - op.window + 1)
@@ -299,10 +299,10 @@ def half_rounded(x: Floats) -> Floats:
     ("kv", "window", "cap", "widths", "heads"),
     [
         ("f16", None, None, (20, 20), 4),
-        ("int8", 30, 4.0, (36, 36), 2),
+        ("q8", 30, 4.0, (36, 36), 2),
         ("f16", 12, 9.0, (8, 8), 18),
         ("f16", None, None, (48, 33), 4),
-        ("int8", None, None, (36, 72), 2),
+        ("q8", None, None, (36, 72), 2),
     ],
 )
 def test_attention(
@@ -336,7 +336,7 @@ def test_attention(
     assert close(found[0], attended(q, k, v, kv, op)[58:], 3e-6)
 
 
-@pytest.mark.parametrize("kv", ["f16", "int8"])
+@pytest.mark.parametrize("kv", ["f16", "q8"])
 def test_slots_are_copied_in_order(device: CudaDevice, kv: KVKind) -> None:
     spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(PagedKV(2, 20, 20), PagedKV(1, 33, 7)))
     lane = device.compile_fragment(Fragment(spec, (), ()), GGUFFile.open(FILES[0]), Limits(192, 3, 16, 8, kv))

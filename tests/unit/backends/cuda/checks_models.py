@@ -50,11 +50,11 @@ def device() -> Iterator[CudaDevice]:
 
 
 MODELS = [
-    *[("llama-k", "f16"), ("qwen2-q4_0", "int8"), ("gemma2-q8_0", "f16"), ("gemma3-bf16", "f16"), ("phi3-f16", "f16")],
-    *[("minicpm3-q8_0", "int8"), ("minicpm3-f32", "f16")],
-    *[("qwen3-k", "int8"), ("phi3-k", "f16"), ("gemma2-k", "f16"), ("llama-f32", "f16"), ("llama-yarn-q8_0", "f16")],
-    *[("llama-bias-q8_0", "f16"), ("phi3-longrope-q8_0@long", "f16"), ("opt-q4_0", "int8"), ("opt-f16", "f16")],
-    *[("llama-relu-sparse-q4_1", "f16"), ("llama-relu2-k", "f16"), ("granite-q8_0", "f16"), ("cohere2-q8_0", "int8")],
+    *[("llama-k", "f16"), ("qwen2-q4_0", "q8"), ("gemma2-q8_0", "f16"), ("gemma3-bf16", "f16"), ("phi3-f16", "f16")],
+    *[("minicpm3-q8_0", "q8"), ("minicpm3-f32", "f16")],
+    *[("qwen3-k", "q8"), ("phi3-k", "f16"), ("gemma2-k", "f16"), ("llama-f32", "f16"), ("llama-yarn-q8_0", "f16")],
+    *[("llama-bias-q8_0", "f16"), ("phi3-longrope-q8_0@long", "f16"), ("opt-q4_0", "q8"), ("opt-f16", "f16")],
+    *[("llama-relu-sparse-q4_1", "f16"), ("llama-relu2-k", "f16"), ("granite-q8_0", "f16"), ("cohere2-q8_0", "q8")],
     *[("olmo-f32", "f16"), ("openelm-q8_0", "f16")],
 ]
 FLOATS = ("bf16", "f16", "f32")
@@ -101,7 +101,7 @@ def fill(player: Player, n_cached: int) -> None:
     player._cached[0] = n_cached
 
 
-@pytest.mark.parametrize(("name", "kv"), [("llama-q8_0", "int8"), ("phi3-f16", "f16")])
+@pytest.mark.parametrize(("name", "kv"), [("llama-q8_0", "q8"), ("phi3-f16", "f16")])
 def test_bits_do_not_depend_on_the_pass(device: CudaDevice, name: str, kv: KVKind) -> None:
     golden = Golden.read(name)
     tokens = golden.tokens[:14]
@@ -112,7 +112,7 @@ def test_bits_do_not_depend_on_the_pass(device: CudaDevice, name: str, kv: KVKin
     assert parts.tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize(("kv", "n_cached"), [("f16", 62), ("int8", 4)])
+@pytest.mark.parametrize(("kv", "n_cached"), [("f16", 62), ("q8", 4)])
 def test_trees_give_the_bits_of_chains(device: CudaDevice, kv: KVKind, n_cached: int) -> None:
     """Two branches, one of which may lead over the end of a page, each against its own chain."""
     golden = Golden.read(SMALL)
@@ -137,7 +137,7 @@ def test_sequences_do_not_see_each_other(device: CudaDevice) -> None:
     assert together.tobytes() + more.tobytes() == np.concatenate(alone).tobytes()
 
 
-@pytest.mark.parametrize("kv", ["f16", "int8"])
+@pytest.mark.parametrize("kv", ["f16", "q8"])
 def test_saved_pages_go_on_as_before(device: CudaDevice, kv: KVKind) -> None:
     golden = Golden.read(SMALL)
     pages = np.arange(PAGES, dtype=np.int32)
@@ -151,7 +151,7 @@ def test_saved_pages_go_on_as_before(device: CudaDevice, kv: KVKind) -> None:
 @pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem and not is_cpu_only(path.stem)])
 def test_footprints_are_what_lanes_hold(device: CudaDevice, name: str) -> None:
     golden = Golden.read(name)
-    for kv in ("f16", "int8"):
+    for kv in ("f16", "q8"):
         limits = Limits(golden.n_context, 5, 40, 20, kv)  # type: ignore[arg-type]
         with open_model(golden.model, golden.n_context) as model:
             expected = footprint(model.spec, model.file.tensors, limits)

@@ -69,7 +69,7 @@ def journey(executor: Executor, tokens: NDArray[np.int32]) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("name", "kv"), [("gemma2-q8_0", "f16"), ("mistral-window-q8_0", "int8")])
+@pytest.mark.parametrize(("name", "kv"), [("gemma2-q8_0", "f16"), ("mistral-window-q8_0", "q8")])
 def test_windows_give_the_bits_of_whole_contexts(device: CudaDevice, name: str, kv: KVKind) -> None:
     golden, found = Golden.read(name), []
     for windows in (WINDOWS, None):

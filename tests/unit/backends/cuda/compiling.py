@@ -123,7 +123,7 @@ def main() -> int:
     compiler = CompilingDriver()
     for name in sys.argv[2:]:
         golden = Golden.read(name)
-        for kv in ("f16", "int8"):
+        for kv in ("f16", "q8"):
             device = CudaDevice(compiler, None, Gemm(20, multiply_nothing))
             with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]
                 for count in (1, 2, 3, 8, 16, 20):

@@ -200,8 +200,8 @@ def test_other_devices_other_providers_and_int8_are_refused(tmp_path: Path) -> N
     abacus = LoadOptions(device="onnx:abacus")
     with pytest.raises(DeviceUnavailable, match="no execution provider 'abacus'"):
         open_evaluator(open_subject(folder, abacus), LIMITS, OPTIONS, abacus)
-    with pytest.raises(BadSetting, match="int8"):
-        opened(folder, replace(LIMITS, kv="int8"))
+    with pytest.raises(BadSetting, match="q8"):
+        opened(folder, replace(LIMITS, kv="q8"))
 
 
 def test_heads_come_from_the_settings_where_the_graph_does_not_say(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_choices_of_before_are_read(subject: Subject, tmp_path: Path) -> None:
 def test_other_cores_and_another_kv_are_another_race(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is fastest with all cores may not be with one, or with keys and values in int8."""
+    """Who is fastest with all cores may not be with one, or with keys and values of 8 bits."""
     choices, races = Choices(tmp_path / "devices.json"), list[str]()
     topology = Mock(wraps=read_topology(), workers=lambda: (0, 1))
     monkeypatch.setattr(device_choice, "fingerprint_of", lambda topology: "machine")
@@ -207,7 +207,7 @@ def test_other_cores_and_another_kv_are_another_race(
         (DeviceOptions(), "f16"),
         (DeviceOptions(n_workers=1), "f16"),
         (DeviceOptions(cores=(1,)), "f16"),
-        (DeviceOptions(), "int8"),
+        (DeviceOptions(), "q8"),
     ]
     for _ in range(2):
         found = [

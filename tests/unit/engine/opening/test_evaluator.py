@@ -31,8 +31,8 @@ def test_nor_does_a_llama_of_other_types() -> None:
     subject = open_subject(golden.model, LoadOptions(device="cpu", n_context=golden.n_context))
     isa = CpuDevice(DeviceOptions()).isa
     assert subject.spec is not None
-    needed = kernels_of(subject.spec, subject.file.tensors, "int8", isa)
-    assert {each.name for each in usual_kernels("int8", isa, (8,))} == {each.name for each in needed}
+    needed = kernels_of(subject.spec, subject.file.tensors, "q8", isa)
+    assert {each.name for each in usual_kernels("q8", isa, (8,))} == {each.name for each in needed}
 
 
 def test_it_is_in_the_cache_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import get_args
 
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Device
+from edgeinfer.backends.base import USUAL_KV, Device
 from edgeinfer.engine.overlap.executor import OverlapExecutor
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
@@ -71,7 +70,7 @@ def test_where_nothing_is_quantised_logits_are_nearly_the_same(name: str, schedu
         assert_as_alone(found, single, noise=NEARLY)
 
 
-@pytest.mark.parametrize("kv", get_args(KVKind))
+@pytest.mark.parametrize("kv", USUAL_KV)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("key", GRAPHS)
 def test_graph_runtimes_give_what_transformers_gives(key: str, schedule: str, kv: KVKind) -> None:

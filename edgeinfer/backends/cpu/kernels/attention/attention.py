@@ -5,7 +5,8 @@ joined in order of position, after a sink if there is one, so the bits depend on
 to share the work: small passes by (tile, kv head, chunk), with the joining in a second kernel; large ones by (tile, kv
 head).
 
-`int8` is None for float16 pages, and otherwise a literal, so that a kernel is compiled for its kind of pages alone.
+`kind` is None for float16 pages, and otherwise a literal, so that a kernel is compiled for its kind of pages alone.
+Rounded pages hold rotated keys and values: queries are rotated before they are rounded, results after they are joined.
 Scratch of a worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of
 a chunk, and room for the keys or values of a page as float32: large passes convert float16 to it once for all rows of a
 tile.
@@ -17,7 +18,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.cpu.kernels.attention import scores, scores_int8
+from edgeinfer.backends.cpu.kernels.attention import scores, scores_rounded
+from edgeinfer.backends.cpu.kernels.attention.hadamard import rotate
 from edgeinfer.backends.cpu.kernels.attention.rotary import step_at
 from edgeinfer.backends.cpu.kernels.attention.slots import (
     FIRST,
@@ -44,7 +46,7 @@ from edgeinfer.backends.cpu.kernels.attention.softmax import (
     write_result,
 )
 from edgeinfer.backends.cpu.kernels.work_split import is_mine, share_start
-from edgeinfer.backends.cpu.layout.padding import CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
+from edgeinfer.backends.cpu.layout.padding import BLOCK, CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.layout.pages import GROUPS
 from edgeinfer.backends.cpu.layout.records import ATTENTION
 from edgeinfer.backends.cpu.layout.step_records import TILE_INTS
@@ -56,8 +58,8 @@ arguments_at = simd.record_at(ATTENTION)
 
 
 @inline
-def load_queries(int8, args, tile, kv_head, scratch):
-    """Store the scaled queries of a tile and kv head: float32[rows, key_padded], or int8 records in the same room."""
+def load_queries(kind, args, tile, kv_head, scratch):
+    """Store the scaled queries of a tile and kv head: float32[rows, key_padded], or int8 records in that room."""
     first, n_tokens = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS)
     repeats = args.heads // args.kv_heads
     for token in range(n_tokens):
@@ -65,30 +67,30 @@ def load_queries(int8, args, tile, kv_head, scratch):
             head = kv_head * repeats + repeat
             source = args.query + (first + token) * args.query_stride + head * args.key_padded * 4
             target = scratch + (token * repeats + repeat) * args.key_padded * 4
-            if int8 is None:
+            if kind is None:
                 for index in range(0, args.key_padded * 4, 64):
                     simd.store(target + index, simd.mul(simd.load(source + index), simd.splat(args.scale)))
             else:
-                scores_int8.round_query(source, args.scale, args.key_padded, target)
+                scores_rounded.round_query(kind, source, args, target)
 
 
 @inline
-def score_page(int8, floats, isa, args, queries, rows, keys, ahead, wide, to):
+def score_page(kind, floats, isa, args, queries, rows, keys, ahead, wide, to):
     """Scores of a tile's rows over a page; `wide` has room for its keys or values as float32."""
-    if int8 is None:
+    if kind is None:
         if scores.is_widened(floats):
             scores.widen(keys, GROUPS * args.key_width, wide)
             keys, ahead = wide, 0
         scores.score_page(floats, isa, queries, args.key_padded * 4, rows, keys, args.key_width, ahead, to)
     else:
-        blocks = args.key_bytes // scores_int8.VALUE_BLOCK_BYTES
-        scores_int8.score_page(isa, queries, args.key_padded * 4, rows, keys, blocks, ahead, to)
+        blocks = (args.key_width + BLOCK - 1) // BLOCK
+        scores_rounded.score_page(kind, isa, queries, args.key_padded * 4, rows, keys, blocks, ahead, to)
 
 
 @inline
-def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, scaled, ahead, wide, out, stride, adds):
+def blend_page(kind, floats, isa, args, shares, rows, values, first, n_seen, scaled, ahead, wide, out, stride, adds):
     """Blend a page's positions first..n_seen-1 into the results of a tile's rows."""
-    if int8 is None:
+    if kind is None:
         at, n_positions = values + first * args.value_padded * 2, n_seen - first
         if scores.is_widened(floats):
             scores.widen(at, n_positions * args.value_padded // LANES, wide)
@@ -96,8 +98,8 @@ def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, sca
         of = shares + first * 4
         scores.blend_page(floats, isa, of, rows, at, args.value_padded, n_positions, ahead, out, stride, adds)
     else:
-        width = args.value_padded
-        scores_int8.blend_page(isa, shares, rows, values, width, first, n_seen, scaled, ahead, out, stride, adds)
+        both, width = (scaled, wide), args.value_padded
+        scores_rounded.blend_page(kind, isa, shares, rows, values, width, first, n_seen, both, ahead, out, stride, adds)
 
 
 @inline
@@ -111,7 +113,7 @@ def next_keys(args, step, following, part, values):
 
 
 @inline
-def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
+def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
     """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch.
 
     `following`: the next tile, kv head and chunk, whose keys are prefetched while values are blended.
@@ -124,9 +126,9 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     scaled = shares + args.tile_rows * SCORE_BYTES
     target, wide = gathered, gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
-        keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        keys, values = page_at(kind, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
         ahead = (values - keys) * args.ahead
-        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
+        score_page(kind, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
     if args.cap != np.float32(0.0):
@@ -150,13 +152,13 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
             )
     target, adds = gathered, np.int64(0)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
-        _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        _keys, values = page_at(kind, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
         begin, end = max(0, n_unseen - part * PAGE), min(PAGE, n_seen - part * PAGE)
         at, ahead = shares + part * PAGE * 4, 0
         if args.ahead != 0:
             ahead = next_keys(args, step, following, part, values)
         to = out + 64
-        blend_page(int8, floats, isa, args, at, rows, values, begin, end, scaled, ahead, wide, to, stride, adds)
+        blend_page(kind, floats, isa, args, at, rows, values, begin, end, scaled, ahead, wide, to, stride, adds)
         target += args.key_bytes + args.value_bytes
         adds = 1
 
@@ -186,7 +188,7 @@ def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
 
 
 @inline
-def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
+def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
     """`attend_chunk` where the paths of a tile's tokens part: shared positions are read once, then each token's path.
 
     Scores are computed for all positions of the table's page and of the spare page; a token uses those on its path.
@@ -199,7 +201,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
     keys, values = direct_page(args, step, tile, kv_head, chunk)
     spare, spare_values, to = simd.load_int32(tile + SPARE), values, shares
     for _page in range(2 if spare >= 0 else 1):
-        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, to)
+        score_page(kind, floats, isa, args, scratch, rows, keys, ahead, wide, to)
         if spare >= 0:
             keys, spare_values = page_in_place(args, kv_head, spare)
         to = others
@@ -227,7 +229,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
                 value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.value_padded * 2
                 of = shares + place * repeats * SCORE_BYTES + (position - start) * 4
                 begin, end, n_rows, adds = np.int64(0), np.int64(1), repeats, np.int64(1)
-            blend_page(int8, floats, isa, args, of, n_rows, value, begin, end, ahead, ahead, wide, to, stride, adds)
+            blend_page(kind, floats, isa, args, of, n_rows, value, begin, end, ahead, ahead, wide, to, stride, adds)
             position += 1
 
 
@@ -259,7 +261,7 @@ def start_head(args, head, total):
 
 
 @inline
-def attend_by_tile(int8, isa, args, step, worker, work_split):
+def attend_by_tile(kind, isa, args, step, worker, work_split):
     """Large passes: each task is a tile and a kv head, with all its chunks in order."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
@@ -272,22 +274,22 @@ def attend_by_tile(int8, isa, args, step, worker, work_split):
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
         first, rows = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS) * repeats
-        load_queries(int8, args, tile, kv_head, scratch)
+        load_queries(kind, args, tile, kv_head, scratch)
         for row in range(rows):
             start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
         for chunk in range(first_chunk(args, step, tile), last_chunk(args, step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
-            if int8 is None and parts(tile, chunk):
-                attend_fork(int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+            if kind is None and parts(tile, chunk):
+                attend_fork(kind, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
             else:
                 attend_chunk(
-                    int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
+                    kind, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
                 )
             join_rows(totals, partials, stride, rows, args.value_padded)
         for row in range(rows):
             head = kv_head * repeats + row % repeats
             out = args.out + (first + row // repeats) * args.out_stride + head * args.value_width * 4
-            write_result(totals + row * stride, out, args.value_width)
+            write_head(kind, args, totals + row * stride, out)
 
 
 @inline
@@ -298,7 +300,7 @@ def split_task(args, step, task):
 
 
 @inline
-def attend_by_chunk(int8, isa, args, step, worker, work_split):
+def attend_by_chunk(kind, isa, args, step, worker, work_split):
     """Small passes, first half: each task is a tile, a kv head and a chunk; partials are stored."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
@@ -310,14 +312,14 @@ def attend_by_chunk(int8, isa, args, step, worker, work_split):
         if chunk < first_chunk(args, step, tile) or chunk > last_chunk(args, step, tile):
             continue
         if held != task // step.n_chunks:
-            load_queries(int8, args, tile, kv_head, scratch)
+            load_queries(kind, args, tile, kv_head, scratch)
             held = task // step.n_chunks
         following = split_task(args, step, min(task + 1, n_tasks - 1))
-        if int8 is None and parts(tile, chunk):
-            attend_fork(int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+        if kind is None and parts(tile, chunk):
+            attend_fork(kind, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
         else:
             attend_chunk(
-                int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
+                kind, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
             )
         for row in range(simd.load_int32(tile + N_TOKENS) * repeats):
             head = kv_head * repeats + row % repeats
@@ -327,12 +329,17 @@ def attend_by_chunk(int8, isa, args, step, worker, work_split):
                 simd.store(kept + index, simd.load(partials + row * stride + index))
 
 
-def join_chunks(pointer, worker, work_split):
+@inline
+def write_head(kind, args, total, out):
+    """Write the result of a token and head; what was blended from rounded pages is rotated back."""
+    if kind is not None:
+        rotate(total + 64, args.value_padded, args.value_width, np.float32(1.0), total + 64)
+    write_result(total, out, args.value_width)
+
+
+@inline
+def join_tokens(kind, args, step, worker, work_split):
     """Small passes, second half: each task is a token and a head, whose chunks' partials are joined in order."""
-    args = arguments_at(pointer)
-    step = step_at(args.step)
-    if step.split == 0:
-        return
     stride = (16 + args.value_padded) * 4
     total = args.scratch + worker * args.scratch_stride
     n_tasks = step.n_tokens * args.heads
@@ -344,28 +351,40 @@ def join_chunks(pointer, worker, work_split):
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
         last = last_seen(args, step, token, position)
         join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.value_padded)
-        write_result(total, args.out + token * args.out_stride + head * args.value_width * 4, args.value_width)
+        write_head(kind, args, total, args.out + token * args.out_stride + head * args.value_width * 4)
 
 
-def by_tile(int8: str | None, isa: str) -> Callable[..., None]:
+def joining(kind: str | None) -> Callable[..., None]:
+    """The second kernel of small passes; the same for all kinds of rounded pages."""
+
+    def join_chunks(pointer, worker, work_split):
+        args = arguments_at(pointer)
+        step = step_at(args.step)
+        if step.split != 0:
+            join_tokens(kind, args, step, worker, work_split)
+
+    return join_chunks
+
+
+def by_tile(kind: str | None, isa: str) -> Callable[..., None]:
     """The kernel of large passes, for a kind of pages and an instruction set."""
 
     def attend_tiles(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
         if step.split == 0:
-            attend_by_tile(int8, isa, args, step, worker, work_split)
+            attend_by_tile(kind, isa, args, step, worker, work_split)
 
     return attend_tiles
 
 
-def by_chunk(int8: str | None, isa: str) -> Callable[..., None]:
-    """The first kernel of small passes; `join_chunks` is the second."""
+def by_chunk(kind: str | None, isa: str) -> Callable[..., None]:
+    """The first kernel of small passes; `joining` gives the second."""
 
     def attend_chunks(pointer, worker, work_split):
         args = arguments_at(pointer)
         step = step_at(args.step)
         if step.split != 0:
-            attend_by_chunk(int8, isa, args, step, worker, work_split)
+            attend_by_chunk(kind, isa, args, step, worker, work_split)
 
     return attend_chunks

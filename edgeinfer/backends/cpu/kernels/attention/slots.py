@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgeinfer.backends.cpu.kernels.attention.forms import has_small_keys, has_small_values
 from edgeinfer.backends.cpu.layout.padding import BLOCK
 from edgeinfer.backends.cpu.layout.records import COPY_SLOTS
 from edgeinfer.backends.cpu.layout.step_records import TILE
@@ -45,27 +46,36 @@ def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
 
 
 @inline
-def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
-    """Copy one position of an int8 page."""
+def copy_rounded(kind, args, keys, values, place, to_keys, to_values, to_place):
+    """Copy one position of a page of rounded keys and values."""
+    n_bytes, n_scales = BLOCK, 1
+    if has_small_keys(kind):
+        n_bytes, n_scales = BLOCK // 2, 2
     blocks = (args.key_width + BLOCK - 1) // BLOCK
-    codes = PAGE * BLOCK * blocks
-    for block in range(blocks):
-        start = block * PAGE * BLOCK
-        for vector in range(start, start + PAGE * BLOCK, PAGE * 4):
-            simd.store_int32(to_keys + vector + to_place * 4, simd.load_int32(keys + vector + place * 4))
-        at, to = block * PAGE + place, block * PAGE + to_place
-        simd.copy_2_bytes(to_keys + codes + to * 2, keys + codes + at * 2)
+    codes = PAGE * n_bytes * blocks
+    for four in range(0, codes, PAGE * 4):
+        simd.store_int32(to_keys + four + to_place * 4, simd.load_int32(keys + four + place * 4))
+    copy_scales(keys + codes + place * 2, to_keys + codes + to_place * 2, blocks * n_scales)
+    n_bytes, n_scales = BLOCK, 1
+    if has_small_values(kind):
+        n_bytes, n_scales = BLOCK // 2, 2
     blocks = (args.value_width + BLOCK - 1) // BLOCK
-    codes = PAGE * BLOCK * blocks
-    for block in range(blocks):
-        at, to = block * PAGE + place, block * PAGE + to_place
-        simd.copy_16_bytes(to_values + to * BLOCK, values + at * BLOCK)
-        simd.copy_16_bytes(to_values + to * BLOCK + 16, values + at * BLOCK + 16)
-        simd.copy_2_bytes(to_values + codes + to * 2, values + codes + at * 2)
+    codes = PAGE * n_bytes * blocks
+    for start in range(0, codes, PAGE * n_bytes):
+        for part in range(start, start + n_bytes, 16):
+            simd.copy_16_bytes(to_values + part + to_place * n_bytes, values + part + place * n_bytes)
+    copy_scales(values + codes + place * 2, to_values + codes + to_place * 2, blocks * n_scales)
 
 
 @inline
-def gather_page(int8, args, step, tile, kv_head, page, last, target):
+def copy_scales(scales, target, count):
+    """Copy the scales of one position."""
+    for at in range(0, count * PAGE * 2, PAGE * 2):
+        simd.copy_2_bytes(target + at, scales + at)
+
+
+@inline
+def gather_page(kind, args, step, tile, kv_head, page, last, target):
     """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
     row, start, path = simd.load_int32(tile + ROW), simd.load_int32(tile + START), simd.load_int32(tile + PATH)
     to_values = target + args.key_bytes
@@ -76,10 +86,10 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
         else:
             slot = simd.load_int32(step.paths + 4 * (path + seen - start))
         keys, values = page_in_place(args, kv_head, slot // PAGE)
-        if int8 is None:
+        if kind is None:
             copy_halves(args, keys, values, slot % PAGE, target, to_values, place)
         else:
-            copy_rounded(args, keys, values, slot % PAGE, target, to_values, place)
+            copy_rounded(kind, args, keys, values, slot % PAGE, target, to_values, place)
 
 
 @inline
@@ -109,16 +119,16 @@ def path_slot(step, tile, place, position):
 
 
 @inline
-def page_at(int8, args, step, tile, kv_head, page, last, target):
+def page_at(kind, args, step, tile, kv_head, page, last, target):
     """Addresses of a page's keys and values; a page that is not in place is gathered into `target`."""
     if is_fork(tile, page):
-        gather_page(int8, args, step, tile, kv_head, page, last, target)
+        gather_page(kind, args, step, tile, kv_head, page, last, target)
         return target, target + args.key_bytes
     return direct_page(args, step, tile, kv_head, page)
 
 
-def copy_slots(int8: str | None) -> Callable[..., None]:
-    """The function for float16 pages if `int8` is None, else for int8 pages."""
+def copy_slots(kind: str | None) -> Callable[..., None]:
+    """The function for a kind of rounded pages, or, if `kind` is None, for float16 pages."""
 
     def copy(layers, n_layers, sources, targets, count):
         for layer in range(n_layers):
@@ -128,9 +138,9 @@ def copy_slots(int8: str | None) -> Callable[..., None]:
                 for head in range(args.kv_heads):
                     keys, values = page_in_place(args, head, source // PAGE)
                     to_keys, to_values = page_in_place(args, head, target // PAGE)
-                    if int8 is None:
+                    if kind is None:
                         copy_halves(args, keys, values, source % PAGE, to_keys, to_values, target % PAGE)
                     else:
-                        copy_rounded(args, keys, values, source % PAGE, to_keys, to_values, target % PAGE)
+                        copy_rounded(kind, args, keys, values, source % PAGE, to_keys, to_values, target % PAGE)
 
     return copy

@@ -1,9 +1,9 @@
-"""Writing keys and values into KV pages, as float16 or rounded to int8 with a scale per position and 32 columns.
+"""Writing keys and values into KV pages, as float16, or rotated and rounded to 8 or 4 bits with scales.
 
 Memory: key and value float32[n, stride / 4], heads a `head_stride` apart and padded to whole vectors; pages as
-`layout.pages` lays them out. Twins: the pages hold the same numbers as float16, or as
-`backends.reference.round_cached` rounds them. int8: a scale is largest / 127, limited to the largest float16, so blocks
-with numbers beyond 127 * 65504 are scaled down to that size and nothing becomes infinite or NaN.
+`layout.pages` lays them out. Twins: the pages hold the same numbers as float16, or as `backends.meanings.rotated` and
+`round_numbers` make them. A scale is largest / 127 or largest / 7.5, limited to the largest float16, so blocks with
+larger numbers than that allows are scaled down to that size and nothing becomes infinite or NaN.
 """
 
 from __future__ import annotations
@@ -11,21 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
+from edgeinfer.backends.cpu.kernels.attention.forms import has_small_keys, has_small_values
+from edgeinfer.backends.cpu.kernels.attention.hadamard import rotate
 from edgeinfer.backends.cpu.kernels.attention.rotary import step_at
 from edgeinfer.backends.cpu.kernels.attention.slots import page_in_place
 from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout.padding import BLOCK, LANES
-from edgeinfer.backends.cpu.layout.pages import VECTORS
 from edgeinfer.backends.cpu.layout.records import STORE_KV
 from edgeinfer.backends.cpu.layout.rounded import SMALLEST
+from edgeinfer.backends.meanings import MIDDLE, MOST_ROTATED
 from edgeinfer.graph.step import PAGE
-from edgeinfer.jit import simd
+from edgeinfer.jit import emit, simd
 from edgeinfer.jit.compiler import inline
 
 arguments_at = simd.record_at(STORE_KV)
 
 LARGEST_HALF = 65504.0
+ROTATED_BYTES = MOST_ROTATED * 4
 SIGN_BITS = -0x7F7F7F80
 """0x80808080 as an int32: turns four signed bytes into bytes of code + 128."""
 
@@ -41,57 +46,97 @@ def store_halves(args, key, value, keys, values, offset):
         simd.store_halves(values + index * 2, simd.load(value + index * 4))
 
 
+@simd.operation(types.void, simd.ADDRESS, simd.FLOATS, simd.FLOATS)
+def store_nibbles(builder, address, low, high):
+    """Write 2 * 16 floats, -8 up to below 8, rounded down, as codes 0..15: the first 16 in the low half of bytes."""
+    codes = []
+    for values in (low, high):
+        down = builder.fptosi(emit.call(builder, "llvm.floor.v16f32", emit.F32S, [values]), emit.I32S)
+        codes.append(builder.add(down, emit.repeated(emit.I32S, 8)))
+    both = builder.or_(codes[0], builder.shl(codes[1], emit.repeated(emit.I32S, 4)))
+    emit.store(builder, builder.trunc(both, ir.VectorType(emit.I8, emit.LANES)), address)
+
+
 @inline
-def round_block(source, has_second, codes, scale):
-    """Round 32 floats (the last 16 count as zeros unless `has_second`): int8[32] to `codes`, float16 to `scale`."""
-    low, high = simd.load(source), simd.splat(np.float32(0.0))
-    if has_second:
-        high = simd.load(source + 64)
-    largest = simd.max_lanes(simd.maximum(simd.absolute(low), simd.absolute(high)))
+def inverse_scale(largest, most, scale):
+    """Store largest / most as float16 at `scale`; returns most / largest, or zero."""
     inverse = np.float32(0.0)
     if largest >= np.float32(SMALLEST):
-        inverse = np.float32(127.0) / largest
-    factor = simd.splat(inverse)
+        inverse = most / largest
+    simd.store_half(scale, min(largest / most, np.float32(LARGEST_HALF)))
+    return simd.splat(inverse)
+
+
+@inline
+def round_block(low, high, codes, scale):
+    """Round 32 floats: int8[32] to `codes`, float16 to `scale`."""
+    largest = simd.max_lanes(simd.maximum(simd.absolute(low), simd.absolute(high)))
+    factor = inverse_scale(largest, np.float32(127.0), scale)
     simd.store_rounded(codes, simd.mul(low, factor))
     simd.store_rounded(codes + 16, simd.mul(high, factor))
-    simd.store_half(scale, min(largest / np.float32(127.0), np.float32(LARGEST_HALF)))
 
 
 @inline
-def store_rounded(args, key, value, keys, values, offset):
-    """Round one key and one value into an int8 page."""
-    codes = simd.stack_space(BLOCK)
-    blocks = (args.key_width + BLOCK - 1) // BLOCK
-    scales = keys + PAGE * BLOCK * blocks
-    for block in range(blocks):
-        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.key_head_stride
-        round_block(key + at, has_second, codes, scales + (block * PAGE + offset) * 2)
-        to = keys + block * PAGE * BLOCK + offset * 4
-        for vector in range(VECTORS):
-            simd.store_int32(to + vector * PAGE * 4, simd.load_int32(codes + vector * 4) ^ SIGN_BITS)
-    blocks = (args.value_width + BLOCK - 1) // BLOCK
-    scales = values + PAGE * BLOCK * blocks
-    for block in range(blocks):
-        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.value_head_stride
-        place = block * PAGE + offset
-        round_block(value + at, has_second, values + place * BLOCK, scales + place * 2)
+def round_halves(low, high, codes, scale):
+    """Round 2 * 16 floats: uint8[16] to `codes`, float16 to `scale` and PAGE numbers further on."""
+    first = inverse_scale(simd.max_lanes(simd.absolute(low)), np.float32(MIDDLE), scale)
+    last = inverse_scale(simd.max_lanes(simd.absolute(high)), np.float32(MIDDLE), scale + PAGE * 2)
+    store_nibbles(codes, simd.mul(low, first), simd.mul(high, last))
 
 
 @inline
-def store_one(int8, args, step, token, head):
+def round_head(is_small, is_key, source, width, padded_bytes, page, offset):
+    """Rotate and round a head into position `offset` of a page's keys or values.
+
+    As many columns at a time as are rotated together, at least a block; what lies beyond the padded head counts as 0.
+    """
+    turned, codes = simd.stack_space(ROTATED_BYTES), simd.stack_space(BLOCK)
+    code_bytes, n_scales = BLOCK, 1
+    if is_small:
+        code_bytes, n_scales = BLOCK // 2, 2
+    scales = page + PAGE * code_bytes * ((width + BLOCK - 1) // BLOCK) + offset * 2
+    chunk = max(min(width & -width, MOST_ROTATED), BLOCK) * 4
+    for start in range(0, padded_bytes, chunk):
+        end = min(start + chunk, padded_bytes)
+        rotate(source + start, (end - start) // 4, width, np.float32(1.0), turned)
+        for at in range(start, end, BLOCK * 4):
+            block = at // (BLOCK * 4)
+            low, high = simd.load(turned + at - start), simd.splat(np.float32(0.0))
+            if at + LANES * 4 < end:
+                high = simd.load(turned + at - start + LANES * 4)
+            to, scale = page + (block * PAGE + offset) * code_bytes, scales + block * n_scales * PAGE * 2
+            if is_key:
+                to = codes
+            if is_small:
+                round_halves(low, high, to, scale)
+            else:
+                round_block(low, high, to, scale)
+            if is_key:
+                to = page + block * PAGE * code_bytes + offset * 4
+                for four in range(0, code_bytes, 4):
+                    word = simd.load_int32(codes + four)
+                    if not is_small:
+                        word ^= SIGN_BITS
+                    simd.store_int32(to + four * PAGE, word)
+
+
+@inline
+def store_one(kind, args, step, token, head):
     """Write the key and the value of a token and head into the token's slot."""
     slot = simd.load_int32(step.slots + 4 * token)
     key = args.key + token * args.key_stride + head * args.key_head_stride
     value = args.value + token * args.value_stride + head * args.value_head_stride
     keys, values = page_in_place(args, head, slot // PAGE)
-    if int8 is None:
+    if kind is None:
         store_halves(args, key, value, keys, values, slot % PAGE)
     else:
-        store_rounded(args, key, value, keys, values, slot % PAGE)
+        small_keys, small_values = has_small_keys(kind), has_small_values(kind)
+        round_head(small_keys, True, key, args.key_width, args.key_head_stride, keys, slot % PAGE)
+        round_head(small_values, False, value, args.value_width, args.value_head_stride, values, slot % PAGE)
 
 
-def store(int8: str | None) -> Callable[..., None]:
-    """The kernel for float16 pages if `int8` is None, else for int8 pages."""
+def store(kind: str | None) -> Callable[..., None]:
+    """The kernel for a kind of rounded pages, or, if `kind` is None, for float16 pages."""
 
     def store_kv(pointer, worker, work_split):
         """Write keys and values into the tokens' slots.
@@ -105,10 +150,10 @@ def store(int8: str | None) -> Callable[..., None]:
         if step.split != 0 and step.n_tiles > 1:
             n_tasks = n_tokens * n_heads
             for task in range(share_start(work_split, worker, n_tasks), share_start(work_split, worker + 1, n_tasks)):
-                store_one(int8, args, step, task // n_heads, task % n_heads)
+                store_one(kind, args, step, task // n_heads, task % n_heads)
         else:
             for head in range(share_start(work_split, worker, n_heads), share_start(work_split, worker + 1, n_heads)):
                 for token in range(n_tokens):
-                    store_one(int8, args, step, token, head)
+                    store_one(kind, args, step, token, head)
 
     return store_kv

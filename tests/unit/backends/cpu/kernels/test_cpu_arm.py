@@ -59,11 +59,13 @@ CASES: dict[str, Callable[[KernelLibrary], None]] = {
 
 
 def test_products_and_attention_compile_for_arm(compiled: Path) -> None:
-    names = ["product-i4-32-f16-neon", "attend_by_tile-int8-neon", "attend_by_tile-f16-neon", "round_rows"]
+    names = ["product-i4-32-f16-neon", "attend_by_tile-f16-neon", "round_rows"]
+    names += [f"attend_by_tile-{kind}-neon" for kind in ("q8", "q4")]
     compile_for_arm(names, compiled)
-    product, rounded, attend, rounding = ((compiled / f"{name}.s").read_text() for name in names)
+    product, attend, rounding, rounded, small = ((compiled / f"{name}.s").read_text() for name in names)
     assert product.count("\tsdot\t") > 100
     assert rounded.count("\tsdot\t") > 100
+    assert small.count("\tsdot\t") > 100
     assert "\tfmla\t" in attend
     assert "sdot" not in attend + rounding
 

@@ -1,4 +1,4 @@
-"""Writing, copying and moving the slots of KV pages, float16 and int8, against the reference device's rounding."""
+"""Writing, copying and moving the slots of KV pages, float16 and rounded, against the reference device's rounding."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout.padding import padded
 from edgeinfer.backends.cpu.layout.pages import KVPool, PageLayout, read_pages, slot_copying, write_pages
 from edgeinfer.backends.cpu.layout.step_records import STEP
+from edgeinfer.backends.meanings import FORMS, RoundedForm
 from edgeinfer.graph.step import PAGE
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
+from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
 
@@ -71,14 +73,28 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
 
 
 def held(pool: KVPool, slots: NDArray[np.int32]) -> list[Floats]:
-    """What keys and values of slots stand for, float32[len(slots), G, padded width]."""
+    """What keys and values of slots stand for, rotated if they are rounded, float32[len(slots), G, padded width]."""
     parts = [part[pool.place(slots)] for part in pool.parts()]
-    if pool.layout.kind == "f16":
+    forms = FORMS[pool.layout.kind]
+    if forms is None:
         return [part.astype(np.float32) for part in parts]
-    key_codes = parts[0].reshape(*parts[1].shape, 32).astype(np.float32) - 128
-    found = [key_codes * parts[1].astype(np.float32)[..., None]]
-    found.append(parts[2].astype(np.float32) * parts[3].astype(np.float32)[..., None])
-    return [part.reshape(*part.shape[:2], -1) for part in found]
+    found = []
+    for form, codes, scales, offset in zip(forms, parts[::2], parts[1::2], (128, 0), strict=True):
+        start = codes.shape[:2]
+        if form == "q8":
+            numbers = codes.astype(np.float32).reshape(*start, -1, 32) - np.float32(offset)
+        else:
+            bytes_ = codes.reshape(*start, -1, 16)
+            numbers = np.stack([bytes_ & 15, bytes_ >> 4], axis=3).reshape(*start, -1, 16) - np.float32(7.5)
+        found.append((numbers * scales.astype(np.float32)[..., None]).reshape(*start, -1))
+    return found
+
+
+def rounded(given: Floats, form: RoundedForm | None) -> Floats:
+    """What `held` should find."""
+    if form is None:
+        return given.astype(np.float16).astype(np.float32)
+    return meanings.round_numbers(meanings.rotated(given), form)
 
 
 WIDTHS = ((1, 16, 16), (3, 24, 24), (2, 80, 80), (2, 96, 96), (1, 128, 128), (2, 96, 64), (3, 24, 80))
@@ -93,29 +109,33 @@ def test_pages_hold_rounded_keys_and_values(
     given = [random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) * 100 for width in widths]
     given[0][2], given[1][0, 0] = 0, 1e-38
     given[1][1] *= np.float32(1e-9)
-    expected = [
-        meanings.round_cached(part) if kind == "int8" else part.astype(np.float16).astype(np.float32) for part in given
-    ]
+    forms = FORMS[kind] or (None, None)
+    expected = [rounded(part, form) for part, form in zip(given, forms, strict=True)]
     for workers in (1, 3):
         pool = stored(library, kind, *given, workers)
-        for found, wanted, width in zip(held(pool, SLOTS), expected, widths, strict=True):
+        for found, wanted, width, form in zip(held(pool, SLOTS), expected, widths, forms, strict=True):
             assert same_bits(np.ascontiguousarray(found[..., :width]) + 0, wanted + 0)  # + 0: -0 is 0
-            assert not found[..., width:].any()
+            assert form == "q4" or not found[..., width:].any()  # no level of 4 bits is zero
         others = np.setdiff1d(np.arange(N_PAGES * PAGE), SLOTS)
         for part in pool.parts():
             kept = part[pool.place(others)]
             assert np.all(np.ascontiguousarray(kept).view(np.uint8) == FILLED)
 
 
-def test_huge_numbers_in_int8_pages_shrink_and_stay_finite(library: KernelLibrary) -> None:
+@pytest.mark.parametrize(("kind", "most"), [("q8", 127), ("q4", 7.5)])
+def test_huge_numbers_in_rounded_pages_shrink_and_stay_finite(
+    library: KernelLibrary, kind: RoundedForm, most: float
+) -> None:
     given = np.random.default_rng(0).standard_normal((len(SLOTS), 2, 64)).astype(np.float32)
-    given *= np.logspace(5, 38, len(SLOTS), dtype=np.float32)[:, None, None]
-    for found in held(stored(library, "int8", given, given), SLOTS):
-        assert same_bits(found + 0, meanings.round_cached(given) + 0)  # + 0: -0 is 0
+    given *= np.logspace(5, 36, len(SLOTS), dtype=np.float32)[:, None, None]
+    turned = meanings.rotated(given)
+    for found in held(stored(library, kind, given, given), SLOTS):
+        assert same_bits(found + 0, meanings.round_numbers(turned, kind) + 0)  # + 0: -0 is 0
         assert np.isfinite(found).all()
-        most = np.abs(found).reshape(len(SLOTS), -1).max(axis=1)
-        assert np.all(most <= np.minimum(np.abs(given).reshape(len(SLOTS), -1).max(axis=1) * 1.001, 127 * 65504))
-        assert np.array_equal(np.sign(found[np.abs(found) > 0]), np.sign(given[np.abs(found) > 0]))
+        largest = np.abs(found).reshape(len(SLOTS), -1).max(axis=1)
+        limit = np.minimum(np.abs(turned).reshape(len(SLOTS), -1).max(axis=1) * 1.001, most * 65504)
+        assert np.all(largest <= limit)
+        assert np.array_equal(np.sign(found[np.abs(found) > 0]), np.sign(turned[np.abs(found) > 0]))
 
 
 @pytest.mark.parametrize("widths", [(16, 16), (24, 24), (80, 80), (128, 128), (96, 64), (24, 80)])
@@ -136,10 +156,12 @@ def test_compiled_copies_are_those_of_the_twin(library: KernelLibrary, kind: KVK
         assert (pool.values == twin.values).all()
 
 
-def test_int8_pages_take_about_half_the_bytes() -> None:
+@pytest.mark.parametrize(("kind", "share"), [("q8", 34 / 64), ("q8q4", 27 / 64), ("q4", 20 / 64)])
+def test_rounded_pages_take_a_half_to_a_third_of_the_bytes(kind: KVKind, share: float) -> None:
     for width in (32, 64, 96, 128, 256):
-        ratio = PageLayout("int8", width, width).position_bytes / PageLayout("f16", width, width).position_bytes
-        assert ratio == 34 / 64
+        whole = PageLayout("f16", width, width).position_bytes
+        assert PageLayout(kind, width, width).position_bytes / whole == share
+    assert KV_ELEMENT_BYTES[kind] == 2 * share
 
 
 def test_slots_and_pages_move_whole(library: KernelLibrary, kind: KVKind) -> None:
