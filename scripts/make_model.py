@@ -114,8 +114,7 @@ def write_random(
         quantised = gguf.GGMLQuantizationType[kind_of(name, kind)]
         n_drawn = min(rows, DRAWN_ROWS) if kind in LOW else rows
         values = adjust(name, draw.standard_normal((n_drawn, columns), dtype=np.float32) * np.float32(columns**-0.5))
-        drawn = quantise(values, quantised)
-        stored = np.resize(drawn, (rows, drawn.shape[1]))
+        stored = repeated(quantise(values, quantised), rows)
         if name.endswith("_exps"):
             stored = stored.reshape(shape.experts, rows // shape.experts, -1)
         writer.add_tensor(f"{name}.weight", stored, raw_dtype=quantised)
@@ -134,6 +133,11 @@ def write_random(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def repeated(stored: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
+    """A matrix of that many rows: these, again and again."""
+    return np.resize(stored, (rows, stored.shape[1]))
 
 
 def kind_of(name: str, kind: str) -> str:

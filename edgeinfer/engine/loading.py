@@ -111,8 +111,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     schedule     how several devices share it; "auto" picks the plan predicted to be fastest, possibly the cpu alone
     threads      number of worker threads
     cores        processors to use
-    kv           kind of the KV cache: "q8", "q8q4" and "q4" take about 1/2, 2/5 and 1/3 of the memory of "f16" and
-                 round more
+    kv           kind of the KV cache: "f16", or "q8", "q8q4", "q4" in about 1/2, 2/5, 1/3 of its memory, rounded more
     mode         how much of the machine may be used; never changes the text: "max", "balanced" (less when the machine
                  is hot or its battery low), "quiet" or "battery"
     isolate      run the device in a separate process; if it crashes, another one reads the text again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,20 @@ def test_entries_name_the_product_that_comes_next() -> None:
     tape = Tape([call("a", "b", ROWS), first, call("b", "c", ROWS), call("c", "d", COLUMNS), second], Addresses(Path()))
     ahead = [first.arguments.ctypes.data] * 2 + [second.arguments.ctypes.data] * 3 + [0]
     assert tape.entries[:, 4].tolist() == ahead
+
+
+@pytest.mark.parametrize("weights", [0, 4096])
+@pytest.mark.parametrize("second", [1 << 10, 1 << 20])
+def test_weights_that_are_not_there_yet_may_be_fetched(library: KernelLibrary, weights: int, second: int) -> None:
+    """A layer read from disk has no address before it is there; the worker that waits asks for memory all the same."""
+    product = np.zeros(1, PRODUCT)
+    product["weights"], product["unit_bytes"], product["second"], product["n_units"] = weights, 1 << 16, second, 64
+    cells = Cells.new(late=1, pauses=20_000)
+    tape = cells.tape(library)
+    tape.entries[:, 4] = product.ctypes.data
+    with closing(WorkerPool(2, (), library)) as worker_pool:
+        worker_pool.run(tape)
+    assert cells.right(2)
 
 
 def test_progress_counts_each_kernel_once() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import WHOLE, WorkSplit
-from edgeinfer.backends.cpu.layout.records import PRODUCT
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.errors import BadSetting, EngineClosed
 from edgeinfer.jit.library import KernelLibrary
@@ -316,20 +315,6 @@ def test_calls_that_are_not_shared_out_do_not_count_as_busy(library: KernelLibra
         worker_pool.run(tape)
         assert worker_pool.timing.busy == (0, 0)
         assert np.all(items.owner >= 0)
-
-
-@pytest.mark.parametrize("weights", [0, 4096])
-@pytest.mark.parametrize("second", [1 << 10, 1 << 20])
-def test_weights_that_are_not_there_yet_may_be_fetched(library: KernelLibrary, weights: int, second: int) -> None:
-    """A layer read from disk has no address before it is there; the worker that waits asks for memory all the same."""
-    product = np.zeros(1, PRODUCT)
-    product["weights"], product["unit_bytes"], product["second"], product["n_units"] = weights, 1 << 16, second, 64
-    cells = Cells.new(late=1, pauses=20_000)
-    tape = cells.tape(library)
-    tape.entries[:, 4] = product.ctypes.data
-    with worker_pool_of(2, library) as worker_pool:
-        worker_pool.run(tape)
-    assert cells.right(2)
 
 
 def test_a_profile_adds_up_to_the_run(library: KernelLibrary) -> None:
