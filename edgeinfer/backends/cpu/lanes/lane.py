@@ -23,8 +23,9 @@ from edgeinfer.backends.cpu.memory.packing import PackedWeights, PanelWeights
 from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
+from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
 from edgeinfer.backends.cpu.workers.tape import Tape
-from edgeinfer.backends.cpu.workers.timing import call_times, choose_ahead, op_times, overhead
+from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
 from edgeinfer.backends.cpu.workers.traffic import visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import EngineClosed, UnsupportedModel

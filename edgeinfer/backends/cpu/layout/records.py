@@ -43,7 +43,7 @@ PRODUCT = np.dtype(
         ("tiled", "i8"),  # 1: `kernels.matmul.amx` handles `rounded.tiled_tokens`
         ("unpacked", "i8"),  # scratch of that kernel
         ("unpacked_stride", "i8"),  # bytes between workers
-        ("ahead", "i8"),  # 1: while a unit is read, the next one is prefetched
+        ("ahead", "i8"),  # what is prefetched while a unit is read: A_UNIT, what lies this many bytes ahead, or 0
         ("next", "i8"),  # address of the arguments of the next product, prefetched at the end; 0: none
         ("out", "i8"),
         ("out_stride", "i8"),  # bytes between tokens
@@ -371,6 +371,8 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
+A_UNIT = 1
+"""Prefetch the next unit while one is read."""
 PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID, GELU = range(8)
 CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID, "gelu": GELU}
 """How a product combines a gate and an up row."""

@@ -1,9 +1,6 @@
-"""Where the time of a step goes: per kind of op and kernel, in launches and barriers, and with and without prefetching.
+"""Where the time of a step goes: per kind of op and kernel, and in launches and barriers.
 
-In: the seconds that a worker pool recorded per tape entry, or a pool and calls to run. Out: sums; argument records with
-`ahead` kept or set to 0. Processors differ in whether prefetching beyond their own pays, so the products of the first
-layers are run alternately both ways the first time on a machine; output bits are the same. Knows nothing of what the
-ops compute.
+In: the seconds that a worker pool recorded per tape entry, or a pool. Out: sums. Knows nothing of what the ops compute.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from edgeinfer.backends.capabilities import KernelTime, Overhead
 from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.layout.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.layout.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
-from edgeinfer.backends.cpu.workers.tape import Call, Tape
+from edgeinfer.backends.cpu.workers.tape import Call
 from edgeinfer.backends.cpu.workers.traffic import bytes_read
 from edgeinfer.backends.cpu.workers.worker_pool import CallTimes, WorkerPool
 from edgeinfer.graph.op import Op
@@ -91,61 +88,3 @@ def _median_s(worker_pool: WorkerPool, work_split: WorkSplit, tape: _IdleTape, r
         worker_pool.run(tape, work_split)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)
-
-
-ROUNDS = 7
-MEASURED_BYTES = 48 << 20
-"""Bytes of weights read in a round: they take some milliseconds, and exceed most caches."""
-HARM = 1.1
-"""Prefetching is turned off from this ratio of times, with to without, on; the result is saved."""
-
-
-def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
-    """Decide whether to prefetch, and write it into the calls; the step record must have one token and one output.
-
-    A model too small to measure does prefetch.
-    """
-    asking = [call for call in calls if "ahead" in (call.arguments.dtype.names or ())]
-    measured = _first_products(asking)
-    if sum(map(_weight_bytes, measured)) < MEASURED_BYTES:
-        return True
-    name = f"reads_ahead-{worker_pool.n_workers}"
-    known = library.note(name)
-    pays = _pays(measured, worker_pool, library) if known is None else known == "yes"
-    if known is None:
-        library.keep_note(name, "yes" if pays else "no")
-    for call in asking:
-        call.arguments["ahead"] = int(pays)
-    return pays
-
-
-def _pays(measured: Sequence[Call], worker_pool: WorkerPool, library: KernelLibrary) -> bool:
-    """Whether prefetching does no harm."""
-    tape, ratios = Tape(list(measured), library), []
-    for _ in range(ROUNDS):
-        with_it, without = _seconds(tape, measured, worker_pool, 1), _seconds(tape, measured, worker_pool, 0)
-        ratios.append(with_it / without)
-    return statistics.median(ratios) < HARM
-
-
-def _first_products(calls: Sequence[Call]) -> list[Call]:
-    """Integer products from the start of a model up to MEASURED_BYTES of weights."""
-    found, n_bytes = [], 0
-    for call in calls:
-        if call.arguments.dtype == PRODUCT and n_bytes < MEASURED_BYTES:
-            found.append(call)
-            n_bytes += _weight_bytes(call)
-    return found
-
-
-def _weight_bytes(call: Call) -> int:
-    return int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
-
-
-def _seconds(tape: Tape, calls: Sequence[Call], worker_pool: WorkerPool, ahead: int) -> float:
-    """Seconds of a run with or without prefetching."""
-    for call in calls:
-        call.arguments["ahead"] = ahead
-    started = time.perf_counter()
-    worker_pool.run(tape, WorkSplit.even(worker_pool.n_workers))
-    return time.perf_counter() - started

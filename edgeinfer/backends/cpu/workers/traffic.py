@@ -32,7 +32,7 @@ def bytes_read(call: Call, n_visible: int, n_experts: int) -> int:
     if record in (PRODUCT, FLOAT_PRODUCT):
         return int(args["n_units"]) * _unit_bytes(call.kernel, args)
     if record == EXPERT_PRODUCTS and call.calls is not None:
-        product = _at(int(args["products"]), call.calls.arguments)[0]
+        product = record_at(int(args["products"]), call.calls.arguments)[0]
         return n_experts * int(product["n_units"]) * _unit_bytes(call.calls, product)
     if record == ATTENTION and call.kernel.name.startswith("attend_by_chunk"):
         page_bytes = int(args["kv_heads"]) * int(args["key_bytes"] + args["value_bytes"])
@@ -48,7 +48,7 @@ def _unit_bytes(kernel: Kernel, args: NDArray[np.void]) -> int:
     return PANELS * int(args["n_records"]) * IntegerPanel.parse(key).record_bytes
 
 
-def _at(address: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
+def record_at(address: int, kind: np.dtype[np.void]) -> NDArray[np.void]:
     """One element of `kind` in memory, copied."""
     return np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)
 

@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.kernels.work_split import share_start
 from edgeinfer.backends.cpu.layout import rounded as act
 from edgeinfer.backends.cpu.layout.books import BOOKS
 from edgeinfer.backends.cpu.layout.panels import IntegerPanel, plain_panel
-from edgeinfer.backends.cpu.layout.records import GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
+from edgeinfer.backends.cpu.layout.records import A_UNIT, GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
 from edgeinfer.jit import simd
 from edgeinfer.jit.compiler import inline
 from edgeinfer.jit.targets import target
@@ -28,10 +28,6 @@ from edgeinfer.jit.targets import target
 arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64
 """Bytes of the sums of the largest tile: two panels, eight tokens."""
-FAR = 1 << 16
-"""Units larger than this are too far apart to prefetch the next one:"""
-NEARER = 2048
-"""instead, the bytes this far ahead are prefetched."""
 
 
 @inline
@@ -48,10 +44,8 @@ def bytes_ahead(args, work_split, worker, unit, stop):
 
     0: do not prefetch.
     """
-    if args.ahead == 0:
-        return 0
-    if args.unit_bytes > FAR:
-        return NEARER
+    if args.ahead != A_UNIT:
+        return args.ahead
     if unit + 1 < stop or args.next == 0:
         return args.unit_bytes
     following = arguments_at(args.next)
