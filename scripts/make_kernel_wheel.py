@@ -109,8 +109,9 @@ def compiled(code: Code, places: Sequence[Place]) -> tuple[str, list[bytes]]:
 
     Numba's part is done once: what it makes depends neither on the system nor on the features of the CPU.
     """
+    from edgeinfer.jit.code import entry
     from edgeinfer.jit.compiler import optimised, unoptimised
-    from edgeinfer.jit.machine_code import entry, machine_of
+    from edgeinfer.jit.machine_code import machine_of
 
     text = unoptimised(code.load(), code.n_arguments, code.returns, entry(code.name))
     objects = []

@@ -30,8 +30,9 @@ from edgeinfer.engine.measure.idle import idle_share
 from edgeinfer.engine.probing.core_clock import CoreClock
 from edgeinfer.engine.probing.memory import READ_PATTERNS, MemoryReaders
 from edgeinfer.jit import targets
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.machine_code import cpu_features, cpu_name
+from edgeinfer.jit.machine_code import cpu_name
 from edgeinfer.jit.memory import address, aligned
 from edgeinfer.models.quants import FORMATS, BlockFormat
 from edgeinfer.process import require_cpus

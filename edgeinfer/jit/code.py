@@ -56,3 +56,8 @@ class CodeSource:
         found: Code = getattr(importlib.import_module(f"{self.package}.{self.module}"), self.name)
         made: Code = found if self.parameters is None else found(*self.parameters)
         return made
+
+
+def entry(name: str) -> str:
+    """The symbol of a kernel's or function's code."""
+    return f"edgeinfer.{name}"

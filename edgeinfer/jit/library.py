@@ -1,4 +1,4 @@
-"""Compiled kernels: cached on disk as object code, loaded by LLVM alone, compiled by Numba if they are not cached.
+"""Compiled kernels: cached on disk as object code, compiled by Numba if they are not cached.
 
 In: kernels and functions of the catalogue. Out: addresses and callables. The cache folder is named by a hash of all
 sources, the compiler versions and the CPU; each file holds its checksum. What is not there may have been compiled
@@ -18,12 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
-import platformdirs
-
 from edgeinfer.file_lock import FileLock
-from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel
-from edgeinfer.jit.machine_code import cpu_feature_flags, cpu_features, cpu_name, entry, object_code, target_machine
+from edgeinfer.jit.code import CodeSource, CompiledFunction, Kernel, entry
+from edgeinfer.jit.code_memory import CodeMemory
+from edgeinfer.jit.cpu import cache_root, cpu_features, this_cpu
 from edgeinfer.jit.prebuilt import NO_PREBUILT, PrebuiltCode, prebuilt_code
 from edgeinfer.jit.processes import compile_apart
 from edgeinfer.steps import COMPILING, Progress
@@ -49,9 +47,10 @@ def cache_folder(*sources: Path) -> Path:
 
 def _folder_of(sources: str) -> Path:
     """The cache folder for sources of this hash, this compiler and this CPU."""
-    states = (sources, version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
+    cpu = this_cpu()
+    states = (sources, version("numba"), version("llvmlite"), cpu.name, cpu.flags)
     name = hashlib.sha256("|".join(states).encode()).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / name
+    return cache_root() / name
 
 
 def open_library(*sources: Path) -> KernelLibrary:
@@ -65,7 +64,7 @@ class KernelLibrary:
 
     def __init__(self, folder: Path, prebuilt: PrebuiltCode = NO_PREBUILT) -> None:
         self._folder, self._prebuilt = folder, prebuilt
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+        self._memory = CodeMemory()
         self._addresses: dict[str, int] = {}
         self._codes: dict[str, bytes] = {}  # prepared, but not requested yet
         self._lock = threading.Lock()
@@ -109,13 +108,13 @@ class KernelLibrary:
             if wanted.name not in self._addresses:
                 code = self._codes.pop(wanted.name, None) or self._compiled_earlier(wanted.name)
                 if code is None:
+                    from edgeinfer.jit.machine_code import object_code
+
                     code = object_code(wanted)
                     self.n_compiled += 1
                     if isinstance(wanted.load, CodeSource):
                         self._keep(f"{wanted.name}.o", code)
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-                self._engine.finalize_object()
-                self._addresses[wanted.name] = self._engine.get_function_address(entry(wanted.name))
+                self._addresses[wanted.name] = self._memory.add(code, entry(wanted.name))
             return self._addresses[wanted.name]
 
     def function(self, function: CompiledFunction) -> Callable[..., Any]:

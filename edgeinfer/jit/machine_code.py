@@ -8,23 +8,16 @@ function's own. Imports Numba only when a kernel is compiled. Stores nothing; do
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
-import platform
-import sys
 
 import llvmlite.binding as llvm
 
-from edgeinfer.jit.code import CompiledFunction, Kernel
-
-TILE_FEATURES = ("amx-tile", "amx-int8")
-SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+from edgeinfer.jit.code import CompiledFunction, Kernel, entry
 
 ASKED = {
     "x86_64": (
         *("avx2", "f16c", "fma", "avxvnni", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
-        *TILE_FEATURES,
+        *("amx-tile", "amx-int8"),
     ),
     "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16"),
 }
@@ -41,14 +34,6 @@ def features_of(triple: str, cpu: str, features: str) -> frozenset[str]:
     unknown = [name for name in asked if name not in stated]
     implied = _implied(triple, cpu, features, unknown) if unknown else frozenset()
     return implied | {name for name, is_there in stated.items() if is_there}
-
-
-@functools.cache
-def may_use_tiles() -> bool:
-    """Whether this process may use tile registers. Linux requires one request per process and can refuse it."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    return bool(ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0)
 
 
 def _implied(triple: str, cpu: str, features: str, names: list[str]) -> frozenset[str]:
@@ -83,10 +68,9 @@ def cpu_feature_flags() -> str:
     return llvm.get_host_cpu_features().flatten() if stated is None else stated
 
 
-def cpu_features() -> frozenset[str]:
-    """Features that code is made for ("avx2", "avx512vnni", …), stated or implied by the CPU's name."""
-    found = features_of(llvm.get_process_triple(), cpu_name(), cpu_feature_flags())
-    return found if not found.issuperset(TILE_FEATURES) or may_use_tiles() else found.difference(TILE_FEATURES)
+def all_features() -> frozenset[str]:
+    """Features of that CPU, stated or implied by its name, whether or not this process may use them."""
+    return features_of(llvm.get_process_triple(), cpu_name(), cpu_feature_flags())
 
 
 def target_machine() -> llvm.TargetMachine:
@@ -102,11 +86,6 @@ def machine_of(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
     return target.create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
     )
-
-
-def entry(name: str) -> str:
-    """The symbol of a kernel's or function's code."""
-    return f"edgeinfer.{name}"
 
 
 def object_code(wanted: Kernel | CompiledFunction) -> bytes:

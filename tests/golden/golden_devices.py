@@ -16,7 +16,7 @@ from edgeinfer.backends.cpu.lowering.needs import kernels_of
 from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
 from edgeinfer.jit import targets
 from edgeinfer.jit.code import CompiledFunction, Kernel
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
 from edgeinfer.steps import no_progress

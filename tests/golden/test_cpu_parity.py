@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.lanes.lane import CpuLane
 from edgeinfer.backends.cpu.lowering.needs import WORKER_POOL, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from tests.golden.golden_devices import OF_ALL_ISAS
 from tests.golden.goldens import BRANCHING, ONE_BY_ONE, PATHS, RESULTS, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay

@@ -18,7 +18,7 @@ from edgeinfer.engine.opening.evaluator import open_executor
 from edgeinfer.engine.run.executor import Executor
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind

@@ -21,7 +21,7 @@ from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import Batch
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, distance
 

@@ -13,7 +13,7 @@ from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.load import Model, open_model
 from scripts.measure_parity import (
     LONGEST,

@@ -97,7 +97,7 @@ def main() -> None:
     """Measure, and print a `MemoryBandwidth` as JSON."""
     from edgeinfer.engine.probing.memory import buffer_bytes, measure
     from edgeinfer.jit import targets
-    from edgeinfer.jit.machine_code import cpu_features
+    from edgeinfer.jit.cpu import cpu_features
     from edgeinfer.scheduling.machine.topology import available_bytes
 
     features = cpu_features()

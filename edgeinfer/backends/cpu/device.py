@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.process import allowed_cpus, require_cpus
 from edgeinfer.settings import KVKind

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.errors import BadSetting
-from edgeinfer.jit.machine_code import TILE_FEATURES
+from edgeinfer.jit.cpu import TILE_FEATURES
 
 if TYPE_CHECKING:
     from edgeinfer.jit.emit import Builder, Value

@@ -10,7 +10,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import ASKED, TILE_FEATURES, cpu_features, features_of, may_use_tiles
+from edgeinfer.jit.cpu import TILE_FEATURES, cpu_features, may_use_tiles
+from edgeinfer.jit.machine_code import ASKED, features_of
 
 X86 = "x86_64-unknown-linux-gnu"
 AVX2 = {"avx2", "fma", "f16c"}
@@ -18,7 +19,7 @@ AVX512 = AVX2 | {"avx512f", "avx512bw"}
 
 CHOSEN = """
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 print(targets.choose(cpu_features()))
 """
 

@@ -13,8 +13,8 @@ import pytest
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.jit import prebuilt
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary, cache_folder, sources_hash
-from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.jit.prebuilt import INDEX, PACKAGE, TARGETS, prebuilt_code
 from tests.unit.jit.wheel_code import ROOT, make
 

@@ -18,8 +18,8 @@ import pytest
 
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.memory import step
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.jit.prebuilt import TARGETS
 from tests.unit.backends.cpu import kernel_calls
 from tests.unit.backends.cpu.arm_machine import MISSING, Recorder, arm_name, replay

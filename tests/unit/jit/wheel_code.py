@@ -14,9 +14,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from edgeinfer.jit.code import CompiledFunction, Kernel
+from edgeinfer.jit.code import CompiledFunction, Kernel, entry
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.machine_code import entry, machine_of
+from edgeinfer.jit.machine_code import machine_of
 from edgeinfer.jit.prebuilt import PACKAGE, TARGETS
 
 ROOT = Path(__file__).parents[3]

@@ -47,7 +47,7 @@ class CpuFeatures:
 def read(machine: ExaminedMachine) -> CpuFeatures:
     """Read the features of this CPU, from Linux and from LLVM."""
     try:
-        from edgeinfer.jit.machine_code import cpu_features
+        from edgeinfer.jit.cpu import cpu_features
     except ImportError:
         features = None
     else:

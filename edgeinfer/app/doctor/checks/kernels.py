@@ -53,8 +53,8 @@ def read(machine: ExaminedMachine) -> KernelFolders:
     """Read the folders on disk and the package. Loads LLVM, as the CPU is part of folders' names, but no compiler."""
     from edgeinfer.backends.base import device_kinds
     from edgeinfer.engine.speculation.drafts import loop_sources
+    from edgeinfer.jit.cpu import cpu_features
     from edgeinfer.jit.library import cache_folder, sources_hash
-    from edgeinfer.jit.machine_code import cpu_features
 
     kinds = device_kinds().values()
     sources = [*(kind.code_sources() for kind in kinds if kind.code_sources is not None), loop_sources()]

@@ -13,8 +13,8 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records, rounded
 from edgeinfer.jit import targets
 from edgeinfer.jit.code import Kernel
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.jit.library import KernelLibrary
-from edgeinfer.jit.machine_code import cpu_features
 from edgeinfer.jit.memory import address, aligned
 
 Array = NDArray[np.generic]

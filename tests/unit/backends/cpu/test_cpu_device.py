@@ -14,7 +14,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
 from edgeinfer.graph.step import Batch, Step
 from edgeinfer.jit import targets
-from edgeinfer.jit.machine_code import cpu_features
+from edgeinfer.jit.cpu import cpu_features
 from edgeinfer.models.load import open_model
 from tests.unit.backends.cpu.kernel_calls import USABLE, same_bits
 
