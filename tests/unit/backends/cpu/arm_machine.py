@@ -59,7 +59,7 @@ class Recorder:
     _arrays: dict[tuple[int, int], Array] = field(default_factory=dict)
 
     def address(self, array: Array) -> int:
-        """In place of `step.address`."""
+        """In place of `jit.memory.address`, in modules that write addresses into records."""
         start, stop = byte_bounds(array)
         self._arrays[start, stop] = array
         return array.ctypes.data
@@ -88,6 +88,8 @@ class Recorder:
         """All arrays; those that share memory as one piece."""
         merged: list[tuple[int, int, bool]] = []
         for (start, stop), array in sorted(self._arrays.items(), key=lambda item: item[0]):
+            if start == stop:
+                continue
             pointing = array.dtype.names is not None or array.dtype == np.int64
             if merged and start < merged[-1][1]:
                 first, last, before = merged.pop()

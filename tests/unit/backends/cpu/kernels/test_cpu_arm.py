@@ -78,7 +78,8 @@ def test_kernels_give_the_same_bits_on_arm(
     recorder = Recorder()
     for module in CALLERS:
         monkeypatch.setattr(module, "call", recorder.call)
-    monkeypatch.setattr(step, "address", recorder.address)
+    for module in (step, attention_calls):
+        monkeypatch.setattr(module, "address", recorder.address)
     CASES[case](library)
     names = {call.kernel.name: arm_name(call.kernel, RUNNABLE[0]) for call in recorder.calls}
     own = [call for call in recorder.calls if not call.kernel.name.endswith(RUNNABLE[1:])]
