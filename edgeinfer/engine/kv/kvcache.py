@@ -138,7 +138,9 @@ class KVCache:
             return self._place(batch)
         self.states.slots.check(len(set(batch.sequences.tolist())))
         placed = self._place(batch)
-        return replace(placed, step=replace(placed.step, states=self.states.place(placed.step)))
+        step = placed.step
+        own = step.batch, step.rows, step.slots, step.starts, step.tables
+        return PlacedStep(Step(*own, self.states.place(step)), placed.copies)
 
     def _place(self, batch: Batch) -> PlacedStep:
         """Allocate the pages and slots of a batch."""
@@ -252,7 +254,8 @@ class KVCache:
             self.states.give_back(sequence, writes)
             raise
         pages = self._sequences[sequence].pages
-        return replace(copies, advances=self.states.commit(sequence, writes, path.tolist(), n_before, pages))
+        advances = self.states.commit(sequence, writes, path.tolist(), n_before, pages)
+        return replace(copies, advances=advances) if advances else copies
 
     def _commit_window(self, windows: WindowPages, sequence: int, path: Int32s) -> Copies:
         """`commit` with sliding-window layers; when the window moves on, frees places for drafts if few are free."""

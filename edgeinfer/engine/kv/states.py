@@ -154,6 +154,8 @@ class SequenceStates:
 
         Raises ValueError if the tokens of a sequence are not adjacent in the batch.
         """
+        if len(step.rows) == 1:
+            return self._place_one(step)
         rows = step.rows
         firsts = np.flatnonzero(np.diff(rows, prepend=-1)).astype(np.int32)
         if len(firsts) != len(step.tables):
@@ -172,6 +174,15 @@ class SequenceStates:
             saves += [(row, n, slot) for n, slot in sorted({(writes.settled, writes.slot), *writes.checkpoints})]
         written = np.array(saves, np.int32).reshape(-1, 3)
         return StateStep(firsts, np.array(loads, np.int32), np.array(settled, np.int32), written)
+
+    def _place_one(self, step: Step) -> StateStep:
+        """`place` for a single token, which follows the cached ones: the same result without array work."""
+        sequence = int(step.batch.sequences[0])
+        load, writes = self._current[sequence], self._writes(int(step.starts[0]), 1, 1, 0)
+        self._pending[sequence] = writes
+        saves = [(0, n, slot) for n, slot in sorted({(writes.settled, writes.slot), *writes.checkpoints})]
+        one = np.array([0, load, 1], np.int32)
+        return StateStep(one[:1], one[1:2], one[2:], np.array(saves, np.int32))
 
     def discard(self, sequence: int) -> None:
         """Discard what a pass wrote for a sequence."""

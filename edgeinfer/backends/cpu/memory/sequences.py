@@ -21,7 +21,10 @@ from edgeinfer.backends.cpu.layout.step_records import ROW_INTS, SAVE_INTS, STAT
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import LayerState, PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
-from edgeinfer.jit.memory import aligned
+from edgeinfer.jit.memory import address, aligned
+
+N_SET = (STATE_STEP.names or ()).index("parents") + 1
+"""Fields of STATE_STEP that every pass sets: the first ones."""
 
 
 class CpuWindows:
@@ -128,6 +131,7 @@ class CpuStates:
             aligned((limits.max_outputs, padded(layer.token_width)), np.float32) for layer in spec.states
         ]
         self.record = np.zeros(1, STATE_STEP)
+        self._numbers = self.record.view(np.int64)
         self.run: Callable[[], None] | None = None
         self._rows: Int32s = np.zeros((1, ROW_INTS), np.int32)
         self._saves: Int32s = np.zeros((1, SAVE_INTS), np.int32)
@@ -148,24 +152,18 @@ class CpuStates:
         """Load a step. Raises ValueError for more tokens that are not settled than a pass has outputs."""
         states = step.states
         assert states is not None
-        n_rows = len(states.firsts)
-        rows = np.empty((n_rows, ROW_INTS), np.int32)
-        rows[:, 0] = states.firsts
-        rows[:-1, 1], rows[-1, 1] = states.firsts[1:], len(step.rows)
-        rows[:, 2] = np.where(states.loads < 0, self.n_slots, states.loads)
-        rows[:, 3] = states.firsts + states.settled
-        open_tokens = rows[:, 1] - rows[:, 3]
-        rows[:, 4] = np.cumsum(open_tokens) - open_tokens
-        if open_tokens.sum() > self._max_kept:
+        firsts, loads, settled = states.firsts.tolist(), states.loads.tolist(), states.settled.tolist()
+        rows, n_open = [], 0
+        for first, stop, slot, n_settled in zip(firsts, [*firsts[1:], len(step.rows)], loads, settled, strict=True):
+            rows.append((first, stop, self.n_slots if slot < 0 else slot, first + n_settled, n_open))
+            n_open += stop - first - n_settled
+        if n_open > self._max_kept:
             raise ValueError(f"a pass takes {self._max_kept} drafted tokens")
-        saves = states.saves.copy()
-        saves[:, 1] = states.firsts[states.saves[:, 0]] + states.saves[:, 1] - 1
-        self._rows, self._saves = rows, np.ascontiguousarray(saves)
+        saves = [(row, firsts[row] + n - 1, slot) for row, n, slot in states.saves.tolist()]
+        self._rows, self._saves = np.array(rows, np.int32), np.array(saves, np.int32)
         self._parents = np.ascontiguousarray(step.batch.parents, np.int32)
-        record = self.record
-        record["rows"], record["n_rows"] = rows.ctypes.data, n_rows
-        record["saves"], record["n_saves"] = self._saves.ctypes.data, len(saves)
-        record["parents"] = self._parents.ctypes.data
+        addresses = address(self._rows), address(self._saves), address(self._parents)
+        self._numbers[:N_SET] = addresses[0], len(rows), addresses[1], len(saves), addresses[2]
 
     def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
         """Set slot `target` to the state of `source` after these tokens of the last pass, a chain that follows it."""
