@@ -1,9 +1,10 @@
 """What products prefetch while they read weights, chosen by measuring.
 
 In: the calls of a tape, a worker pool. Out: argument records with `ahead` set. Processors differ in whether asking for
-memory beyond what their own prefetcher fetches pays: products of the first layers run alternately both ways the first
-time on a machine, and the answer is kept beside the kernels; output bits are the same. Small units and large ones are
-apart: of small ones the next unit is asked for, of large ones what lies a little further on.
+memory beyond what their own prefetcher fetches pays: products run alternately both ways the first time on a machine,
+and the answer is kept beside the kernels; output bits are the same. Small units and large ones are apart: of small ones
+the next unit is asked for, of large ones what lies a little further on. Models whose weights may stay in a large cache
+and those that must come from memory each have answers of their own, by the size of what was measured.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from edgeinfer.backends.cpu.workers.traffic import record_at
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
 from edgeinfer.jit.library import KernelLibrary
 
-ROUNDS = 15
-MEASURED_BYTES = 48 << 20
-"""Bytes of weights read in a round: they take some milliseconds, and exceed most caches."""
+ROUNDS = 9
+LEAST_BYTES, MOST_BYTES = 48 << 20, 512 << 20
+"""Bytes of weights read in a round: enough to take some milliseconds; more than caches hold, if there are as many."""
 HARM = 1.03
 """Nothing is prefetched from this ratio of times, with to without, on."""
 LARGE = 1 << 16
@@ -49,9 +50,10 @@ def choose_ahead(calls: Sequence[Call], worker_pool: WorkerPool, library: Kernel
 def _pays(calls: Sequence[Call], large: bool, worker_pool: WorkerPool, library: KernelLibrary) -> bool | None:
     """Whether prefetching does no harm to products with such units; None if there are too few of them."""
     measured = _first_products(calls, large)
-    if sum(map(_weight_bytes, measured)) < MEASURED_BYTES:
+    n_bytes = sum(map(_weight_bytes, measured))
+    if n_bytes < LEAST_BYTES:
         return None
-    name = f"prefetch-{'large' if large else 'small'}-{worker_pool.n_workers}"
+    name = f"prefetch-{'large' if large else 'small'}-{worker_pool.n_workers}-{n_bytes.bit_length()}"
     known = library.note(name)
     if known is None:
         tape, ahead, ratios = Tape(list(measured), library), DISTANCE if large else A_UNIT, []
@@ -64,10 +66,10 @@ def _pays(calls: Sequence[Call], large: bool, worker_pool: WorkerPool, library: 
 
 
 def _first_products(calls: Sequence[Call], large: bool) -> list[Call]:
-    """Integer products with such units, from the start of a model up to MEASURED_BYTES of weights."""
+    """Integer products with such units, from the start of a model up to MOST_BYTES of weights."""
     found, n_bytes = [], 0
     for call in calls:
-        if call.arguments.dtype == PRODUCT and _is_large(call) == large and n_bytes < MEASURED_BYTES:
+        if call.arguments.dtype == PRODUCT and _is_large(call) == large and n_bytes < MOST_BYTES:
             found.append(call)
             n_bytes += _weight_bytes(call)
     return found
