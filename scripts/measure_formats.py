@@ -42,6 +42,8 @@ MEMORY_BYTES = 256 << 20
 CACHED_BYTES, PASSES = 512 << 20, 9
 FINITE = 0x3B
 """Mask of random bytes: no float16 of such bytes is infinite or not a number."""
+EXPONENT = 120
+"""A usual scale that is a power of two: 2 ** -8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +139,24 @@ def from_memory(products: Products, weights: NDArray[np.uint8], cores: Sequence[
     return float(n_units * products.unit_bytes / np.median(seconds))
 
 
+def fill(weights: NDArray[np.uint8], panel: IntegerPanel) -> None:
+    """Fill panels with random codes, and scales as models have them: subnormal numbers would take CPUs a trap each."""
+    weights[:] = np.resize(np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8) & FINITE, len(weights))
+    filled = weights[: len(weights) // panel.record_bytes * panel.record_bytes].reshape(-1, panel.record_bytes)
+    if panel.scales == "e8m0":
+        filled[:, : panel.codes_at] = EXPONENT
+    elif panel.scales in ("f32", "e4m3f32"):
+        n_floats = (panel.scales_at if panel.has_units else panel.codes_at) // 4
+        filled[:, : 4 * n_floats] = np.full(n_floats, 1e-2, np.float32).view(np.uint8)
+
+
 def measure(form: BlockFormat, library: KernelLibrary, isa_name: str, columns: int, cores: Sequence[int]) -> Measured:
     """All figures of one format."""
     panel = panel_for(form)
     assert isinstance(panel, IntegerPanel)
     products = Products(library, panel, isa_name, columns)
     weights: NDArray[np.uint8] = aligned((MEMORY_BYTES // products.unit_bytes * products.unit_bytes,), np.uint8)
-    weights[:] = np.resize(np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8) & FINITE, len(weights))
+    fill(weights, panel)
     rate, per_cycle = cached(products, weights, CoreClock())
     return Measured(form, panel, rate, per_cycle, from_memory(products, weights, cores))
 

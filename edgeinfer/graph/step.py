@@ -135,6 +135,10 @@ class Step:
     tables: Int32s
     states: StateStep | None = None
 
+    def with_states(self, states: StateStep) -> Step:
+        """The same step with this place for states."""
+        return Step(self.batch, self.rows, self.slots, self.starts, self.tables, states)
+
     def context_slots(self, token: int) -> NDArray[np.int64]:
         """KV slots a token attends to, by position: cached ones through the table, then its ancestors and itself."""
         start = int(self.starts[token])

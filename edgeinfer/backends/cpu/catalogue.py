@@ -23,7 +23,7 @@ from edgeinfer.settings import KVKind
 
 KERNELS = "edgeinfer.backends.cpu.kernels"
 
-TILED = MappingProxyType({"amx": "avx512vnni"})
+TILED = MappingProxyType({"amx": "avx512fp16"})
 """Instruction sets with tile registers for large products, each with the vector set that all other kernels use."""
 
 

@@ -7,8 +7,6 @@ caller applies the copies through a lane. The sources and targets of a copy neve
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from edgeinfer.engine.kv.pages import (
@@ -138,9 +136,7 @@ class KVCache:
             return self._place(batch)
         self.states.slots.check(len(set(batch.sequences.tolist())))
         placed = self._place(batch)
-        step = placed.step
-        own = step.batch, step.rows, step.slots, step.starts, step.tables
-        return PlacedStep(Step(*own, self.states.place(step)), placed.copies)
+        return PlacedStep(placed.step.with_states(self.states.place(placed.step)), placed.copies)
 
     def _place(self, batch: Batch) -> PlacedStep:
         """Allocate the pages and slots of a batch."""
@@ -253,9 +249,8 @@ class KVCache:
         except BaseException:  # not such a chain, or a signal handler raised
             self.states.give_back(sequence, writes)
             raise
-        pages = self._sequences[sequence].pages
-        advances = self.states.commit(sequence, writes, path.tolist(), n_before, pages)
-        return replace(copies, advances=advances) if advances else copies
+        advances = self.states.commit(sequence, writes, path.tolist(), n_before, self._sequences[sequence].pages)
+        return Copies(copies.sources, copies.targets, advances)
 
     def _commit_window(self, windows: WindowPages, sequence: int, path: Int32s) -> Copies:
         """`commit` with sliding-window layers; when the window moves on, frees places for drafts if few are free."""

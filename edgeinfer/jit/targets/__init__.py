@@ -56,6 +56,10 @@ class Target:
     """signed_dot(builder, initial): weight bytes are code + 128 as for `dot` with 8 bits, but the code (-128..127) is
     multiplied, so `initial` holds no correction for the 128. None if that is no faster.
     """
+    gather: Callable[[Builder, Value, Value, int], Value] | None = None
+    """gather(builder, table, places, n_bytes): what lies at table + 8 * place, 4 or 8 bytes, for int32[16] places, as
+    int32[16] or int32[32]. None if loading them one by one is as fast.
+    """
 
     @property
     def vectors(self) -> int:
@@ -71,6 +75,7 @@ class Target:
 NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "amx": (*TILE_FEATURES, "avx512vnni", "avx512f", "avx512bw"),
+        "avx512fp16": ("avx512fp16", "avx512vnni", "avx512f", "avx512bw"),
         "avx512vnni": ("avx512vnni", "avx512f", "avx512bw"),
         "avxvnni": ("avxvnni", "avx2", "fma", "f16c"),
         "avx2": ("avx2", "fma", "f16c"),
@@ -78,7 +83,10 @@ NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "portable": (),
     }
 )
-"""Features that instruction sets need, the fastest set first. "amx" serves many tokens; its vectors are AVX-512's."""
+"""Features that instruction sets need, the fastest set first. "amx" serves many tokens; its vectors are AVX-512's.
+
+"avx512fp16" is AVX-512 VNNI on processors that have float16 arithmetic too: theirs gather fast.
+"""
 
 
 def target(name: str) -> Target:

@@ -46,4 +46,21 @@ def levels(builder: Builder, codes: Value, half: int) -> Value:
     return emit.call(builder, "llvm.x86.avx512.permvar.sf.512", emit.F32S, [table, codes])
 
 
+def gather(builder: Builder, table: Value, places: Value, n_bytes: int) -> Value:
+    """One vpgatherdd for 4 bytes, two vpgatherdq for 8."""
+    if n_bytes == 4:
+        return _gathered(builder, "dpi", table, places, emit.I32)
+    halves = (_gathered(builder, "dpq", table, half, emit.I64) for half in emit.parts(builder, places, 2))
+    return builder.bitcast(emit.join(builder, *halves), ir.VectorType(emit.I32, 2 * emit.LANES))
+
+
+def _gathered(builder: Builder, name: str, table: Value, places: Value, element: ir.Type) -> Value:
+    """The elements at table + 8 * place."""
+    count = places.type.count
+    nothing = ir.Constant(ir.VectorType(element, count), [0] * count)
+    every = ir.Constant(ir.VectorType(ir.IntType(1), count), [1] * count)
+    arguments = [nothing, emit.pointer(builder, table, emit.I8), places, every, ir.Constant(emit.I32, 8)]
+    return emit.call(builder, f"llvm.x86.avx512.mask.gather.{name}.512", nothing.type, arguments)
+
+
 TARGET = Target("avx512vnni", 32, 64, VnniDot, lookup, emit.negated, levels)

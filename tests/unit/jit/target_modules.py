@@ -118,6 +118,16 @@ def levels_function(target: Target) -> Function:
     return function("levels", 2, fill)
 
 
+def gather_function(target: Target, n_bytes: int) -> Function:
+    """(table of 8-byte entries, places int32[16], out of `n_bytes` each): out = the start of these entries."""
+
+    def fill(builder: Builder, table: Value, places: Value, out: Value) -> None:
+        assert target.gather is not None
+        emit.store(builder, target.gather(builder, table, emit.load(builder, places, emit.I32S), n_bytes), out)
+
+    return function(f"gather_{n_bytes}", 3, fill)
+
+
 def expected_sums(
     weights: NDArray[np.uint8], activations: NDArray[np.int8], sums: NDArray[np.int32], less: int = 0
 ) -> NDArray[np.int32]:

@@ -38,6 +38,7 @@ def every_architecture() -> None:
         ("alderlake", "", AVX2 | {"avxvnni"}),
         ("skylake-avx512", "", AVX512),
         ("znver4", "", AVX512 | {"avx512vnni", "avx512bf16"}),
+        ("icelake-server", "+avx512fp16", AVX512 | {"avx512vnni", "avx512fp16"}),
         ("haswell", "-fma", {"avx2", "f16c"}),
         ("haswell", "-avx", set()),
         ("haswell", "+avxvnni", AVX2 | {"avxvnni"}),

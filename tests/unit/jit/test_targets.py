@@ -17,6 +17,7 @@ from tests.unit.jit.target_modules import (
     SKYLAKE,
     dot_function,
     expected_sums,
+    gather_function,
     levels_function,
     lookup_function,
 )
@@ -76,6 +77,22 @@ def test_levels_of_four_bits(name: str) -> None:
     out = np.zeros((2, 16), np.float32)
     levels_function(target(name)).run(codes, out)
     assert np.array_equal(out, np.stack([codes & 15, codes >> 4]) - np.float32(7.5))
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if target(name).gather is not None])
+@pytest.mark.parametrize("n_bytes", [4, 8])
+def test_gathers(name: str, n_bytes: int) -> None:
+    table = np.random.default_rng(3).integers(0, 2**32, 2 * 512, np.uint32)
+    places = np.random.default_rng(4).integers(0, 512, 16).astype(np.int32)
+    places[:2] = 0, 511
+    out = np.zeros((16, n_bytes // 4), np.uint32)
+    gather_function(target(name), n_bytes).run(table, places, out)
+    assert np.array_equal(out, table.reshape(512, 2)[places, : n_bytes // 4])
+
+
+def test_avx_512_gathers_eight_or_sixteen_at_a_time() -> None:
+    for n_bytes, name, count in ((4, "vpgatherdd", 1), (8, "vpgatherdq", 2)):
+        assert gather_function(target("avx512fp16"), n_bytes).assembly(*SKYLAKE).count(name) == count
 
 
 def test_avx_512_looks_levels_up() -> None:

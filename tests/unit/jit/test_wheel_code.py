@@ -28,7 +28,7 @@ from tests.unit.backends.cpu.kernels import test_cpu_matmul, test_cpu_rows
 from tests.unit.jit.wheel_code import EVERY_WHEEL, TRIPLES, WheelLibrary, link, make, unpack
 
 PRODUCT = "product-i4-32-f16"
-ISAS = ("amx", "avx512vnni", "avxvnni", "avx2", "neon")
+ISAS = ("amx", "avx512fp16", "avx512vnni", "avxvnni", "avx2", "neon")
 NAMES = ("rms_norm", "round_rows", *(f"{PRODUCT}-{isa}" for isa in ISAS))
 PLACES = [
     (tag, name)
@@ -39,6 +39,7 @@ PLACES = [
 DISASSEMBLER = "llvm-objdump"
 WANTED = {
     "amx": {"tdpbusd|tdpbsud|tdpbssd|tdpbuud"},
+    "avx512fp16": {"vpdpbusd.*zmm"},
     "avx512vnni": {"vpdpbusd.*zmm"},
     "avxvnni": {r"\{vex\}\s+vpdpbusd"},
     "avx2": {"vpmaddubsw"},
@@ -47,12 +48,12 @@ WANTED = {
 }
 """What the fastest product of a target must be made of."""
 NO_TILES, NO_512 = r"%tmm|\btile|\btdp", r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]"
-BEYOND_V4 = (
-    r"bf16|vperm[it2]*b\b|vpmadd52|vpopcnt|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|gf2p8|vaes|vpclmul|"
-    r"\bv(?!cvtps2ph)\w*[ps]h\b"
-)
+BEYOND_FP16 = r"bf16|vperm[it2]*b\b|vpmadd52|vpopcnt|vpcompress[bw]|vpexpand[bw]|vpsh[lr]d|gf2p8|vaes|vpclmul"
+FP16 = r"\bv(?!cvtps2ph)\w*[ps]h\b|ph2psx|ps2phx"
+BEYOND_V4 = f"{BEYOND_FP16}|{FP16}"
 LACKED = {
     "amx": BEYOND_V4,
+    "avx512fp16": f"{BEYOND_FP16}|{NO_TILES}",
     "avx512vnni": f"{BEYOND_V4}|{NO_TILES}",
     "avxvnni": f"{BEYOND_V4}|{NO_TILES}|{NO_512}",
     "avx2": f"{BEYOND_V4}|{NO_TILES}|{NO_512}|vpdp",

@@ -12,11 +12,12 @@ from edgeinfer.app.doctor.machine import ExaminedMachine, cpu_flags
 from edgeinfer.errors import BadSetting
 
 NAME = "instruction-set"
-BITS = MappingProxyType({"amx": 512, "avx512vnni": 512, "avxvnni": 256, "avx2": 256, "neon": 128})
+BITS = MappingProxyType({"amx": 512, "avx512fp16": 512, "avx512vnni": 512, "avxvnni": 256, "avx2": 256, "neon": 128})
 """Width in bits of the vectors that kernels compute with."""
 LLVM_NAMES = MappingProxyType(
     {
         "avx512_vnni": "avx512vnni",
+        "avx512_fp16": "avx512fp16",
         "avx_vnni": "avxvnni",
         "amx_tile": "amx-tile",
         "amx_int8": "amx-int8",

@@ -21,8 +21,9 @@ Array = NDArray[np.generic]
 
 USABLE = tuple(name for name, needs in targets.NEEDS.items() if cpu_features().issuperset(needs))
 """Instruction sets that this CPU has."""
-RUNNABLE = tuple(name for name in USABLE if name not in catalogue.TILED)
-"""Those with kernels of every kind."""
+_SLOWER = {"avx512vnni"} if "avx512fp16" in USABLE else set[str]()
+RUNNABLE = tuple(name for name in USABLE if name not in {*catalogue.TILED, *_SLOWER})
+"""Those with kernels of every kind, but AVX-512 once: gathering, if this CPU does."""
 
 UNTOUCHED = np.float32(-12345.5)
 """Fills memory that a kernel must not write."""

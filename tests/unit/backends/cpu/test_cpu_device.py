@@ -37,7 +37,7 @@ def test_fastest_set_that_the_features_allow() -> None:
     assert targets.choose(frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni"})) == "avx512vnni"
     assert targets.choose(frozenset(targets.NEEDS["amx"])) == "amx"
     assert targets.choose(frozenset(), "portable") == "portable"
-    with pytest.raises(BadSetting, match="edgeinfer has: amx, avx512vnni, avxvnni, avx2, neon, portable"):
+    with pytest.raises(BadSetting, match="edgeinfer has: amx, avx512fp16, avx512vnni, avxvnni, avx2, neon, portable"):
         targets.choose(frozenset(), "mmx")
     with pytest.raises(BadSetting, match="cannot run avx2: it has no avx2, f16c; use one of: portable"):
         targets.choose(frozenset({"fma"}), "avx2")

@@ -60,7 +60,7 @@ class PairReader:
     def entries(self, block: int) -> EntryReader:
         """The entries of a code book that are the codes of a block."""
         at = self._builder.add(self._codes, emit.integer(self._panel.codes_at + block * self._panel.code_bytes))
-        return EntryReader(self._builder, self._panel.book, at)
+        return EntryReader(self._builder, self._isa, self._panel.book, at)
 
     def scale(self, block: int, group: int) -> Value:
         """Scales of one group of a block: float32[16]."""

@@ -2,7 +2,7 @@
 
 In: the address of a block of 32 columns of 16 rows (`layout.books`). Out, while code is emitted: 64 unsigned values at
 a time with their columns, or 64 magnitudes with their signs. The table lies in the compiled code; entries are loaded
-one by one, as most CPUs' gathering loads are no faster. Knows nothing of scales.
+one by one where gathering loads are no faster. Knows nothing of scales.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from llvmlite import ir
 from edgeinfer.backends.cpu.layout.books import BOOKS, ROWS
 from edgeinfer.jit import emit
 from edgeinfer.jit.emit import Builder, Value
+from edgeinfer.jit.targets import Target
 from edgeinfer.models.quants import code_book
 
 SHORTS = ir.VectorType(emit.I16, 2 * emit.LANES)
@@ -33,8 +34,9 @@ ORDER = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
 class EntryReader:
     """The entries of one block of a panel whose codes are those of the book `name`."""
 
-    def __init__(self, builder: Builder, name: str, block: Value) -> None:
+    def __init__(self, builder: Builder, isa: Target, name: str, block: Value) -> None:
         self._builder = builder
+        self._isa = isa
         self._book = BOOKS[name]
         self._block = block
         self._table = self._global(name)
@@ -93,18 +95,20 @@ class EntryReader:
         at = self._builder.add(self._block, self._builder.mul(entry, emit.integer(n_bytes)))
         return self._builder.add(at, emit.integer(start)) if start else at
 
-    def _indices(self, entry: Value) -> list[Value]:
-        """The rows' indices of an entry, int64 each."""
-        builder, book, low_at = self._builder, self._book, self._at(entry, ROWS)
-        if not book.high_bits:
-            return self._lanes(emit.load(builder, low_at, ir.VectorType(emit.I8, ROWS)))
-        indices = builder.zext(emit.load(builder, low_at, ir.VectorType(emit.I8, ROWS)), emit.I16S)
+    def _indices(self, entry: Value, kind: ir.VectorType) -> Value:
+        """The rows' indices of an entry, 16 integers of `kind`."""
+        builder, book, low = self._builder, self._book, self._low(entry)
+        indices = builder.zext(low, kind)
         planes = self._at(entry, 2 * book.high_bits, book.high_at)
         for plane in range(book.high_bits):
-            bits = self._bits(planes, 2 * plane, emit.I16S)
-            high = builder.select(bits, emit.repeated(emit.I16S, 256 << plane), emit.repeated(emit.I16S, 0))
+            bits = self._bits(planes, 2 * plane, kind)
+            high = builder.select(bits, emit.repeated(kind, 256 << plane), emit.repeated(kind, 0))
             indices = builder.or_(indices, high)
-        return self._lanes(indices)
+        return indices
+
+    def _low(self, entry: Value) -> Value:
+        """The low bytes of the rows' indices."""
+        return emit.load(self._builder, self._at(entry, ROWS), ir.VectorType(emit.I8, ROWS))
 
     def _lanes(self, vector: Value) -> list[Value]:
         """16 lanes of 8 or 16 bits, int64 each: taken out 64 bits at a time, as that costs less than one by one."""
@@ -133,8 +137,13 @@ class EntryReader:
 
     def _loaded(self, entry: Value) -> list[Value]:
         """The same as the table has them."""
-        builder, indices = self._builder, self._indices(entry)
-        if self._book.width == 4:
+        builder, width = self._builder, self._book.width
+        if self._isa.gather is not None:
+            found = self._isa.gather(builder, self._table, self._indices(entry, emit.I32S), width)
+            parts = [emit.slice_lanes(builder, found, range(part, 4 * width, width // 4)) for part in range(width // 4)]
+            return [builder.bitcast(part, emit.BYTES) for part in parts]
+        indices = self._lanes(self._indices(entry, emit.I16S) if self._book.high_bits else self._low(entry))
+        if width == 4:
             even, odd = (self._doubles(indices[part::2], -4 * part) for part in range(2))
             return [builder.bitcast(builder.or_(even, odd), emit.BYTES)]
         halves = (ORDER[: ROWS // 2], ORDER[ROWS // 2 :])
