@@ -12,8 +12,8 @@ from edgeinfer.interrupts import end, leave_quietly
 
 APP_PACKAGES = ("typer", "textual", "tomlkit", "rich")
 """Packages that the extra `app` installs."""
-OBJECTS_PER_COLLECTION = 50_000
-"""Python looks for garbage after 700 new objects, hundreds of times while modules and a vocabulary are loaded."""
+OBJECTS_PER_COLLECTION = 200_000
+"""Python looks for garbage after 700 new objects; loading modules and a vocabulary makes more than 100,000."""
 
 leave_quietly()
 
@@ -25,6 +25,7 @@ def main() -> None:
     except SystemExit as left:
         leave_quietly()
         end(left.code)
+        gc.freeze()  # or Python looks through all objects for garbage as it ends, which takes 50 ms after an answer
         raise
 
 

@@ -338,7 +338,7 @@ def _start(
         if executor is not None:
             executor.close()
         raise
-    subject.file.release()
+    subject.release()
     notices += told + executor.notices + draft_notices
     notices += _doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(

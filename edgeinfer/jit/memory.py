@@ -66,6 +66,15 @@ def give_back(memory: NDArray[np.uint8]) -> None:
     madvise(start, n_bytes, advice)  # advice that the system rejects changes nothing
 
 
+def trim_heap() -> None:
+    """Make the C library return freed memory: glibc keeps pieces of up to 32 MB, for each thread apart."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+    trim(0)
+
+
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:
     """Anonymous private memory; both its length and its alignment are multiples of a huge page."""
     size = n_bytes + HUGE

@@ -7,7 +7,6 @@ ended: runtimes with drivers, which may stall, are waited for from another threa
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.onnx.graph import OnnxGraph
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
+from edgeinfer.jit.memory import trim_heap
 
 SUFFIX = "ExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -97,7 +97,7 @@ class GraphSession:
         session = _started(graph.model().SerializeToString(), options, providers)
         graph.large.clear()  # the session has them in its own form
         held.clear()
-        give_back()
+        trim_heap()
         return cls(session)
 
     @classmethod
@@ -137,7 +137,7 @@ class GraphSession:
         """Free the session and its memory."""
         del self._binding, self._session
         self._bound.clear()
-        give_back()
+        trim_heap()
 
     def run(self, options: onnxruntime.RunOptions | None = None) -> None:
         """Compute all outputs; `options` may end it early. Raises DeviceFailed, MemoryError."""
@@ -156,15 +156,6 @@ def _started(
         raise _judged(error, "ONNX Runtime cannot run this model") from error
     _require(providers[0], session.get_providers())
     return session
-
-
-def give_back() -> None:
-    """Make the C library return freed memory: glibc keeps pieces of up to 32 MB, which includes small weights."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library
-        return
-    trim(0)
 
 
 def _require(wanted: str, running: Sequence[str]) -> None:

@@ -202,7 +202,7 @@ def _open(opening: RemoteOpening, channel: Channel) -> Server:
     subject = open_subject(opening.path, load)
     power_limiter = PowerLimiter.of_machine(load.mode, opening.kinds)
     evaluator = open_evaluator(subject, opening.limits, opening.options, load, power_limiter)
-    subject.file.release()
+    subject.release()
     program = evaluator.capabilities.program
     if program is not None:
         return Server(evaluator, program.n_vocab)

@@ -122,7 +122,7 @@ class Sampler:
     def __init__(self, settings: SamplingSettings) -> None:
         self.settings = settings
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
-        self._stream = np.random.Generator(np.random.PCG64(self.seed))
+        self._stream: np.random.Generator | None = None  # made when first drawn from: numpy.random is slow to import
         self._drawn = 0  # numbers taken from the stream
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
         self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
@@ -148,7 +148,7 @@ class Sampler:
 
     def uniform(self, n: int) -> float:
         """The n-th number in [0, 1) of this seed's stream."""
-        if n != self._drawn:
+        if self._stream is None or n != self._drawn:
             bits = np.random.PCG64(self.seed)
             bits.advance(n)
             self._stream = np.random.Generator(bits)

@@ -20,6 +20,7 @@ from edgeinfer.engine.measure.power import PowerLimiter
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
+from edgeinfer.jit.memory import trim_heap
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.file_facts import approximate, fingerprint
@@ -247,6 +248,11 @@ class Subject:
         if self.spec is None:
             return unknown_need(self.file.metadata, self.file.tensors, limits)
         return memory_need(device, self.spec, self.file.tensors, limits)
+
+    def release(self) -> None:
+        """Give memory back once all is loaded: pages of the file, and what tokenizer and drafts were made from."""
+        self.file.release()
+        trim_heap()
 
 
 def is_own(device: str) -> bool:

@@ -14,10 +14,13 @@ import os
 import shutil
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from edgeinfer.errors import DownloadFailed
-from edgeinfer.models.download.http import Remote
 from edgeinfer.text_values import size_text
+
+if TYPE_CHECKING:
+    from edgeinfer.models.download.http import Remote  # loads http.client and ssl
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_BYTES = 1 << 20

@@ -7,6 +7,7 @@ of where the bytes come from and of how a device lays them out.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import math
@@ -45,6 +46,7 @@ FORMATS: Registry[QuantFormat] = Registry(
 _CHUNK_WEIGHTS = 1 << 20
 
 
+@functools.cache
 def format_of(ggml_type: int) -> QuantFormat:
     """The format of a ggml tensor type id. Raises UnsupportedModel, listing the readable formats.
 

@@ -9,8 +9,9 @@ that little of it is in memory beside the panels.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -100,7 +101,9 @@ class MatrixPacking:
 
 
 BATCH_BYTES = 16 << 20
-"""Bytes of the file that are read before their pages are given back."""
+"""Bytes of the file that are read before their pages are given back;"""
+QUEUED = 2
+"""as many batches may wait for the slowest worker: the pages of what others have read stay until it is done."""
 
 Batch = list[MatrixPacking]
 
@@ -237,14 +240,8 @@ class PackedWeights:
         todo = {key: heads for key, heads in todo.items() if key not in self._matrices}
         threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
         try:
-            started = [
-                (len(batch), [thread.submit(self._work, share) for thread, share in zip(threads, shares, strict=True)])
-                for batch, shares in self._batches(todo, n_workers)
-            ]
             done = 0
-            for n_matrices, futures in started:
-                for future in futures:
-                    future.result()
+            for n_matrices in self._packed(todo, threads):
                 self._file.release()
                 for _ in range(n_matrices):
                     done += 1
@@ -252,6 +249,24 @@ class PackedWeights:
         finally:
             for thread in threads:
                 thread.shutdown(cancel_futures=True)
+
+    def _packed(self, todo: dict[Key, HeadLayout | None], threads: Sequence[ThreadPoolExecutor]) -> Iterator[int]:
+        """Pack batch by batch; the number of matrices of each, as soon as it is packed."""
+        started: deque[tuple[int, list[Future[None]]]] = deque()
+        for batch, shares in self._batches(todo, len(threads)):
+            futures = [thread.submit(self._work, share) for thread, share in zip(threads, shares, strict=True)]
+            started.append((len(batch), futures))
+            while len(started) > QUEUED:
+                yield self._ended(*started.popleft())
+        while started:
+            yield self._ended(*started.popleft())
+
+    @staticmethod
+    def _ended(n_matrices: int, futures: Sequence[Future[None]]) -> int:
+        """Wait for a batch, and raise what its threads raised; its number of matrices."""
+        for future in futures:
+            future.result()
+        return n_matrices
 
     def matrix(self, weight: Weight, heads: HeadLayout | None) -> PackedMatrix:
         """The packed form of a weight that was passed to `pack`."""
