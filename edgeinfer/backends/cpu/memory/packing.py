@@ -101,9 +101,9 @@ class MatrixPacking:
 
 
 BATCH_BYTES = 16 << 20
-"""Bytes of the file that are read before their pages are given back;"""
-QUEUED = 2
-"""as many batches may wait for the slowest worker: the pages of what others have read stay until it is done."""
+"""Bytes of the file that are read before their pages are given back."""
+MOST_QUEUED = 2
+"""Batches that may wait for the slowest worker, which keeps the pages of what others have read meanwhile."""
 
 Batch = list[MatrixPacking]
 
@@ -256,7 +256,7 @@ class PackedWeights:
         for batch, shares in self._batches(todo, len(threads)):
             futures = [thread.submit(self._work, share) for thread, share in zip(threads, shares, strict=True)]
             started.append((len(batch), futures))
-            while len(started) > QUEUED:
+            while len(started) > MOST_QUEUED:
                 yield self._ended(*started.popleft())
         while started:
             yield self._ended(*started.popleft())
