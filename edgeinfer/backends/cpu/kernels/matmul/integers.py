@@ -204,6 +204,7 @@ def book_product(key: str, isa: str) -> Callable[..., None]:
     panel = IntegerPanel.parse(key)
     plain, pairs = plain_panel(panel).key, panel.record_pairs
     pair_bytes = plain_panel(panel).record_bytes
+    tile = 8 if target(isa).vectors >= 32 else 4  # tokens whose sums fit in the registers
 
     def product(pointer, worker, work_split):
         args = arguments_at(pointer)
@@ -221,10 +222,10 @@ def book_product(key: str, isa: str) -> Callable[..., None]:
                     transcode(key, isa, first, n_records, scratch)
                     transcode(key, isa, first + second, n_records, scratch + n_pairs * pair_bytes)
                     while end - token >= 8:
-                        for part in range(4):
-                            panels = scratch + part // 2 * n_pairs * pair_bytes
-                            at = x + part % 2 * 4 * act.RECORD_BYTES
-                            multiply(plain, isa, 4, 8, (panels,), at, n_pairs, 0, sums + part * 4 * 64)
+                        for part in range(16 // tile):
+                            panels = scratch + part * tile // 8 * (n_pairs * pair_bytes)
+                            at = x + part * tile % 8 * act.RECORD_BYTES
+                            multiply(plain, isa, tile, 8, (panels,), at, n_pairs, 0, sums + part * tile * 64)
                         write(args, unit, token, np.int64(8), sums)
                         token, x = token + 8, x + 8 * token_bytes
                     if end - token >= 4:
