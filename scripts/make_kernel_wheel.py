@@ -136,13 +136,17 @@ def compile_all(machine: str, systems: Sequence[str], options: argparse.Namespac
     first = places[-1]  # the least demanding CPU
     context = multiprocessing.get_context("spawn")
     pool_options = options.processes, context, compile_elsewhere, (first.target, first.triple)
-    with ProcessPoolExecutor(*pool_options, max_tasks_per_child=TASKS_PER_PROCESS) as pool:
-        running = [pool.submit(compiled, codes[name], wanted) for name, wanted in tasks.items()]
-        for done, each in enumerate(as_completed(running), 1):
-            name, objects = each.result()
-            for place, data in zip(tasks[name], objects, strict=True):
-                made[place][name] = data
-            print(f"\r{machine}: {done} of {len(running)}", end="", file=sys.stderr, flush=True)
+    names, done = list(tasks), 0
+    size = options.processes * TASKS_PER_PROCESS
+    for start in range(0, len(names), size):  # new processes each time; max_tasks_per_child may wait forever
+        with ProcessPoolExecutor(*pool_options) as pool:
+            running = [pool.submit(compiled, codes[name], tasks[name]) for name in names[start : start + size]]
+            for each in as_completed(running):
+                name, objects = each.result()
+                for place, data in zip(tasks[name], objects, strict=True):
+                    made[place][name] = data
+                done += 1
+                print(f"\r{machine}: {done} of {len(names)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return made
 
