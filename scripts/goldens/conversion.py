@@ -24,6 +24,8 @@ from goldens.weights import Types, learned
 
 Arrays = dict[str, NDArray[np.float32]]
 DELTA_NETS = ("qwen35", "qwen3next")
+ONE_PLUS = ("gemma", "nemotron")
+"""Families whose files hold 1 + weight of norms."""
 LARGEST_NVFP4 = 6 * 448
 """The largest weight of the format: that of its codes times that of its groups' scales."""
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -167,7 +169,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "sliding_window", None) or architecture == "phi3":
         writer.add_sliding_window(config.sliding_window or 0)
-    if architecture == "olmo2" and getattr(config, "sliding_window", None):
+    if architecture in ("exaone4", "olmo2") and getattr(config, "sliding_window", None):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if getattr(config, "attn_logit_softcapping", None):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
@@ -230,7 +232,7 @@ def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: s
     if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    if architecture.startswith("gemma") and key.endswith("norm.weight"):
+    if architecture.startswith(ONE_PLUS) and key.endswith("norm.weight"):
         return values + np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.to_file(values, key, config)
@@ -241,7 +243,7 @@ def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture:
     if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    if architecture.startswith("gemma") and key.endswith("norm.weight"):
+    if architecture.startswith(ONE_PLUS) and key.endswith("norm.weight"):
         return values - np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.from_file(values, key, config)

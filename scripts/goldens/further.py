@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
-PAIRED = ("llama", "granite", "granitemoe", "smollm3", "olmo")
+PAIRED = ("llama", "arcee", "granite", "granitemoe", "smollm3", "olmo")
 """Families whose query and key rows are reordered so that rotary pairs are adjacent."""
-PARTLY_ROTATED = ("glm4moe", "gptneox", "phi2")
-WITH_LAYER_NORMS = ("cohere2", "command-r", "gptneox", "olmo", "phi2")
+PARTLY_ROTATED = ("glm4", "glm4moe", "gptneox", "nemotron", "phi2", "stablelm")
+WITH_LAYER_NORMS = ("cohere2", "command-r", "gptneox", "nemotron", "olmo", "phi2", "stablelm", "starcoder2")
 SUFFIXES = {
     ".block_sparse_moe.router.weight": ("ffn_gate_inp.weight",),
     ".block_sparse_moe.experts.down_proj": ("ffn_down_exps.weight",),

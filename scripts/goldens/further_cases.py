@@ -12,20 +12,29 @@ from typing import Any
 import torch
 from transformers import (
     AfmoeConfig,
+    ArceeConfig,
     AutoModelForCausalLM,
     Cohere2Config,
     CohereConfig,
+    Ernie4_5Config,
+    Exaone4Config,
+    GemmaConfig,
+    Glm4Config,
     Glm4MoeConfig,
     GPTNeoXConfig,
     GraniteConfig,
     GraniteMoeSharedConfig,
+    NemotronConfig,
     Olmo2Config,
     Olmo3Config,
     OlmoConfig,
     PhiConfig,
     PretrainedConfig,
     Qwen3Config,
+    SeedOssConfig,
     SmolLM3Config,
+    StableLmConfig,
+    Starcoder2Config,
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
@@ -41,6 +50,7 @@ TWO_KINDS = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96)
 WIDE_KINDS = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=64)
 SCALES = {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.7}
 WINDOW = 12
+HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
 
 def granite(sizes: Sizes, **changes: object) -> PretrainedConfig:
@@ -119,6 +129,62 @@ def glm4moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Glm4MoeConfig(**sizes.common() | own | changes)
 
 
+def gemma(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Gemma: scaled embeddings, GELU."""
+    return GemmaConfig(**sizes.common() | {"head_dim": sizes.head_width, "tie_word_embeddings": True} | changes)
+
+
+def arcee(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """AFM: squared ReLU without a gate."""
+    return ArceeConfig(**sizes.common() | changes)
+
+
+def ernie(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """ERNIE 4.5: adjacent rotary pairs."""
+    return Ernie4_5Config(**sizes.common() | {"head_dim": sizes.head_width} | changes)
+
+
+def seed_oss(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Seed-OSS: biases of queries, keys and values."""
+    own = {"head_dim": sizes.head_width, "attention_bias": True, "attention_out_bias": False, "mlp_bias": False}
+    return SeedOssConfig(**sizes.common() | own | changes)
+
+
+def exaone4(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """EXAONE 4 without windows: norms after branches, head norms."""
+    kinds = ["full_attention"] * sizes.layers
+    own = {"head_dim": sizes.head_width, "sliding_window": None, "layer_types": kinds}
+    return Exaone4Config(**sizes.common() | own | changes)
+
+
+def exaone4_windows(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """EXAONE 4 32B: windows and rotation in three of four layers."""
+    kinds = ["full_attention" if number % 4 == 3 else "sliding_attention" for number in range(sizes.layers)]
+    return exaone4(sizes, sliding_window=WINDOW, layer_types=kinds, **changes)
+
+
+def glm4(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GLM 4: norms around both branches, half of each head rotated."""
+    own = {"head_dim": sizes.head_width, "attention_bias": True, "rope_parameters": HALF}
+    return Glm4Config(**sizes.common() | own | changes)
+
+
+def stablelm(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """StableLM 2: LayerNorms, biases, a part of each head rotated."""
+    return StableLmConfig(**sizes.common() | {"use_qkv_bias": True, "rope_parameters": HALF} | changes)
+
+
+def nemotron(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Nemotron: LayerNorms of 1 + weight, squared ReLU, half of each head rotated."""
+    own = {"head_dim": sizes.head_width, "rope_parameters": HALF}
+    return NemotronConfig(**sizes.common() | own | changes)
+
+
+def starcoder2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """StarCoder 2: LayerNorms, biases everywhere, GELU without a gate."""
+    return Starcoder2Config(**sizes.common() | {"sliding_window": None, "use_bias": True} | changes)
+
+
 def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Trinity: a dense layer, then two of five experts, and a shared one that is as wide as two."""
     own = {
@@ -186,6 +252,17 @@ FURTHER_CASES = (
     Case("openelm", "openelm", openelm, MIXED, WIDE_GROWING, turn=2, model=growing),
     Case("minicpm3", "minicpm3", minicpm3.config, FLOATS, SMALL),
     Case("minicpm3", "minicpm3", minicpm3.config, MIXED, WIDE_SQUARE, turn=3),
+    Case("gemma", "gemma", gemma, FLOATS, SMALL),
+    Case("arcee", "arcee", arcee, FLOATS, SQUARE),
+    Case("ernie4_5", "ernie4_5", ernie, FLOATS, SMALL),
+    Case("seed_oss", "seed_oss", seed_oss, FLOATS, SMALL),
+    Case("exaone4", "exaone4", exaone4, FLOATS, SQUARE),
+    Case("exaone4-windows", "exaone4", exaone4_windows, ("f32",), PERIODIC),
+    Case("glm4", "glm4", glm4, FLOATS, SMALL),
+    Case("stablelm", "stablelm", stablelm, FLOATS, SQUARE),
+    Case("stablelm-parallel", "stablelm", lambda sizes: stablelm(sizes, use_parallel_residual=True), ("f32",), SQUARE),
+    Case("nemotron", "nemotron", nemotron, FLOATS, SQUARE),
+    Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
     Case("llama", "llama", llama, ("low",), LOW),

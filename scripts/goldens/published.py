@@ -213,8 +213,26 @@ PUBLISHED = (
     Published("xlm-roberta-reranker", xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True),
     *(
         Published(name, _of(getattr(further_cases, name), SQUARE), QWEN, kept=False)
-        for name in ("granite", "granitemoe", "smollm3", "olmo", "olmo2", "olmo3", "command_r")
+        for name in (
+            *(
+                "granite",
+                "granitemoe",
+                "smollm3",
+                "olmo",
+                "olmo2",
+                "olmo3",
+                "command_r",
+                "arcee",
+                "seed_oss",
+                "exaone4",
+            ),
+            *("exaone4_windows", "stablelm", "starcoder2"),
+        )
     ),
+    Published("glm4", _of(further_cases.glm4, SMALL), byte_level(LLAMA3, "glm4", marks=("<|user|>",)), kept=False),
+    Published("gemma", _of(further_cases.gemma, SMALL, **PIECE_IDS), GEMMA, kept=False),
+    Published("nemotron", _of(further_cases.nemotron, SQUARE, **PIECE_IDS), pieces(prefix=True), kept=False),
+    Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
     Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
     Published(

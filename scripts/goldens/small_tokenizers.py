@@ -81,8 +81,13 @@ class Kind:
     pre: str = "default"
 
 
-def byte_level(pattern: str, pre: str, begin: str | None = None, first: tuple[str, ...] = ()) -> Kind:
-    """Byte-level BPE within pieces split by `pattern`, after the patterns `first`; `begin` is put before every text."""
+def byte_level(
+    pattern: str, pre: str, begin: str | None = None, first: tuple[str, ...] = (), marks: tuple[str, ...] = ()
+) -> Kind:
+    """Byte-level BPE within pieces split by `pattern`, after the patterns `first`; `begin` is put before every text.
+
+    `marks`: further special tokens.
+    """
 
     def write(folder: Path) -> Encode:
         letters = byte_alphabet()
@@ -96,7 +101,7 @@ def byte_level(pattern: str, pre: str, begin: str | None = None, first: tuple[st
             ]
         )
         core.decoder = decoders.ByteLevel()
-        core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+        core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *marks])
         if begin is not None:
             ids = [(begin, core.token_to_id(begin))]
             core.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=ids)

@@ -1,0 +1,31 @@
+"""Gemma: Llama's layers with scaled embeddings and GELU.
+
+The file's norm weights are stored as 1 + weight. Source: Gemma (arXiv 2403.08295).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope import rope_table
+from edgeinfer.models.sizes import Sizes
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Gemma model. Raises BadGGUF where tensors or keys are missing."""
+    g = ModelGraph(hp, Sizes.read(hp))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    embed(g, g.sizes.width**0.5)
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope)
+        norm(g, "ffn_norm")
+        feed_forward(g, "gelu_tanh")
+    return head(g)
+
+
+ARCHITECTURE = Architecture(build)
