@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.graph import ModelSpec, RankHead
 from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Rows, Weight
@@ -34,12 +34,13 @@ from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import windows
+from edgeinfer.models.sizes import Sizes, windows
 
 RANK = 4
 """GGUF's number for pooling by ranking."""
 Gate: TypeAlias = Literal["attn_q", "attn_gate"]
 """The tensor with attention's gate: its rows follow those of each query head, or form a matrix of their own."""
+HeadNorms: TypeAlias = bool | Literal["rotated"]
 FeedForwardGate: TypeAlias = Literal["own", "in ffn_up", "none"]
 """Where the gate of a feed-forward block is: in a tensor of its own, or in the first half of the rows of ffn_up."""
 
@@ -52,6 +53,17 @@ def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) ->
     g.add(Embed(g.hp.matrix("token_embd.weight", (sizes.n_vocab, sizes.width)), x, scale))
     if positions is not None:
         g.add(PositionEmbed(positions, x))
+
+
+def learned_positions(hp: Hyperparameters, sizes: Sizes, first: int = 0) -> Weight:
+    """The rows of `position_embd`, from `first` on. Raises BadSetting for a context of more positions."""
+    if hp.n_context > sizes.n_context_trained:
+        raise BadSetting(
+            f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "
+            f"impossible; choose {sizes.n_context_trained} or less"
+        )
+    n_rows = sizes.n_context_trained + first
+    return hp.matrix("position_embd.weight", (n_rows, sizes.width), (first, n_rows))
 
 
 def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm", scale: float = 1.0) -> ModelSpec:
@@ -160,7 +172,7 @@ def attention(
     window: int | None = None,
     soft_cap: float | None = None,
     scale: float | None = None,
-    head_norms: bool = False,
+    head_norms: HeadNorms = False,
     whole_norms: bool = False,
     gate: Gate | None = None,
     causal: bool = True,
@@ -172,7 +184,7 @@ def attention(
 
     `rope`: None if positions are learned, or in layers without them. `paired`: rotary pairs are adjacent in the file,
     not half-split. `window`, `soft_cap`, `scale`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width).
-    `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once. `gate`: the tensor of a
+    `head_norms`: queries and keys are normed per head, "rotated": after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a
     gate whose sigmoid multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`),
     tokens also attend to later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
     """
@@ -184,12 +196,14 @@ def attention(
     causal = hp.flag("attention.causal", default=causal)
     heads_in = _project_heads(g, source, parts, paired=paired, gated=gate == "attn_q")
     rotated = {heads_in[part]: heads if part == "query" else sizes.kv_heads for part in parts if part != "value"}
-    if head_norms:
+    if head_norms is True:
         _head_norms(g, rotated)
     if whole_norms:
         _whole_norms(g, rotated)
     if rope is not None:
         g.add(*(Rope(name, count, width, rope) for name, count in rotated.items()))
+    if head_norms == "rotated":
+        _head_norms(g, rotated)
     layer = g.cache(kept) if shared is None else _shared_cache(g, shared, kept)
     widths = width, kept.value_width
     if shared is None:

@@ -126,7 +126,7 @@ class Mixture:
             MatMul("normed", scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
             Router(
                 *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
-                hp.bias(f"{prefix}exp_probs_b.bias", self.count),
+                _choice_bias(hp, f"{prefix}exp_probs_b.bias", self.count),
                 self.groups,
                 self.active_groups,
             ),
@@ -188,3 +188,9 @@ def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, in
     if f"{tensor}.0.weight" in hp.tensors:
         return tuple(hp.matrix(f"{tensor}.{expert}.weight", shape) for expert in range(count))
     return hp.stacked(f"{tensor}_exps.weight", count, shape)
+
+
+def _choice_bias(hp: Hyperparameters, name: str, count: int) -> Weight | None:
+    """What is added to shares when experts are chosen, if anything; ERNIE's files have it as a matrix of one row."""
+    info = hp.tensors.get(name)
+    return hp.table(name, (1, count)) if info is not None and len(info.shape) == 2 else hp.bias(name, count)

@@ -16,6 +16,8 @@ from transformers import (
     AutoModelForCausalLM,
     Cohere2Config,
     CohereConfig,
+    Dots1Config,
+    Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
     GemmaConfig,
@@ -24,6 +26,7 @@ from transformers import (
     GPTNeoXConfig,
     GraniteConfig,
     GraniteMoeSharedConfig,
+    HunYuanDenseV1Config,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
@@ -185,6 +188,25 @@ def starcoder2(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Starcoder2Config(**sizes.common() | {"sliding_window": None, "use_bias": True} | changes)
 
 
+def dots1(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """dots.llm1: a dense layer, then two of five experts and a shared one."""
+    own = {"head_dim": sizes.head_width, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 1}
+    own |= {"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.5}
+    return Dots1Config(**sizes.common() | own | changes)
+
+
+def hunyuan_dense(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Hunyuan: head norms after the rotation."""
+    return HunYuanDenseV1Config(**sizes.common() | {"head_dim": sizes.head_width} | changes)
+
+
+def ernie_moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """ERNIE 4.5's mixture: a dense layer, then two of five experts and two shared ones."""
+    own = {"moe_num_experts": 5, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 16}
+    own |= {"moe_layer_start_index": 1, "moe_layer_interval": 1}
+    return Ernie4_5_MoeConfig(**sizes.common() | own | changes)
+
+
 def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Trinity: a dense layer, then two of five experts, and a shared one that is as wide as two."""
     own = {
@@ -261,7 +283,7 @@ FURTHER_CASES = (
     Case("glm4", "glm4", glm4, FLOATS, SMALL),
     Case("stablelm", "stablelm", stablelm, FLOATS, SQUARE),
     Case("stablelm-parallel", "stablelm", lambda sizes: stablelm(sizes, use_parallel_residual=True), ("f32",), SQUARE),
-    Case("nemotron", "nemotron", nemotron, FLOATS, SQUARE),
+    Case("nemotron", "nemotron", nemotron, ("f32",), SQUARE),
     Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),

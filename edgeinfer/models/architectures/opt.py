@@ -6,11 +6,10 @@ docs/GGUF_KEYS.md describes the ones used. Source: Zhang et al., arXiv 2205.0106
 
 from __future__ import annotations
 
-from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.operands import Weight
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, learned_positions, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -31,12 +30,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         raise UnsupportedModel(
             "this OPT has embeddings of another width than its layers; edgeinfer has others of OPT only"
         )
-    if hp.n_context > sizes.n_context_trained:
-        raise BadSetting(
-            f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "
-            f"impossible; choose {sizes.n_context_trained} or less"
-        )
-    embed(g, positions=_positions(hp, sizes))
+    embed(g, positions=learned_positions(hp, sizes, FIRST_POSITION))
     for number in range(sizes.n_layers):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
@@ -44,12 +38,6 @@ def build(hp: Hyperparameters) -> ModelSpec:
         norm(g, "ffn_norm")
         feed_forward(g, "relu", gate="none")
     return head(g)
-
-
-def _positions(hp: Hyperparameters, sizes: Sizes) -> Weight:
-    """The position table's rows, without those before position 0."""
-    n_rows = sizes.n_context_trained + FIRST_POSITION
-    return hp.matrix("position_embd.weight", (n_rows, sizes.width), (FIRST_POSITION, n_rows))
 
 
 ARCHITECTURE = Architecture(build)
