@@ -184,7 +184,8 @@ def attention(
 
     `rope`: None if positions are learned, or in layers without them. `paired`: rotary pairs are adjacent in the file,
     not half-split. `window`, `soft_cap`, `scale`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width).
-    `head_norms`: queries and keys are normed per head, "rotated": after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a
+    `head_norms`: queries and keys are normed per head, if "rotated" after the
+    rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a
     gate whose sigmoid multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`),
     tokens also attend to later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
     """

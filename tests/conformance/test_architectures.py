@@ -27,6 +27,7 @@ from edgeinfer.models.load import open_model
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 FILES = sorted(GOLDENS.glob("*.gguf"))
+CONVERTED = sorted((GOLDENS / "converted").glob("*.gguf"))
 EMBEDDING = sorted((GOLDENS / "embedding").glob("*.gguf"))
 
 
@@ -131,8 +132,9 @@ def test_specs_are_consistent(path: Path) -> None:
 def formats() -> dict[str, set[str]]:
     """Types of tensors in the golden files of each value of `general.architecture`; all have their results beside."""
     found: dict[str, set[str]] = {}
-    for path in [*FILES, *EMBEDDING]:
-        assert path.with_suffix(".npz").exists() or list(GOLDENS.glob(f"{path.stem}@*.npz"))
+    for path in [*FILES, *EMBEDDING, *CONVERTED]:
+        results = path.with_suffix(".npz"), path.with_name(f"{path.stem.rpartition('-')[0]}.npz")
+        assert any(each.exists() for each in results) or list(GOLDENS.glob(f"{path.stem}@*.npz"))
         with GGUFFile.open(path) as file:
             types = {info.type_name for info in file.tensors.values()}
             found.setdefault(str(file.metadata["general.architecture"]), set()).update(types)
@@ -140,15 +142,30 @@ def formats() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("key", ARCHITECTURES.keys())
-def test_each_architecture_has_goldens_in_several_formats(key: str, formats: dict[str, set[str]]) -> None:
+def test_each_architecture_has_exact_goldens(key: str, formats: dict[str, set[str]]) -> None:
     own = ARCHITECTURES.get(key)
     kinds = set().union(*(types for name, types in formats.items() if architecture_of(name) is own))
-    assert {"F32", "Q8_0"} <= kinds
-    if any(path.stem.startswith(ARCHITECTURES.get(key).spelling or key) for path in EMBEDDING):
-        return  # no product of theirs is of another kind
-    assert "Q4_0" in kinds
-    assert {"F16", "BF16"} & kinds
-    assert any(kind.endswith("_K") for kind in kinds)
+    assert {"F32", "BF16"} & kinds
+
+
+def test_each_order_of_rows_has_goldens_in_several_formats() -> None:
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        with open_model(path) as model:
+            products = [op.weight for op in model.spec.ops() if isinstance(op, MatMul)]
+            stacks = [weight for op in model.spec.ops() if isinstance(op, Experts) for weight in op.matrices]
+            for weight in (*products, *stacks):
+                info = model.file.tensors[weight.tensor]
+                if len(info.shape) == 1:  # a row: never quantised
+                    continue
+                order = "whole" if weight.order is None else type(weight.order).__name__
+                part = "" if weight.stop - weight.start == math.prod(info.shape[:-1]) else " in part"
+                found.setdefault(f"{order}, {len(info.shape)}-D{part}", set()).add(info.type_name)
+    assert len(found) >= 5
+    for order, kinds in found.items():
+        assert {"F32", "Q8_0", "Q4_0"} <= kinds, order
+        assert {"F16", "BF16"} & kinds, order
+        assert any(kind.endswith("_K") for kind in kinds), order
 
 
 @pytest.mark.parametrize("key", ARCHITECTURES.keys())

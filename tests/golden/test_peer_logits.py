@@ -23,6 +23,16 @@ NAMES = (
     "openelm-f32",
     "minicpm3-f32",
     "afmoe-f32",
+    "gemma-f32",
+    "arcee-f32",
+    "ernie4_5-f32",
+    "seed_oss-f32",
+    "exaone4-f32",
+    "glm4-f32",
+    "stablelm-f32",
+    "stablelm-parallel-f32",
+    "nemotron-f32",
+    "starcoder2-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""
