@@ -7,10 +7,10 @@ of where the bytes come from and of how a device lays them out.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import math
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,6 @@ FORMATS: Registry[QuantFormat] = Registry(
 _CHUNK_WEIGHTS = 1 << 20
 
 
-@functools.cache
 def format_of(ggml_type: int) -> QuantFormat:
     """The format of a ggml tensor type id. Raises UnsupportedModel, listing the readable formats.
 
@@ -55,7 +54,7 @@ def format_of(ggml_type: int) -> QuantFormat:
     known = GGML_TYPES.get(ggml_type) or next((kind for kind in SCALED_TYPES if kind.id == ggml_type), None)
     if known is not None:
         module_name = f"{__name__}.{known.name.lower()}"
-        if importlib.util.find_spec(module_name) is not None:
+        if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
             found: QuantFormat = importlib.import_module(module_name).FORMAT
             return found
     entries = FORMATS.entries().values()
