@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from transformers import (
     BertConfig,
-    GPT2Config,
     NomicBertConfig,
     PretrainedConfig,
     Qwen2VLConfig,
@@ -154,12 +153,6 @@ def xlm_roberta() -> PretrainedConfig:
     return XLMRobertaConfig(**sizes, **ids, layer_norm_eps=1e-5, num_labels=1)
 
 
-def gpt2() -> PretrainedConfig:
-    """GPT-2: learned positions."""
-    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_inner": 128, "n_positions": 256, "n_ctx": 256}
-    return GPT2Config(**sizes, **BYTE_IDS)
-
-
 def _of(config: Callable[..., PretrainedConfig], sizes: cases.Sizes, **changes: object) -> Config:
     return lambda: config(sizes, **{**BYTE_IDS, **changes})
 
@@ -233,7 +226,6 @@ PUBLISHED = (
     Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
     Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
-    Published("gpt2", gpt2, QWEN),
     Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
     Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
     Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),
