@@ -23,7 +23,7 @@ from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
-from tests.conformance.test_architectures import EMBEDDING, FILES
+from tests.conformance.test_architectures import CONVERTED, EMBEDDING, FILES
 
 PACKAGE = Path(edgeinfer.__file__).parent
 FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
@@ -56,7 +56,7 @@ def test_the_cpu_runs_every_op() -> None:
 
 def test_every_op_is_used_by_a_model_with_goldens() -> None:
     used: set[str] = set()
-    for path in [*FILES, *EMBEDDING]:
+    for path in [*FILES, *EMBEDDING, *CONVERTED]:
         with open_model(path) as model:
             used |= {op.kind for op in model.spec.ops()}
     assert used == set(OPS.keys())

@@ -33,6 +33,7 @@ ONE_BY_ONE = [*range(1, 16), *range(56, 70)]
 CPU_ONLY = (
     *("afmoe", "glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
+    *("apertus", "refact", "stablelm-heads"),
 )
 """Families with ops that only these devices have:"""
 ALL_OPS = ("cpu", "null", "reference")

@@ -305,6 +305,7 @@ MISTAKES = {
     "stablelm: no mean": ("stablelm-f32", no_mean),
     "nemotron: plain ReLU": ("nemotron-f32", change(Act, activation="relu")),
     "starcoder2: ReLU": ("starcoder2-f32", change(Act, activation="relu")),
+    "bitnet: SiLU": ("bitnet-f32", change(GatedAct, activation="silu")),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 
