@@ -1,14 +1,14 @@
 """Types of tokens, and the tokens that every program knows as control: what begins or ends a turn, an answer or a gap.
 
-In: tokens, their types, and the ids that a file declares. Out: types in which such tokens are control tokens even
-where a file has them as ordinary text, and the tokens that end an answer. A name that may also be ordinary text, such
+In: tokens, their types, and the ids that a file declares. Out: such tokens, where a file has them as ordinary text, and
+the tokens that end an answer. A name that may also be ordinary text, such
 as HTML's `</s>`, counts only if the file says so by a type or a declared id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 
 
@@ -84,14 +84,17 @@ _BRACKETED = re.compile(r"_?[<\[][^\s<>\[\]]+[>\]\[]")
 _ORDINARY = (TokenType.UNDEFINED, TokenType.NORMAL)
 
 
-def marked_types(tokens: tuple[str, ...], types: tuple[int, ...], declared: tuple[int | None, ...]) -> tuple[int, ...]:
-    """`types` in which marks are no ordinary tokens: those of certain names, and declared ids in brackets."""
-    certain = [token for token, text in enumerate(tokens) if text in CERTAIN]
-    bracketed = [token for token in declared if token is not None and _BRACKETED.fullmatch(tokens[token])]
-    wrong = {token for token in (*certain, *bracketed) if types[token] in _ORDINARY}
-    if not wrong:
-        return types
-    return tuple(TokenType.CONTROL if token in wrong else kind for token, kind in enumerate(types))
+def ordinary_marks(
+    tokens: tuple[str, ...], types: Sequence[int], special: Container[str], declared: tuple[int | None, ...]
+) -> list[int]:
+    """Marks that a file has as ordinary tokens: those of certain names, and `declared` ids in brackets.
+
+    `special`: the texts of tokens that the file has as special ones.
+    """
+    names = {name for name in CERTAIN.intersection(tokens) if name not in special}
+    marks = [token for token, text in enumerate(tokens) if text in names] if names else []
+    marks += [token for token in declared if token is not None and _BRACKETED.fullmatch(tokens[token])]
+    return [token for token in marks if types[token] in _ORDINARY]
 
 
 def end_of_generation(special: Mapping[str, int], declared: tuple[int | None, ...]) -> frozenset[int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.text.pre_tokenizers import SPACED
-from edgeinfer.models.text.token_types import END_OF_TURN, TokenType, end_of_generation, marked_types
+from edgeinfer.models.text.token_types import END_OF_TURN, TokenType, end_of_generation, ordinary_marks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,15 +103,13 @@ class Vocabulary:
         tokens = tuple(metadata.strings(key)) if key in metadata else ()
         if not tokens:
             raise BadGGUF(f"{key} is missing or empty: the file holds no vocabulary")
-        scores: tuple[float, ...] = tuple(_numbers(metadata, "tokenizer.ggml.scores", "iuf", len(tokens)))
-        types = tuple(_numbers(metadata, "tokenizer.ggml.token_type", "iu", len(tokens)))
+        scores: tuple[float, ...] = tuple(_numbers(metadata, "tokenizer.ggml.scores", "iuf", len(tokens)).tolist())
         model = metadata.text("tokenizer.ggml.model") if "tokenizer.ggml.model" in metadata else ""
         pre = metadata.text("tokenizer.ggml.pre") if "tokenizer.ggml.pre" in metadata else "default"
         pre = GEMMA4 if model == GEMMA4 else pre
         is_spm, is_bert, is_gemma = model == "llama", model == "bert", pre in SPACED and pre != "sarvam-moe"
         ids = _ids(metadata, model, len(tokens))
-        types = marked_types(tokens, types or (TokenType.NORMAL,) * len(tokens), tuple(ids.values()))
-        special = _names(tokens, types)
+        types, special = _types(metadata, tokens, tuple(ids.values()))
         eot_id = ids["eot"] if ids["eot"] is not None else next((special[t] for t in END_OF_TURN if t in special), None)
         adds_bos = is_spm or is_bert or pre in _ADDS_BOS
         return cls(
@@ -134,19 +132,36 @@ class Vocabulary:
         )
 
 
-def _numbers(metadata: TokenizerMetadata, key: str, kinds: str, n_tokens: int) -> list[Any]:
+def _numbers(metadata: TokenizerMetadata, key: str, kinds: str, n_tokens: int) -> np.ndarray[Any, Any]:
     """The first `n_tokens` numbers, of dtypes `kinds`, of a list beside the tokens; empty if the list is absent."""
+    import numpy as np  # not loaded before a file is read
+
     if key not in metadata:
-        return []
+        return np.empty(0, np.int32)
     numbers = metadata.numbers(key)
     if numbers.dtype.kind not in kinds:
         raise BadGGUF(f"{key} must be an array of {'integers' if kinds == 'iu' else 'numbers'}, not of {numbers.dtype}")
     if len(numbers) < n_tokens:
         raise BadGGUF(f"{key} has {len(numbers)} entries for {n_tokens} tokens")
-    if numbers.dtype.kind == "f" and (numbers != numbers).any():
+    if numbers.dtype.kind == "f" and np.isnan(numbers).any():
         raise BadGGUF(f"{key} holds NaN; a score must be a number")
-    found: list[Any] = numbers[:n_tokens].tolist()
-    return found
+    return numbers[:n_tokens]
+
+
+def _types(
+    metadata: TokenizerMetadata, tokens: tuple[str, ...], declared: tuple[int | None, ...]
+) -> tuple[tuple[int, ...], dict[str, int]]:
+    """The type of each token, and the ids of special tokens by their text; for equal texts the first."""
+    numbers = _numbers(metadata, "tokenizer.ggml.token_type", "iu", len(tokens))
+    types = numbers.tolist() or [int(TokenType.NORMAL)] * len(tokens)
+    ids = [token for kind in _SPECIAL for token in (numbers == kind).nonzero()[0].tolist()]
+    special = {tokens[token]: token for token in sorted(ids, reverse=True)}
+    for mark in reversed(ordinary_marks(tokens, types, special, declared)):
+        types[mark] = int(TokenType.CONTROL)
+        special[tokens[mark]] = mark
+    if len(numbers) and (numbers.min() < min(TokenType) or numbers.max() > max(TokenType)):
+        types = [kind if min(TokenType) <= kind <= max(TokenType) else int(TokenType.UNDEFINED) for kind in types]
+    return tuple(types), special
 
 
 def _ids(metadata: TokenizerMetadata, model: str, n_tokens: int) -> dict[str, int | None]:
@@ -177,12 +192,6 @@ def _token_id(metadata: TokenizerMetadata, name: str, n_tokens: int, default: in
 def _flag(metadata: TokenizerMetadata, name: str, default: bool) -> bool:
     key = f"tokenizer.ggml.{name}"
     return metadata.flag(key) if key in metadata else default
-
-
-def _names(tokens: tuple[str, ...], types: tuple[int, ...]) -> dict[str, int]:
-    """Ids of the special tokens by their text; for equal texts the first."""
-    special = [token for token, kind in enumerate(types) if kind in _SPECIAL]
-    return {tokens[token]: token for token in reversed(special)}
 
 
 def _strips_right(metadata: TokenizerMetadata, special: Mapping[str, int]) -> frozenset[int]:
