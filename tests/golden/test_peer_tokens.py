@@ -68,6 +68,13 @@ def _gemma(path: Path) -> None:
     _end(writer)
 
 
+def _added(path: Path) -> None:
+    tokens = ["<unk>", "<s>", "</s>", *BYTES, "▁", "▁t", "th", "the", "▁the", "a", "<|x|>", "<y>"]
+    writer = _begin(path, "llama", tokens, [2, 3, 3] + [6] * 256 + [1] * 6 + [3, 4])
+    writer.add_token_scores([0.0] * 3 + [0.0] * 256 + [-float(rank) for rank in range(6)] + [-1000.0, -1000.0])
+    _end(writer)
+
+
 def _compare(path: Path, texts: list[str]) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
     peer = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
@@ -88,10 +95,10 @@ def test_llama_cpp_cuts_the_same_tokens(name: str) -> None:
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("write", [_rwkv, _plamo, _gemma])
+@pytest.mark.parametrize("write", [_rwkv, _plamo, _gemma, _added])
 def test_llama_cpp_agrees_on_kinds_of_few_models(write: Callable[[Path], None], tmp_path: Path) -> None:
     draw = random.Random(3)
-    letters = ["the", " the", "ea", *"the aé東\n'\"\\x"]
+    letters = ["<y>", "the", " the", "ea", *"the aé東\n'\"\\x"]
     drawn = ["".join(draw.choices(letters, k=draw.randrange(1, 30))) for _ in range(200)]
     write(tmp_path / "vocabulary.gguf")
     _compare(tmp_path / "vocabulary.gguf", [*TEXTS, *drawn])

@@ -73,7 +73,7 @@ class Tokenizer:
             if isinstance(part, str):
                 ids += self._encoder.encode(part, starts=starts)
                 starts = False
-            elif vocabulary.is_control(part):
+            elif vocabulary.begins_anew(part):
                 ids.append(part)
                 starts = True
             else:
@@ -149,7 +149,7 @@ class StreamDecoder:
     """Decodes one stream of tokens.
 
     Control tokens are left out unless `show_control`. Tokenizing puts a space in front of a SentencePiece text: it is
-    removed at the start and after control tokens, unless the stream `continues` an earlier text.
+    removed at the start and after special tokens, unless the stream `continues` an earlier text.
     """
 
     def __init__(self, tokenizer: PieceSource, *, show_control: bool = False, continues: bool = False) -> None:
@@ -170,6 +170,8 @@ class StreamDecoder:
             self._starts = False
             if self._types[token] != TokenType.USER_DEFINED:
                 piece = piece.removeprefix(b" ")
+        if self._strips and self._tokenizer.vocabulary.begins_anew(token):
+            self._starts = True
         return self._decoder.decode(piece)
 
     @property

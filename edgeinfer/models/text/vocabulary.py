@@ -31,6 +31,8 @@ _DEFAULT_IDS: dict[str, dict[str, int]] = {
 # Tokens that end an answer besides the end of a sequence and of a turn, and those around a gap to fill in.
 _ENDS = ("eom", "fim_pad", "fim_rep", "fim_sep")
 _GAP = ("fim_pre", "fim_suf", "fim_mid", "prefix", "suffix", "middle")
+_ADDED = -1000.0
+"""The score that converters give to tokens that a SentencePiece vocabulary does not have itself."""
 # The special tokens of Phi-3's SentencePiece vocabulary absorb the whitespace after them, except these.
 _PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
@@ -82,6 +84,15 @@ class Vocabulary:
     def is_control(self, token: int) -> bool:
         """Whether `token` steers the model and is not text itself (control and unknown tokens)."""
         return self.types[token] in (TokenType.CONTROL, TokenType.UNKNOWN)
+
+    def begins_anew(self, token: int) -> bool:
+        """Whether what follows `token` is tokenized as a text of its own.
+
+        So it is after control tokens, and after tokens that were added to a SentencePiece vocabulary later, but not
+        after user-defined tokens that it was trained with, which SentencePiece reads as part of the text.
+        """
+        added = self.types[token] == TokenType.USER_DEFINED and bool(self.scores) and self.scores[token] <= _ADDED
+        return added or self.is_control(token)
 
     def special_ids(self) -> list[int]:
         """Control, unknown and user-defined tokens, which are found in a text before it is tokenized."""
