@@ -164,14 +164,16 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def write_rwkv_text(path: Path, seed: int = 0) -> Path:
-    """A llama whose tokenizer is RWKV's: the longest token from the left, of bytes written with escapes."""
-    writer = _begin(path, "llama", "tiny-rwkv-text")
+def write_foreign_text(path: Path, seed: int = 0) -> Path:
+    """A llama whose tokenizer is of a kind for text and DNA: without pieces of DNA a byte-level one."""
+    writer = _begin(path, "llama", "tiny-foreign-text")
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    singles = [f"\\x{byte:02x}" for byte in range(256)]
-    tokens = ["<s>", *singles, "the", " cat", " sat"]
-    writer.add_tokenizer_model("rwkv")
+    merges = ["t h", "th e", "Ġ c", "Ġc a", "Ġca t", "Ġ s", "Ġs a", "Ġsa t"]
+    tokens = ["<s>", *byte_characters(), *(merge.replace(" ", "") for merge in merges)]
+    writer.add_tokenizer_model("hybriddna")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_merges(merges)
     writer.add_token_list(tokens)
     writer.add_token_types([3] + [1] * (len(tokens) - 1))
     writer.add_bos_token_id(0)

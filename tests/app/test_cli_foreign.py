@@ -22,7 +22,7 @@ from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.load_options import LoadOptions
-from tests.foreign_models import starcoder_logits, write_mamba, write_rwkv_text, write_starcoder
+from tests.foreign_models import starcoder_logits, write_foreign_text, write_mamba, write_starcoder
 from tests.golden.goldens import DATA, distance
 from tests.unit.engine.run.test_executor import chain
 from tests.unit.models.test_other_names import rewritten
@@ -102,7 +102,7 @@ def test_auto_takes_the_program_that_can_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isolate", [False, True])
 @with_peer
 def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isolate: bool) -> None:
-    with load(write_rwkv_text(tmp_path / "rwkv.gguf"), spec="off", isolate=isolate) as llm:
+    with load(write_foreign_text(tmp_path / "text.gguf"), spec="off", isolate=isolate) as llm:
         tokens = llm.tokenize("the cat sat")
         pieces = [llm.detokenize([token]) for token in tokens]
         assert [piece.strip() for piece in pieces] == ["the", "cat", "sat"]
@@ -112,7 +112,7 @@ def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isola
         assert answer.read()
         assert answer.stats is not None
         assert answer.stats.n_generated == 8
-        assert "tokenizer.ggml.model is 'rwkv'" in llm.info.notices[0]
+        assert "tokenizer.ggml.model is 'hybriddna'" in llm.info.notices[0]
 
 
 @with_peer
