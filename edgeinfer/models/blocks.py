@@ -146,7 +146,7 @@ def decoder(
     feed: Callable[[ModelGraph], None],
     *,
     paired: bool = False,
-    head_norms: bool = False,
+    head_norms: HeadNorms = False,
     whole_norms: bool = False,
 ) -> ModelSpec:
     """A whole model with Llama's layers: norm, attention, norm, and the feed-forward branch that `feed` adds.

@@ -101,6 +101,15 @@ class Mixture:
         self._add_routed(g, "x", scale)
         self._add_shared(g, "x", scale)
 
+    def after_dense(self, g: ModelGraph) -> None:
+        """The same, but a dense branch in the first layers, and between those with experts if they are not all."""
+        hp = g.hp
+        n_dense, step = hp.integer("leading_dense_block_count", 0, least=0), hp.integer("interleave_moe_layer_step", 1)
+        if g.number < n_dense or (g.number + 1) % step:
+            feed_forward(g)
+        else:
+            self.add(g)
+
     def branch(self, g: ModelGraph) -> None:
         """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`."""
         out = g.buffer("branch", g.sizes.width)

@@ -17,12 +17,12 @@ from edgeinfer.models.sizes import Sizes
 class ModelGraph:
     """`hp` is what the file says; `sizes` are those of the current layer, or, between layers, the largest of all.
 
-    `prefix` begins the tensor names of the current layer.
+    `prefix` begins the tensor names of the current layer, `number` is its own.
     """
 
     def __init__(self, hp: Hyperparameters, sizes: Sizes) -> None:
         self.hp, self.sizes, self._whole = hp, sizes, sizes
-        self.prefix = ""
+        self.prefix, self.number = "", -1
         self._stages: list[tuple[str, list[Op]]] = []
         self._buffers: dict[str, Buffer] = {}
         self._shapes: dict[str, tuple[int, int]] = {}
@@ -31,11 +31,12 @@ class ModelGraph:
         self._dense: list[Weight] = []
         self._rank: RankHead | None = None
 
-    def stage(self, name: str) -> None:
-        """Begin a stage ("embed", "blk.0" … or "head"): ops that are placed together."""
-        self.prefix = f"{name}."
+    def stage(self, name: str, prefix: str = "") -> None:
+        """Begin a stage ("embed", "blk.0" … or "head"): ops that are placed together. `prefix`: if not the name's."""
+        self.prefix = prefix or f"{name}."
         kind, _, number = name.partition(".")
-        self.sizes = self._whole.of_layer(int(number)) if kind == "blk" else self._whole
+        self.number = int(number) if kind == "blk" else -1
+        self.sizes = self._whole.of_layer(self.number) if kind == "blk" else self._whole
         self._stages.append((name, []))
 
     def add(self, *ops: Op) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
-from tests.conformance.test_architectures import EMBEDDING, FILES
+from tests.conformance.test_architectures import CONVERTED, EMBEDDING, FILES
 
 PACKAGE = Path(edgeinfer.__file__).parent
 FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
@@ -56,7 +57,7 @@ def test_the_cpu_runs_every_op() -> None:
 
 def test_every_op_is_used_by_a_model_with_goldens() -> None:
     used: set[str] = set()
-    for path in [*FILES, *EMBEDDING]:
+    for path in [*FILES, *EMBEDDING, *CONVERTED]:
         with open_model(path) as model:
             used |= {op.kind for op in model.spec.ops()}
     assert used == set(OPS.keys())
@@ -96,7 +97,7 @@ def rope_of_axes(rope: Rope) -> Rope:
     return dataclasses.replace(rope, sections=RopeSections(4, 2, 2))
 
 
-@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING, *CONVERTED], ids=lambda path: path.stem)
 def test_costs_do_not_depend_on_the_names_of_buffers(path: Path) -> None:
     with open_model(path) as model:
         spec, tensors = model.spec, model.file.tensors
@@ -120,8 +121,13 @@ def renamed(spec: ModelSpec) -> ModelSpec:
 
 def _renamed(op: Op, names: dict[str, str]) -> Op:
     assert dataclasses.is_dataclass(op)
-    texts = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
-    changed = {name: names[text] for name, text in texts.items() if isinstance(text, str) and text in names}
+    held = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+    changed: dict[str, Any] = {}
+    for name, value in held.items():
+        if isinstance(value, str) and value in names:
+            changed[name] = names[value]
+        elif isinstance(value, tuple) and value and all(isinstance(each, str) for each in value):
+            changed[name] = tuple(names[each] for each in value)
     return dataclasses.replace(op, **changed)
 
 
