@@ -1,6 +1,7 @@
 """Small random models that edgeinfer has no architecture or tokenizer for, written by the gguf package.
 
-gpt2: learnt positions and LayerNorm. mamba: a state instead of a cache. unigram: a llama with T5's kind of tokenizer.
+starcoder: learnt positions and LayerNorm, as GPT-2 has them. mamba: a state instead of a cache. unigram: a llama with
+T5's kind of tokenizer.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def _add_bytes(writer: gguf.GGUFWriter) -> int:
     return len(tokens)
 
 
-def write_gpt2(path: Path, seed: int = 0, architecture: str = "gpt2") -> Arrays:
-    """A GPT-2, by that name; gives its weights."""
-    writer = _begin(path, architecture, "tiny-gpt2")
+def write_starcoder(path: Path, seed: int = 0, architecture: str = "starcoder") -> Arrays:
+    """A StarCoder with as many heads of keys as of queries; gives its weights."""
+    writer = _begin(path, architecture, "tiny-starcoder")
     writer.add_layer_norm_eps(EPSILON)
     n_tokens = _add_bytes(writer)
     shapes: dict[str, tuple[int, ...]] = {
@@ -96,8 +97,8 @@ def write_gpt2(path: Path, seed: int = 0, architecture: str = "gpt2") -> Arrays:
     return arrays
 
 
-def gpt2_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Logits float32[T, V] of every token of a text, as the GPT-2 paper's code computes them."""
+def starcoder_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Logits float32[T, V] of every token of a text, as the code of GPT-2's paper computes them."""
 
     def norm(values: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         centred = values - values.mean(axis=-1, keepdims=True)

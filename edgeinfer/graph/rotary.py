@@ -18,7 +18,8 @@ class RopeTable:
 
     `factors` names a float32[rotary_width / 2] tensor that divides the frequencies (Llama 3, LongRoPE), or is None.
     `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071).
-    `magnitude` multiplies cos and sin.
+    `magnitude` multiplies cos and sin. So does, with a `growth`, 1 + growth * ln(1 + floor(position / growth_period)):
+    queries that grow by steps (Ministral 3, after Llama 4).
     """
 
     base: float
@@ -30,6 +31,8 @@ class RopeTable:
     beta_slow: float = 1.0
     magnitude: float = 1.0
     factors: str | None = None
+    growth: float = 0.0
+    growth_period: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,7 @@ def count_bits(builder, x):
 
 exp = operation(FLOATS, FLOATS)(curves.exp)
 tanh = operation(FLOATS, FLOATS)(curves.tanh)
+xielu = operation(FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS)(curves.xielu)
 
 
 @intrinsic(prefer_literal=True)

@@ -1,14 +1,14 @@
 """Building blocks shared by many model families, each a function that adds ops to a `ModelGraph`.
 
 The residual stream is the buffer `x`. A branch reads `normed`; its result is added to `x` directly or, if it is normed
-itself, left in `branch`. Biases, sinks, fused query-key-value projections, tied heads and the file's own activation
-(`feed_forward_activation`) are used if the file has them. Uses GGUF's tensor names; independent of the families. Raises
-BadGGUF for missing tensors or wrong shapes.
+itself, left in `branch`. Biases, sinks, norms before the last product of a branch, fused query-key-value projections,
+tied heads and the file's own activation (`feed_forward_activation`) are used if the file has them. Uses GGUF's tensor
+names; independent of the families. Raises BadGGUF for missing tensors or wrong shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
@@ -33,8 +33,7 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 RANK = 4
 """GGUF's number for pooling by ranking."""
@@ -133,7 +132,9 @@ def norm(g: ModelGraph, tensor: str, out: str = "normed") -> None:
 
 def rejoin(g: ModelGraph, tensor: str) -> None:
     """Norm a finished `branch` and add it to `x`."""
-    g.add(_norm(g, "branch", "branch", f"{g.prefix}{tensor}.weight"), Add("branch", "x", g.sizes.width))
+    name = f"{g.prefix}{tensor}"
+    name = name if name in g.hp.tensors else f"{name}.weight"  # PLaMo's files leave out the ending
+    g.add(_norm(g, "branch", "branch", name), Add("branch", "x", g.sizes.width))
 
 
 def join(g: ModelGraph, scale: float) -> None:
@@ -141,33 +142,11 @@ def join(g: ModelGraph, scale: float) -> None:
     g.add(Scale("branch", g.sizes.width, scale), Add("branch", "x", g.sizes.width))
 
 
-def decoder(
-    g: ModelGraph,
-    feed: Callable[[ModelGraph], None],
-    *,
-    paired: bool = False,
-    head_norms: HeadNorms = False,
-    whole_norms: bool = False,
-) -> ModelSpec:
-    """A whole model with Llama's layers: norm, attention, norm, and the feed-forward branch that `feed` adds.
-
-    Layers have windows if the file says so. The other arguments are those of `attention`.
-    """
-    rope = rope_table(g.hp, g.sizes.rotary_width)
-    embed(g)
-    for number, window in enumerate(windows(g.hp, g.sizes)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, paired=paired, window=window, head_norms=head_norms, whole_norms=whole_norms)
-        norm(g, "ffn_norm")
-        feed(g)
-    return head(g)
-
-
 def attention(
     g: ModelGraph,
     rope: RopeTable | None,
     *,
+    query_rope: RopeTable | None = None,
     paired: bool = False,
     window: int | None = None,
     soft_cap: float | None = None,
@@ -176,18 +155,19 @@ def attention(
     whole_norms: bool = False,
     gate: Gate | None = None,
     causal: bool = True,
+    alibi: float | None = None,
     shared: int | None = None,
     source: str = "normed",
     out: str = "x",
 ) -> int:
     """Projections of `source`, rotary embedding, KV cache, attention and output projection. Returns the cache's number.
 
-    `rope`: None if positions are learned, or in layers without them. `paired`: rotary pairs are adjacent in the file,
-    not half-split. `window`, `soft_cap`, `scale`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width).
-    `head_norms`: queries and keys are normed per head, if "rotated" after the
-    rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a
-    gate whose sigmoid multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`),
-    tokens also attend to later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
+    `rope`: None if positions are learned, or in layers without them; `query_rope`: that of queries, if not the same.
+    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`: as in
+    `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and keys are normed per head, if
+    "rotated" after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a gate whose sigmoid
+    multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`), tokens also attend to
+    later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
     """
     hp, sizes = g.hp, g.sizes
     heads, width = sizes.heads, sizes.head_width
@@ -198,13 +178,14 @@ def attention(
     heads_in = _project_heads(g, source, parts, paired=paired, gated=gate == "attn_q")
     rotated = {heads_in[part]: heads if part == "query" else sizes.kv_heads for part in parts if part != "value"}
     if head_norms is True:
-        _head_norms(g, rotated)
+        _head_norms(g, rotated, paired=paired)
     if whole_norms:
         _whole_norms(g, rotated)
     if rope is not None:
-        g.add(*(Rope(name, count, width, rope) for name, count in rotated.items()))
+        tables = {heads_in["query"]: query_rope or rope}
+        g.add(*(Rope(name, count, width, tables.get(name, rope)) for name, count in rotated.items()))
     if head_norms == "rotated":
-        _head_norms(g, rotated)
+        _head_norms(g, rotated, paired=paired)
     layer = g.cache(kept) if shared is None else _shared_cache(g, shared, kept)
     widths = width, kept.value_width
     if shared is None:
@@ -212,11 +193,13 @@ def attention(
     attended = g.buffer("attended", sizes.attended_width, heads=heads)
     sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     query = heads_in["query"]
-    g.add(Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal))
+    op = Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal, alibi)
+    g.add(op)
     if gate is not None:
         scores = g.buffer("attention_gate", sizes.attended_width, heads=heads)
         product = MatMul(source, scores, _gate_rows(g, gate))
         g.add(product, GatedAct(scores, attended, attended, sizes.attended_width, "sigmoid"))
+    _last_norm(g, attended, "attn_sub_norm", sizes.attended_width)
     project(g, attended, "attn_output", sizes.attended_width, out)
     return layer
 
@@ -248,6 +231,7 @@ def feed_forward(
         up, hidden, tensor = g.buffer("up", ffn), g.buffer("hidden", ffn), f"{g.prefix}ffn_up{suffix}"
         weight = hp.matrix(f"{tensor}.weight", (ffn, g.sizes.width))
         g.add(MatMul(source, up, weight, hp.bias(f"{tensor}.bias", ffn)), Act(up, hidden, ffn, activation))
+    _last_norm(g, hidden, f"ffn_sub_norm{suffix}", ffn)
     project(g, hidden, f"ffn_down{suffix}", ffn, out, adds=adds)
 
 
@@ -267,6 +251,13 @@ def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSN
     weight = None if sizes.norms == "bare layer" else hp.vector(tensor, sizes.width)
     bias = hp.vector(tensor.removesuffix("weight") + "bias", sizes.width) if sizes.norms == "layer" else None
     return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
+
+
+def _last_norm(g: ModelGraph, buffer: str, tensor: str, width: int) -> None:
+    """RMSNorm of what the last product of a branch reads, if the file has one (BitNet)."""
+    weight = g.hp.bias(f"{g.prefix}{tensor}.weight", width)
+    if weight is not None:
+        g.add(RMSNorm(buffer, buffer, weight, width, g.sizes.epsilon))
 
 
 def _shared_cache(g: ModelGraph, layer: int, wanted: PagedKV) -> int:
@@ -322,12 +313,16 @@ def _gate_rows(g: ModelGraph, gate: Gate) -> Weight:
     return hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
 
 
-def _head_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
-    """RMSNorm of each head of these buffers."""
-    sizes = g.sizes
+def _head_norms(g: ModelGraph, counts: Mapping[str, int], *, paired: bool) -> None:
+    """The family's norm of each head of these buffers; LayerNorms have a weight for each head."""
+    hp, width, epsilon = g.hp, g.sizes.head_width, g.sizes.epsilon
+    order = RopePermutation(width, g.sizes.rotary_width) if paired else None
     for name, heads in counts.items():
-        weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", sizes.head_width)
-        g.add(RMSNorm(name, name, weight, sizes.head_width, sizes.epsilon, heads))
+        tensor = f"{g.prefix}attn_{name[0]}_norm.weight"
+        if g.sizes.norms == "rms":
+            g.add(RMSNorm(name, name, hp.vector(tensor, width, order=order), width, epsilon, heads))
+        else:
+            g.add(LayerNorm(name, name, hp.table(tensor, (heads, width), order), None, width, epsilon, heads))
 
 
 def _whole_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:

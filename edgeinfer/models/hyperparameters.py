@@ -85,6 +85,16 @@ class Hyperparameters:
             raise BadGGUF(f"{full} is {value}; it must be a number between {least} and {NUMBER_MAX}")
         return value
 
+    def numbers(self, full: str, count: int) -> tuple[float, ...]:
+        """The key `full` for each of `count` layers, from an array or one number. Raises BadGGUF."""
+        values = self.metadata.get(full)
+        found = values if isinstance(values, np.ndarray) else np.full(count, self.metadata.number(full))
+        if len(found) != count or not np.issubdtype(found.dtype, np.number):
+            raise BadGGUF(f"{full} must hold a number for each of {count} layers")
+        if not np.all(np.abs(found) <= NUMBER_MAX):  # nor if one is not a number
+            raise BadGGUF(f"{full} must hold numbers between {-NUMBER_MAX} and {NUMBER_MAX}")
+        return tuple(float(value) for value in found)
+
     def positive(self, key: str, default: float | None = None) -> float:
         """`<architecture>.<key>` as a float above zero. Raises BadGGUF as `integer` does."""
         return self.number(key, default, least=1.0 / NUMBER_MAX)
@@ -146,10 +156,10 @@ class Hyperparameters:
         start, stop = rows or (0, length)
         return Weight(name, start, stop, 1, order)
 
-    def table(self, name: str, shape: tuple[int, int]) -> Weight:
+    def table(self, name: str, shape: tuple[int, int], order: RopePermutation | Every | None = None) -> Weight:
         """All numbers of the 2-D tensor `name` as one vector. Raises BadGGUF as `matrix` does."""
         self._check(name, shape)
-        return Weight(name, 0, shape[0] * shape[1], 1)
+        return Weight(name, 0, shape[0] * shape[1], 1, order)
 
     def bias(
         self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None

@@ -9,6 +9,8 @@ computed in float64. Raises UnsupportedModel for an unsupported scaling. Sources
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,22 @@ def rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 100
             return _yarn(hp, rotary_width, base, factor, factors)
         case _:
             raise UnsupportedModel(f"rope.scaling.type is {kind!r}; edgeinfer has none, linear, yarn and longrope")
+
+
+def growing_table(hp: Hyperparameters, table: RopeTable, head_width: int) -> RopeTable:
+    """The rotary table of queries that grow with their position (`attention.temperature_scale`), else `table` itself.
+
+    They grow where the original context ends, so shorter contexts need no table of their own. Raises UnsupportedModel
+    if only a part of each head is rotated.
+    """
+    growth, key = hp.number("attention.temperature_scale", 0.0), "rope.scaling.original_context_length"
+    if not growth or hp.n_context <= (period := hp.integer(key, hp.integer("context_length"))):
+        return table
+    if table.rotary_width != head_width:
+        raise UnsupportedModel(
+            f"{hp.architecture}.attention.temperature_scale is {growth}: edgeinfer has it where whole heads are rotated"
+        )
+    return replace(table, growth=growth, growth_period=period)
 
 
 def local_rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
@@ -139,6 +157,14 @@ def rotations(
     Each is float32[n_positions - first, rotary_width / 2].
     """
     angles = np.arange(first, n_positions, dtype=np.float64)[:, None] * frequencies(table, factors)[None, :]
-    cosines = (np.cos(angles) * table.magnitude).astype(np.float32)
-    sines = (np.sin(angles) * table.magnitude).astype(np.float32)
-    return cosines, sines
+    magnitude = magnitudes(table, np.arange(first, n_positions))
+    return (np.cos(angles) * magnitude).astype(np.float32), (np.sin(angles) * magnitude).astype(np.float32)
+
+
+def magnitudes(table: RopeTable, positions: NDArray[np.integer[Any]]) -> NDArray[np.float64] | float:
+    """What cosines and sines of positions int[T] are multiplied by: float64[T, 1], or one number for all."""
+    if not table.growth:
+        return table.magnitude
+    steps = np.floor(positions.astype(np.float64) / table.growth_period)[:, None]
+    grown: NDArray[np.float64] = table.magnitude * (1.0 + table.growth * np.log1p(steps))
+    return grown

@@ -63,7 +63,8 @@ class Sizes:
         if not mixture and hp.integer("expert_count", 0, least=0) > 0:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
-                "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe and afmoe"
+                "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
+                "mellum and afmoe"
             )
         n_layers = _n_layers(hp)
         width, (attends, layers) = hp.integer("embedding_length"), _layers(hp, n_layers, hybrid=hybrid)

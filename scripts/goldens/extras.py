@@ -116,6 +116,11 @@ def two_products(folder: Path, random: np.random.Generator) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
+def name_class(name: str) -> Extra:
+    """Store a class's name as it was published, before transformers had the family."""
+    return lambda folder, random: _configuration(folder, lambda held: held.update(architectures=[name]))
+
+
 def rotate_all(folder: Path, random: np.random.Generator) -> None:
     """Add the key that tells the converter that whole heads are rotated."""
     _configuration(folder, lambda held: held.update(rotary_pct=1.0))

@@ -23,6 +23,8 @@ SUFFIXES = {
     ".mlp.gate.e_score_correction_bias": ("exp_probs_b.bias",),
     ".mlp.expert_bias": ("exp_probs_b.bias",),
     ".self_attn.qkv_proj.weight": ("attn_qkv.weight",),
+    ".self_attn.attn_sub_norm.weight": ("attn_sub_norm.weight",),
+    ".mlp.ffn_sub_norm.weight": ("ffn_sub_norm.weight",),
 }
 LAYERS = ".query_key_value."
 JOINED = ("bailingmoe2", "openelm")

@@ -12,21 +12,31 @@ from typing import Any
 import torch
 from transformers import (
     AfmoeConfig,
+    ApertusConfig,
     ArceeConfig,
     AutoModelForCausalLM,
+    BitNetConfig,
+    BloomConfig,
     Cohere2Config,
     CohereConfig,
     Dots1Config,
     Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
+    FalconConfig,
     GemmaConfig,
     Glm4Config,
     Glm4MoeConfig,
+    GlmConfig,
+    GPT2Config,
     GPTNeoXConfig,
     GraniteConfig,
     GraniteMoeSharedConfig,
     HunYuanDenseV1Config,
+    Jais2Config,
+    MellumConfig,
+    Ministral3Config,
+    MptConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
@@ -42,7 +52,7 @@ from transformers import (
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from goldens import minicpm3
-from goldens.cases import LOW, SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes, llama, mixtral
+from goldens.cases import LLAMA3, LOW, SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes, llama, mixtral
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
 """A period of four layers and one more layer."""
@@ -207,6 +217,76 @@ def ernie_moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Ernie4_5_MoeConfig(**sizes.common() | own | changes)
 
 
+def gpt2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GPT-2: learned positions."""
+    own = {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads, "n_inner": 4 * sizes.width}
+    return GPT2Config(**own | {"n_positions": 256, "n_ctx": 256} | changes)
+
+
+def mistral3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Ministral 3: queries grow three times in the text, as its original context is short."""
+    rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 20}
+    rope |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}
+    return Ministral3Config(**sizes.common() | {"head_dim": sizes.head_width, "rope_parameters": rope} | changes)
+
+
+def apertus(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Apertus: xIELU, head norms, Llama 3's rotation."""
+    return ApertusConfig(**sizes.common() | {"rope_parameters": LLAMA3} | changes)
+
+
+def falcon(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Falcon 7B: one norm for both branches, one head of keys."""
+    own = {"hidden_size": sizes.width, "num_hidden_layers": sizes.layers, "num_attention_heads": sizes.heads}
+    return FalconConfig(**own | {"num_kv_heads": 1} | changes)
+
+
+def falcon_two_norms(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Falcon 40B: a norm for each branch, queries grouped with their keys and values."""
+    return falcon(sizes, new_decoder_architecture=True, num_kv_heads=sizes.kv_heads, **changes)
+
+
+def jais2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Jais 2: LayerNorms, biases, squared ReLU without a gate."""
+    return Jais2Config(**sizes.common() | changes)
+
+
+def chatglm(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GLM 4 (the first): half of each head rotated in adjacent pairs."""
+    own = {"head_dim": sizes.head_width, "attention_bias": True, "rope_parameters": HALF, "rms_norm_eps": 1e-5}
+    return GlmConfig(**sizes.common() | own | changes)
+
+
+def mellum(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Mellum 2: two of five experts; windows in three of four layers, where the rotation is not scaled."""
+    own = {"head_dim": sizes.head_width, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": WINDOW}
+    own |= {"layer_types": ["full_attention" if n % 4 == 3 else "sliding_attention" for n in range(sizes.layers)]}
+    plain = {"rope_type": "default", "rope_theta": YARN["rope_theta"]}
+    own |= {"rope_parameters": {"full_attention": YARN, "sliding_attention": plain}}
+    return MellumConfig(**sizes.common() | own | changes)
+
+
+def bloom(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """BLOOM: ALiBi, normed embeddings."""
+    return BloomConfig(**{"hidden_size": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads} | changes)
+
+
+def mpt(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """MPT: ALiBi, LayerNorms without biases."""
+    own = {"d_model": sizes.width, "n_layers": sizes.layers, "n_heads": sizes.heads}
+    return MptConfig(**own | {"max_seq_len": 256} | changes)
+
+
+def command_r_plus(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Command R+: LayerNorms of heads."""
+    return command_r(sizes, use_qk_norm=True, **changes)
+
+
+def bitnet(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """BitNet 2B4T: norms before the last products, squared ReLU."""
+    return BitNetConfig(**sizes.common() | {"tie_word_embeddings": True} | changes)
+
+
 def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Trinity: a dense layer, then two of five experts, and a shared one that is as wide as two."""
     own = {
@@ -285,6 +365,7 @@ FURTHER_CASES = (
     Case("stablelm-parallel", "stablelm", lambda sizes: stablelm(sizes, use_parallel_residual=True), ("f32",), SQUARE),
     Case("nemotron", "nemotron", nemotron, ("f32",), SQUARE),
     Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
+    Case("bitnet", "bitnet", bitnet, ("f32",), SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
     Case("llama", "llama", llama, ("low",), LOW),

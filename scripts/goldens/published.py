@@ -38,6 +38,9 @@ from goldens.small_tokenizers import (
 
 SMALL = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32)
 SQUARE = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32)
+SIX = cases.Sizes(width=48, heads=6, kv_heads=6, head_width=8, ffn_width=192)
+"""Heads that are no power of two."""
+SMALL_SQUARE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=8, ffn_width=32)
 PERIODIC = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=5)
 PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
 HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
@@ -229,6 +232,17 @@ PUBLISHED = (
     Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
     Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
+    Published("gpt2", _of(further_cases.gpt2, SQUARE), QWEN),
+    Published("mistral3", _of(further_cases.mistral3, SMALL), QWEN),
+    Published("apertus", _of(further_cases.apertus, SQUARE), QWEN),
+    Published("falcon", _of(further_cases.falcon, SQUARE), QWEN),
+    Published("falcon-two-norms", _of(further_cases.falcon_two_norms, SMALL_SQUARE), QWEN),
+    Published("jais2", _of(further_cases.jais2, SQUARE), QWEN),
+    Published("chatglm", _of(further_cases.chatglm, SMALL_SQUARE), byte_level(LLAMA3, "glm4", marks=("<|user|>",))),
+    Published("mellum", _of(further_cases.mellum, PERIODIC, moe_intermediate_size=16), QWEN),
+    Published("bloom", _of(further_cases.bloom, SIX), QWEN),
+    Published("mpt", _of(further_cases.mpt, SMALL_SQUARE), QWEN, beside=(extras.name_class("MPTForCausalLM"),)),
+    Published("command-r-plus", _of(further_cases.command_r_plus, SMALL_SQUARE), QWEN),
     Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
     Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
     Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),

@@ -28,6 +28,7 @@ from edgeinfer.models.load import open_model
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 FILES = sorted(GOLDENS.glob("*.gguf"))
 CONVERTED = sorted((GOLDENS / "converted").glob("*.gguf"))
+PEER = sorted((GOLDENS / "peer").glob("*.gguf"))
 EMBEDDING = sorted((GOLDENS / "embedding").glob("*.gguf"))
 
 
@@ -112,7 +113,8 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads
         if isinstance(op, LayerNorm | RMSNorm):
-            assert {vector.n_rows for vector in op.vectors} <= {op.width}
+            n_parts = op.groups if isinstance(op, LayerNorm) else 1
+            assert {vector.n_rows for vector in op.vectors} <= {op.width * n_parts}
         if isinstance(op, Router):
             assert op.experts % op.groups == 0
             assert op.active <= op.experts // op.groups * op.active_groups
@@ -132,7 +134,7 @@ def test_specs_are_consistent(path: Path) -> None:
 def formats() -> dict[str, set[str]]:
     """Types of tensors in the golden files of each value of `general.architecture`; all have their results beside."""
     found: dict[str, set[str]] = {}
-    for path in [*FILES, *EMBEDDING, *CONVERTED]:
+    for path in [*FILES, *EMBEDDING, *CONVERTED, *PEER]:
         results = path.with_suffix(".npz"), path.with_name(f"{path.stem.rpartition('-')[0]}.npz")
         assert any(each.exists() for each in results) or list(GOLDENS.glob(f"{path.stem}@*.npz"))
         with GGUFFile.open(path) as file:

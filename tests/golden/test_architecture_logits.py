@@ -322,6 +322,7 @@ MISTAKES = {
     "deepseek2: heads in another order": ("deepseek2-f32", with_parts_reversed),
     "deepseek2: one group": ("deepseek2-f32", change(Router, groups=1, active_groups=1)),
     "starcoder2: ReLU": ("starcoder2-f32", change(Act, activation="relu")),
+    "bitnet: SiLU": ("bitnet-f32", change(GatedAct, activation="silu")),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -16,13 +16,33 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.loading import load
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import left_out, open_model
 from edgeinfer.models.text import Tokenizer
 from tests.golden.goldens import DATA, Golden, Player
+from tests.golden.test_architecture_logits import (
+    Edit,
+    change,
+    edited,
+    one_norm,
+    rope_change,
+    without_head_norms,
+    without_positions,
+)
 
 FOLDER = DATA / "converted"
 RESULTS = sorted(FOLDER.glob("*.npz"))
+
+
+def without_layer_norms_of_heads(op: Op) -> Op | None:
+    """No LayerNorms of query and key heads."""
+    return None if isinstance(op, LayerNorm) and op.source in ("query", "key") else op
+
+
 MTP = "blocks that predict tokens after the next one (MTP)"
 
 
@@ -82,6 +102,33 @@ def test_tokens_are_those_of_the_checkpoint(results: Path) -> None:
 def test_blocks_that_guess_are_left_out(name: str) -> None:
     with open_model(FOLDER / f"{name}-bf16.gguf") as model:
         assert left_out(model.spec, model.file.metadata, model.file.tensors) == (MTP,)
+
+
+MISTAKES: dict[str, tuple[str, Edit]] = {
+    "gpt2: no positions": ("gpt2", without_positions),
+    "mistral3: queries that do not grow": ("mistral3", rope_change(growth=0.0)),
+    "apertus: no head norms": ("apertus", without_head_norms),
+    "falcon: ReLU": ("falcon", change(Act, activation="relu")),
+    "falcon: one norm for both branches": ("falcon-two-norms", one_norm),
+    "jais2: ReLU": ("jais2", change(Act, activation="relu")),
+    "chatglm: whole heads rotated": ("chatglm", rope_change(rotary_width=8)),
+    "mellum: no window": ("mellum", change(Attention, window=None)),
+    "mellum: scaled in no layer": ("mellum", rope_change(scaling="none", magnitude=1.0)),
+    "bloom: distances do not matter": ("bloom", change(Attention, alibi=None)),
+    "bloom: other slopes": ("bloom", change(Attention, alibi=7.0)),
+    "mpt: other slopes": ("mpt", change(Attention, alibi=7.0)),
+    "command-r-plus: no head norms": ("command-r-plus", without_layer_norms_of_heads),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_goldens_see_every_feature(mistake: str) -> None:
+    name, edit = MISTAKES[mistake]
+    expected = golden(FOLDER / f"{name}.npz")
+    with open_model(expected.model, expected.n_context) as model:
+        spec = edited(model.spec, edit)
+    with Player(ReferenceDevice(), expected, spec) as player:
+        assert expected.error(player.feed(expected.tokens)) > 1e-3
 
 
 def test_each_result_has_its_file() -> None:

@@ -67,6 +67,7 @@ CUT_ACT = {
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
 ADD_VECTOR = Kernel("add_vector", _source("rows", "add_vector"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", _source("rows", "soft_cap"), records.COLUMNS)
+XIELU = Kernel("xielu", _source("rows", "xielu"), records.COLUMNS)
 SCALE = Kernel("scale_rows", _source("rows", "scale_rows"), records.COLUMNS)
 ZERO = Kernel("zero_rows", _source("rows", "zero_rows"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", _source("rows", "find_peaks"), records.PEAKS)

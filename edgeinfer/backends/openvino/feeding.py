@@ -119,7 +119,7 @@ class GraphFeed:
             for op in signature.learned
         }
         self._frequencies = [
-            (rope.frequencies(table, weights.rope_factors(file, table)), table.magnitude) for table in signature.tables
+            (rope.frequencies(table, weights.rope_factors(file, table)), table) for table in signature.tables
         ]
         self._beam = np.zeros(1, np.int32)
 
@@ -134,9 +134,10 @@ class GraphFeed:
                 raw, form = self._learned[embed.out]
                 embedded = embedded + decode_rows(raw[batch.positions], form)
             found[f"embed.{embed.out}"] = embedded[None]
-        for number, (frequencies, magnitude) in enumerate(self._frequencies):
+        for number, (frequencies, table) in enumerate(self._frequencies):
             angles = batch.positions[:, None] * frequencies[None, :]
             angles = np.concatenate([angles, angles], axis=1)[None, None]
+            magnitude = rope.magnitudes(table, batch.positions)
             found[rope_name(number, "cos")] = (np.cos(angles) * magnitude).astype(np.float32)
             found[rope_name(number, "sin")] = (np.sin(angles) * magnitude).astype(np.float32)
         for window in self._signature.windows:

@@ -22,7 +22,8 @@ class Attention(Op):
     `window` w: only positions > own position - w. Without `causal`, a token attends to all tokens of its text, which
     must be in one pass, or, with a window, to those less than w positions away. `soft_cap` c: scores become c *
     tanh(score / c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
-    arXiv 2309.17453; gpt-oss).
+    arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
+    down to 2^-alibi (Press et al., arXiv 2108.12409).
     """
 
     query: str
@@ -37,6 +38,7 @@ class Attention(Op):
     soft_cap: float | None = None
     sinks: Weight | None = None
     causal: bool = True
+    alibi: float | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -61,8 +63,18 @@ class Attention(Op):
         for token, query in enumerate(queries):
             slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
-            attended[token] = self._attend(query, keys, values, sinks)
+            attended[token] = self._attend(query, keys, values, sinks, self._lowered(context, token, len(slots)))
         context.values[self.out] = attended
+
+    def _lowered(self, context: OpContext, token: int, n_slots: int) -> Floats | None:
+        """What distances take off a token's scores: float32[G, H / G, S], or None."""
+        if self.alibi is None:
+            return None
+        position = int(context.step.batch.positions[token])
+        first = position - n_slots + 1 if self.causal else max(0, position + 1 - (self.window or position + 1))
+        distances = np.abs(np.arange(first, first + n_slots) - position).astype(np.float32)
+        lowered: Floats = slopes(self.heads, self.alibi).reshape(self.kv_heads, -1, 1) * distances
+        return lowered
 
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""
@@ -74,14 +86,17 @@ class Attention(Op):
         position, window = int(step.batch.positions[token]), self.window or len(slots)
         return slots[max(0, position - window + 1) : position + window]
 
-    def _attend(self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
+    def _attend(
+        self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None, lowered: Floats | None
+    ) -> Floats:
         """Attention of one token: query float32[G, H / G, K], keys float32[S, G, K], values float32[S, G, V].
 
-        `sinks` is [G, H / G, 1]. Returns float32[H * V].
+        `sinks` is [G, H / G, 1], `lowered` [G, H / G, S]. Returns float32[H * V].
         """
         scores = np.einsum("grk,sgk->grs", query, keys)
         if self.soft_cap is not None:
             scores = np.float32(self.soft_cap) * np.tanh(scores / np.float32(self.soft_cap))
+        scores = scores if lowered is None else scores - lowered
         largest = scores.max(axis=-1, keepdims=True)
         largest = largest if sinks is None else np.maximum(largest, sinks)
         powers = np.exp(scores - largest)
@@ -89,6 +104,13 @@ class Attention(Op):
         shares = powers / (total if sinks is None else total + np.exp(sinks - largest))
         attended: Floats = np.einsum("grs,sgv->grv", shares, values).reshape(-1)
         return attended
+
+
+def slopes(heads: int, alibi: float) -> Floats:
+    """ALiBi's slope of each head, float32[H]; heads beyond a power of two lie between the others."""
+    n = 1 << (heads.bit_length() - 1)
+    exponents = [(head + 1) / n if head < n else (2 * (head - n) + 1) / (2 * n) for head in range(heads)]
+    return np.exp2(-alibi * np.array(exponents)).astype(np.float32)
 
 
 OP = Attention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import decoder, feed_forward
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -12,7 +12,7 @@ from edgeinfer.models.sizes import Sizes
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an ERNIE 4.5. Raises BadGGUF where tensors or keys are missing."""
-    return decoder(ModelGraph(hp, Sizes.read(hp)), feed_forward, paired=True)
+    return decoder(ModelGraph(hp, Sizes.read(hp)), paired=True)
 
 
 ARCHITECTURE = Architecture(build)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, head, norm
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import local_rope_table, rope_table
-from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.sizes import Sizes
 
 WINDOW_PERIOD = 4
 
@@ -21,18 +21,16 @@ WINDOW_PERIOD = 4
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a K-EXAONE. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    mixture = Mixture.read_sigmoid(hp, g.sizes, normalised=False)
-    has_own = hp.has("rope.freq_base_swa")
-    rope = (local_rope_table if has_own else rope_table)(hp, g.sizes.rotary_width)
     hp.integer("attention.sliding_window")  # needed to know which layers are rotated
-    embed(g)
-    for number, window in enumerate(windows(hp, g.sizes, period=WINDOW_PERIOD)):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, None if window is None else rope, window=window, head_norms=True)
-        norm(g, "ffn_norm")
-        mixture.after_dense(g)
-    return head(g)
+    rope = (local_rope_table if hp.has("rope.freq_base_swa") else rope_table)(hp, g.sizes.rotary_width)
+    mixture = Mixture.read_sigmoid(hp, g.sizes, normalised=False)
+    return decoder(
+        g,
+        mixture.after_dense,
+        head_norms=True,
+        period=WINDOW_PERIOD,
+        rotation=lambda number, window: None if window is None else rope,
+    )
 
 
 ARCHITECTURE = Architecture(build, spelling="exaone-moe")

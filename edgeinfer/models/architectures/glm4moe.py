@@ -9,31 +9,18 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a GLM 4.5. Raises BadGGUF where tensors or keys are missing."""
-    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
-    rope, head_norms = rope_table(hp, g.sizes.rotary_width), "blk.0.attn_q_norm.weight" in hp.tensors
-    mixture = Mixture.read_sigmoid(hp, g.sizes, normalised=False)
-    n_dense = hp.integer("leading_dense_block_count", 0, least=0)
-    embed(g)
-    for number in range(g.sizes.n_layers):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope, head_norms=head_norms)
-        norm(g, "post_attention_norm")
-        if number < n_dense:
-            feed_forward(g)
-        else:
-            mixture.add(g)
-    return head(g)
+    g, head_norms = ModelGraph(hp, Sizes.read(hp, mixture=True)), "blk.0.attn_q_norm.weight" in hp.tensors
+    feed = Mixture.read_sigmoid(hp, g.sizes, normalised=False).after_dense
+    return decoder(g, feed, ffn_norm="post_attention_norm", head_norms=head_norms)
 
 
 ARCHITECTURE = Architecture(build)

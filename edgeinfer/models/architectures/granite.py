@@ -19,20 +19,24 @@ from edgeinfer.models.sizes import Sizes
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a dense Granite. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
-    residual = hp.number("residual_scale", 0.0) or 1.0
     begin(g)
-    for number in range(g.sizes.n_layers):
-        g.stage(f"blk.{number}")
-        attend(g, residual)
-        norm(g, "ffn_norm")
-        feed_forward(g, out="branch")
-        join(g, residual)
+    layers(g, hp.number("residual_scale", 0.0) or 1.0)
     return end(g)
 
 
 def begin(g: ModelGraph) -> None:
     """Scaled embeddings."""
     embed(g, g.hp.number("embedding_scale", 0.0) or 1.0)
+
+
+def layers(g: ModelGraph, residual: float) -> None:
+    """All layers; their branches are scaled by `residual`."""
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        attend(g, residual)
+        norm(g, "ffn_norm")
+        feed_forward(g, out="branch")
+        join(g, residual)
 
 
 def attend(g: ModelGraph, residual: float) -> None:

@@ -1,4 +1,4 @@
-"""Llama and models of the same shape: Llama 1-3, Mistral, SmolLM, TinyLlama, and Mixtral's mixtures of experts.
+"""Llama and models of its shape: Llama 1-3, Mistral, SmolLM, TinyLlama, InternLM 2, XVERSE, Mixtral's mixtures.
 
 RMSNorm, rotary embedding over adjacent pairs, grouped-query attention, SwiGLU (Touvron et al., arXiv 2302.13971).
 Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825), Mixtral adds experts whose shares add
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import decoder, feed_forward
+from edgeinfer.models.blocks import feed_forward
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
@@ -24,4 +25,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return decoder(g, feed, paired=True)
 
 
-ARCHITECTURE = Architecture(build, aliases=("mistral", "smollm"))
+ARCHITECTURE = Architecture(build, aliases=("mistral", "smollm", "internlm2", "xverse"))

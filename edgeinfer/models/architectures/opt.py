@@ -6,10 +6,13 @@ docs/GGUF_KEYS.md describes the ones used. Source: Zhang et al., arXiv 2205.0106
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, learned_positions, norm
+from edgeinfer.models.blocks import feed_forward, learned_positions
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -21,7 +24,6 @@ FIRST_POSITION = 2
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an OPT model. Raises BadGGUF, UnsupportedModel for variants, BadSetting for too long a context."""
     g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
-    sizes = g.sizes
     if not hp.flag("use_pre_norm", default=True):
         raise UnsupportedModel(
             "this OPT norms after its branches, as opt-350m does; edgeinfer has those that norm before"
@@ -30,14 +32,8 @@ def build(hp: Hyperparameters) -> ModelSpec:
         raise UnsupportedModel(
             "this OPT has embeddings of another width than its layers; edgeinfer has others of OPT only"
         )
-    embed(g, positions=learned_positions(hp, sizes, FIRST_POSITION))
-    for number in range(sizes.n_layers):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, None)
-        norm(g, "ffn_norm")
-        feed_forward(g, "relu", gate="none")
-    return head(g)
+    positions = learned_positions(hp, g.sizes, FIRST_POSITION)
+    return decoder(g, partial(feed_forward, activation="relu", gate="none"), positions=positions)
 
 
 ARCHITECTURE = Architecture(build)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.blocks import feed_forward
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.rope import rope_table
 from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Phi 2. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
-    rope = rope_table(hp, g.sizes.rotary_width)
-    embed(g)
-    for number in range(g.sizes.n_layers):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope)
-        feed_forward(g, "gelu_tanh", gate="none")
-    return head(g)
+    return decoder(g, partial(feed_forward, activation="gelu_tanh", gate="none"), ffn_norm="")
 
 
 ARCHITECTURE = Architecture(build)

@@ -1,10 +1,13 @@
-"""Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and half-split rotary pairs."""
+"""Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and half-split rotary pairs.
+
+EXAONE 3 and openPangu Embedded are of the same shape, the one without biases, the other with one more.
+"""
 
 from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import decoder, feed_forward
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -13,7 +16,7 @@ from edgeinfer.models.sizes import Sizes
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 2 model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
-    return decoder(g, feed_forward)
+    return decoder(g)
 
 
-ARCHITECTURE = Architecture(build, aliases=("qwen2vl",), axes="contiguous")
+ARCHITECTURE = Architecture(build, aliases=("qwen2vl", "exaone", "pangu-embedded"), axes="contiguous")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import decoder
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import decoder, feed_forward, ranks
+from edgeinfer.models.blocks import ranks
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -17,7 +18,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a dense Qwen 3 model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
     ranks(g)
-    return decoder(g, feed_forward, head_norms=True)
+    return decoder(g, head_norms=True)
 
 
 ARCHITECTURE = Architecture(build, aliases=("qwen3vl",), axes="interleaved")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.decoder import decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
@@ -17,14 +17,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a SmolLM 3. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
     rope = rope_table(hp, g.sizes.rotary_width)
-    embed(g)
-    for number in range(g.sizes.n_layers):
-        g.stage(f"blk.{number}")
-        norm(g, "attn_norm")
-        attention(g, rope if (number + 1) % NO_ROPE_PERIOD else None, paired=True)
-        norm(g, "ffn_norm")
-        feed_forward(g)
-    return head(g)
+    return decoder(g, paired=True, rotation=lambda number, _: rope if (number + 1) % NO_ROPE_PERIOD else None)
 
 
 ARCHITECTURE = Architecture(build)

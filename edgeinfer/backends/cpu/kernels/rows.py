@@ -48,23 +48,26 @@ def layer_norm(pointer, worker, work_split):
     args = layer_norm_at(pointer)
     count, zero = simd.load_int64(args.count), np.float32(0.0)
     for row in range(share_start(work_split, worker, count), share_start(work_split, worker + 1, count)):
-        source, out = args.source + row * args.source_stride, args.out + row * args.out_stride
-        total = simd.splat(zero)
-        for index in range(args.n_vectors):
-            total = simd.add(total, simd.load(source + index * 64))
-        mean = simd.splat(simd.sum_lanes(total) / args.width)
-        squares = simd.splat(zero)
-        for index in range(args.n_vectors):
-            value = simd.sub(simd.load(source + index * 64), mean)
-            if index + 1 == args.n_vectors:  # padding does not count
-                value = simd.keep_lanes(value, 0, args.last, zero)
-            squares = simd.fma(value, value, squares)
-        variance = simd.sum_lanes(squares) / args.width
-        inverse = simd.splat(np.float32(1.0) / simd.sqrt(variance + args.epsilon))
-        for index in range(args.n_vectors):
-            value = simd.mul(simd.sub(simd.load(source + index * 64), mean), inverse)
-            value = simd.fma(value, simd.load(args.weight + index * 64), simd.load(args.bias + index * 64))
-            simd.store(out + index * 64, value)
+        for group in range(args.groups):
+            at = group * args.group_stride
+            source, out = args.source + row * args.source_stride + at, args.out + row * args.out_stride + at
+            total = simd.splat(zero)
+            for index in range(args.n_vectors):
+                total = simd.add(total, simd.load(source + index * 64))
+            mean = simd.splat(simd.sum_lanes(total) / args.width)
+            squares = simd.splat(zero)
+            for index in range(args.n_vectors):
+                value = simd.sub(simd.load(source + index * 64), mean)
+                if index + 1 == args.n_vectors:  # padding does not count
+                    value = simd.keep_lanes(value, 0, args.last, zero)
+                squares = simd.fma(value, value, squares)
+            variance = simd.sum_lanes(squares) / args.width
+            inverse = simd.splat(np.float32(1.0) / simd.sqrt(variance + args.epsilon))
+            for index in range(args.n_vectors):
+                place = at + index * 64
+                value = simd.mul(simd.sub(simd.load(source + index * 64), mean), inverse)
+                value = simd.fma(value, simd.load(args.weight + place), simd.load(args.bias + place))
+                simd.store(out + index * 64, value)
 
 
 def gated(activation):
@@ -98,6 +101,18 @@ def act(activation):
                 simd.store(args.out + at, simd.activated(activation, simd.load(args.source + at)))
 
     return act
+
+
+def xielu(pointer, worker, work_split):
+    """out = xielu(source), by columns."""
+    args = columns_at(pointer)
+    pairs = args.n_vectors // 2
+    rise, fall, slope = simd.splat(args.rise), simd.splat(args.fall), simd.splat(args.slope)
+    edge = simd.splat(args.edge)
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.xielu(simd.load(args.source + at), rise, fall, slope, edge))
 
 
 def add_rows(pointer, worker, work_split):

@@ -107,6 +107,8 @@ LAYER_NORM = np.dtype(
         ("width", "f4"),  # columns
         ("epsilon", "f4"),
         ("last", "i8"),  # columns of the last vector
+        ("groups", "i8"),
+        ("group_stride", "i8"),  # of all: bytes
     ]
 )
 """Record of `kernels.rows.layer_norm`."""
@@ -120,6 +122,10 @@ COLUMNS = np.dtype(
         ("n_vectors", "i8"),
         ("count", "i8"),
         ("cap", "f4"),
+        ("rise", "f4"),  # this and the next of xielu
+        ("fall", "f4"),
+        ("slope", "f4"),
+        ("edge", "f4"),
     ]
 )
 """Record of the kernels of `kernels.rows` that split by columns."""
@@ -302,6 +308,7 @@ ATTENTION = np.dtype(
         ("max_chunks", "i8"),
         ("step", "i8"),
         ("sinks", "i8"),  # float32[H]; 0: none
+        ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import records
-from edgeinfer.backends.cpu.layout.padding import padded, parts_of, tile_tokens
+from edgeinfer.backends.cpu.layout.padding import LANES, padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.layout.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.memory.buffers import CpuBuffers
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Rotations
 from edgeinfer.backends.cpu.workers.tape import NOTHING, Call
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.attention import Attention, slopes
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats
@@ -46,6 +46,7 @@ class AttentionLowering:
         self._spec, self._pools, self._buffers = spec, pools, buffers
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
+        self._slopes: dict[tuple[int, float], Floats] = {}
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
@@ -97,6 +98,7 @@ class AttentionLowering:
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
         args["ahead"], args["full"] = 1, not op.causal
         args["sinks"] = 0 if op.sinks is None else address(self._buffers.vector(op.sinks, padded(op.heads)))
+        args["slopes"] = 0 if op.alibi is None else address(self._slopes_of(op.heads, op.alibi))
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
@@ -107,6 +109,14 @@ class AttentionLowering:
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # this or the first call writes `out`
         ]
+
+    def _slopes_of(self, heads: int, alibi: float) -> Floats:
+        """The record field `slopes`."""
+        if (heads, alibi) not in self._slopes:
+            made = aligned((padded(LANES + heads),), np.float32)
+            made[:LANES], made[LANES : LANES + heads] = np.arange(LANES), slopes(heads, alibi)
+            self._slopes[heads, alibi] = made
+        return self._slopes[heads, alibi]
 
     def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""

@@ -1,4 +1,4 @@
-"""LayerNorm."""
+"""LayerNorm, of rows or of heads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: CpuLowering, op: LayerNorm) -> list[Call]:
-    buffers, length = lowering.buffers, padded(op.width)
+    buffers = lowering.buffers
+    heads = buffers.heads.get(op.source)
+    group = padded(op.width) if heads is None else heads.padded
+    length = group * op.groups
     args = np.zeros(1, records.LAYER_NORM)
     args["source"], args["source_stride"] = buffers.at(op.source)
     args["out"], args["out_stride"] = buffers.at(op.out)
-    args["weight"] = address(buffers.constant(1.0, length) if op.weight is None else buffers.vector(op.weight, length))
-    args["bias"] = address(buffers.constant(0.0, length) if op.bias is None else buffers.vector(op.bias, length))
-    args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
+    args["weight"] = address(
+        buffers.constant(1.0, length) if op.weight is None else buffers.vector(op.weight, length, heads)
+    )
+    args["bias"] = address(buffers.constant(0.0, length) if op.bias is None else buffers.vector(op.bias, length, heads))
+    args["groups"], args["group_stride"] = op.groups, group * 4
+    args["n_vectors"], args["last"] = group // LANES, op.width - group + LANES
     args["count"], args["width"], args["epsilon"] = buffers.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)
     return [Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
 
 
-OP = CpuOp(lambda *_: [catalogue.LAYER_NORM], _calls)
+OP = CpuOp(lambda *_: [catalogue.LAYER_NORM], _calls, frozenset({"groups"}))

@@ -36,7 +36,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
     path_slot,
 )
 from edgeinfer.backends.cpu.kernels.attention.softmax import (
-    cap_scores,
+    bend_scores,
     join_rows,
     join_run,
     softmax_chunk,
@@ -131,9 +131,9 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         score_page(kind, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
-    if args.cap != np.float32(0.0):
+    if args.cap != np.float32(0.0) or args.slopes != 0:
         for row in range(rows):
-            cap_scores(shares + row * SCORE_BYTES, args.cap, n_vectors)
+            bend_row(args, step, tile, kv_head, row, start, shares + row * SCORE_BYTES, n_vectors)
     seen = last_seen(args, step, simd.load_int32(tile + FIRST), position) + 1 - start
     sees_alike = simd.load_int32(tile + HIGHEST) + 1 - start <= args.window
     if args.full == 0:
@@ -161,6 +161,14 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         blend_page(kind, floats, isa, args, at, rows, values, begin, end, scaled, ahead, wide, to, stride, adds)
         target += args.key_bytes + args.value_bytes
         adds = 1
+
+
+@inline
+def bend_row(args, step, tile, kv_head, row, start, scores_at, n_vectors):
+    """`bend_scores` of a row of a tile, in the chunk from `start` on."""
+    repeats = args.heads // args.kv_heads
+    position = simd.load_int32(step.positions + 4 * (simd.load_int32(tile + FIRST) + row // repeats))
+    bend_scores(args, kv_head * repeats + row % repeats, start - position, scores_at, n_vectors)
 
 
 @inline
@@ -214,8 +222,8 @@ def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
             if slot // PAGE == spare:
                 score = simd.load_float(others + row * SCORE_BYTES + slot % PAGE * 4)
                 simd.store_float(at + (position - start) * 4, score)
-        if args.cap != np.float32(0.0):
-            cap_scores(at, args.cap, (n_seen + 15) // 16)
+        if args.cap != np.float32(0.0) or args.slopes != 0:
+            bend_row(args, step, tile, kv_head, row, start, at, (n_seen + 15) // 16)
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
     common, n_rows = max(n_unseen, forked - start), rows
     of, value, begin, end, to, adds = shares, values, n_unseen, common, out + 64, np.int64(0)

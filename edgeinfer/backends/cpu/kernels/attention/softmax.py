@@ -25,6 +25,19 @@ def cap_scores(scores, cap, n_vectors):
 
 
 @inline
+def bend_scores(args, head, distance, scores, n_vectors):
+    """Cap a row's scores, then lower each by the head's slope times how far away it is, the first by `distance`."""
+    if args.cap != np.float32(0.0):
+        cap_scores(scores, args.cap, n_vectors)
+    if args.slopes != 0:
+        slope = simd.splat(-simd.load_float(args.slopes + 64 + 4 * head))
+        for vector in range(n_vectors):
+            away = simd.add(simd.load(args.slopes), simd.splat(np.float32(distance + 16 * vector)))
+            at = scores + 64 * vector
+            simd.store(at, simd.fma(slope, simd.absolute(away), simd.load(at)))
+
+
+@inline
 def softmax_chunk(scores, first, stop, n_vectors):
     """Turn scores of positions first..stop-1 into e^(score - largest), the rest into 0. Returns (largest, sum)."""
     largest, total = simd.splat(np.float32(LOWEST)), simd.splat(np.float32(0.0))

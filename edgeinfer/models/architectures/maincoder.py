@@ -1,0 +1,18 @@
+"""Maincoder: Llama's layers with RMSNorm per head of queries and keys, after rotating them in adjacent pairs."""
+
+from __future__ import annotations
+
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.decoder import decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import Sizes
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Maincoder. Raises BadGGUF where tensors or keys are missing."""
+    return decoder(ModelGraph(hp, Sizes.read(hp)), paired=True, head_norms="rotated")
+
+
+ARCHITECTURE = Architecture(build)
