@@ -25,6 +25,7 @@ import torch
 from goldens.cases import CASES, N_TOKENS, SIZES, VOCABULARY, Case
 from goldens.conversion import convert, load_back
 from goldens.further_cases import FURTHER_CASES
+from goldens.mixture_cases import MIXTURE_CASES
 from goldens.weights import randomise
 from transformers import AutoModelForCausalLM
 
@@ -107,7 +108,7 @@ def make(case: Case, form: str, seed: int) -> None:
 def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(CASES + FURTHER_CASES):
+    for number, case in enumerate(CASES + FURTHER_CASES + MIXTURE_CASES):
         for index, form in enumerate(case.formats):
             if not chosen or case.name in chosen or f"{case.name}-{form}" in chosen:
                 make(case, form, seed=100 * number + index)

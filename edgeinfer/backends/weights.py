@@ -23,8 +23,10 @@ def row_order(weight: Weight) -> NDArray[np.int64] | None:
         return unpair_order(weight.order, weight.n_rows)
     if weight.order is None:
         return None
-    starts = np.arange(0, weight.stop - weight.start, weight.order.step)
-    order: NDArray[np.int64] = (starts[:, None] + np.arange(weight.order.width)[None, :]).ravel()
+    starts, part = np.arange(0, weight.stop - weight.start, weight.order.step), np.arange(weight.order.width)
+    if weight.order.paired:
+        part = part.reshape(-1, 2).T.ravel()
+    order: NDArray[np.int64] = (starts[:, None] + part[None, :]).ravel()
     return order
 
 

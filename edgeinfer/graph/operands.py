@@ -51,10 +51,14 @@ class RopePermutation:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts."""
+    """`width` rows out of each `step`, from a weight's first row on: one of several interleaved parts.
+
+    `paired`: even rows of each part first, then odd ones, as in a `RopePermutation`.
+    """
 
     width: int
     step: int
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Multi-head latent attention: queries, keys and values are computed from narrower latent rows.
 
-In: the file's ranks. Out: ops of a layer in a `ModelGraph`. Keys and values are cached as heads, not as latent rows.
-Uses GGUF's tensor names; independent of the families. Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
+In: the file's ranks. Out: ops of a layer in a `ModelGraph`. Keys and values are cached as heads, or, if a file has
+their projections apart (`attn_k_b`, `attn_v_b`), as one latent row that all heads share: queries are multiplied by the
+first and head outputs by the second, head by head. Uses GGUF's tensor names; independent of the families. Source:
+DeepSeek-V2 (arXiv 2405.04434), section 2.1.
 """
 
 from __future__ import annotations
@@ -9,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.operands import Every, PagedKV
+from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.join_heads import JoinHeads
+from edgeinfer.graph.ops.join_parts import JoinParts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.take_part import TakePart
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.blocks import project
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -28,15 +32,22 @@ EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """`query_rank` and `kv_rank`: widths of the latent rows. `rotary_width` columns of each head's key are rotated."""
+    """`kv_rank`: width of the latent row of keys and values; `query_rank`: that of queries, 0 if they have none.
+
+    `rotary_width` columns of each head's key are rotated, in `paired` files by adjacent pairs. `scale` is that of
+    scores. `shared`: the latent row is cached.
+    """
 
     query_rank: int
     kv_rank: int
     plain_width: int
     rotary_width: int
+    scale: float
+    paired: bool = False
+    shared: bool = False
 
     @classmethod
-    def read(cls, hp: Hyperparameters, sizes: Sizes) -> LatentAttention:
+    def read(cls, hp: Hyperparameters, sizes: Sizes, *, paired: bool = False) -> LatentAttention:
         """From the keys of a file. Raises BadGGUF."""
         plain = sizes.head_width - sizes.rotary_width
         if plain <= 0:
@@ -44,59 +55,109 @@ class LatentAttention:
                 f"{hp.architecture}.rope.dimension_count is {sizes.rotary_width} and keys are {sizes.head_width} wide: "
                 "no part of a key stays unrotated"
             )
-        query_rank, kv_rank = hp.integer("attention.q_lora_rank"), hp.integer("attention.kv_lora_rank")
-        return cls(query_rank, kv_rank, plain, sizes.rotary_width)
+        has_rank = "blk.0.attn_q_a.weight" in hp.tensors or "blk.0.attn_q.weight" not in hp.tensors
+        return cls(
+            query_rank=hp.integer("attention.q_lora_rank") if has_rank else 0,
+            kv_rank=hp.integer("attention.kv_lora_rank"),
+            plain_width=plain,
+            rotary_width=sizes.rotary_width,
+            scale=sizes.head_width**-0.5,
+            paired=paired,
+            shared="blk.0.attn_k_b.weight" in hp.tensors,
+        )
 
     def add(self, g: ModelGraph, rope: RopeTable, source: str = "normed", out: str = "x") -> None:
         """A layer's attention, from input to output projection."""
-        sizes = g.sizes
-        heads, widths = sizes.heads, (sizes.head_width, sizes.value_width)
         self._queries(g, rope, source)
-        self._keys_and_values(g, rope, source)
-        layer, attended = g.cache(PagedKV(heads, *widths)), g.buffer("attended", sizes.attended_width)
-        g.add(
-            StoreKV("key", "value", layer, heads, *widths),
-            Attention("query", attended, layer, heads, heads, *widths, sizes.head_width**-0.5),
-        )
-        project(g, attended, "attn_output", sizes.attended_width, out)
+        self._latent_keys(g, rope, source)
+        attended = self._attend_shared(g) if self.shared else self._attend_heads(g)
+        project(g, attended, "attn_output", g.sizes.attended_width, out)
 
     def _queries(self, g: ModelGraph, rope: RopeTable, source: str) -> None:
-        hp, sizes = g.hp, g.sizes
-        latent, plain, rotary = g.buffer("latent_query", self.query_rank), self.plain_width, self.rotary_width
-        g.add(MatMul(source, latent, hp.matrix(f"{g.prefix}attn_q_a.weight", (self.query_rank, sizes.width))))
-        self._norm(g, latent, "attn_q_a_norm", self.query_rank)
-        self._part(g, latent, "attn_q_b", "plain_query", (0, plain, sizes.head_width))
-        self._part(g, latent, "attn_q_b", "rotated_query", (plain, rotary, sizes.head_width))
-        query = g.buffer("query", sizes.query_width)
-        g.add(
-            Rope("rotated_query", sizes.heads, rotary, rope),
-            JoinHeads("plain_query", "rotated_query", query, sizes.heads, plain, rotary),
-        )
+        """The plain and the rotated parts of queries."""
+        hp, sizes, rank = g.hp, g.sizes, self.query_rank
+        columns, tensor = (rank, "attn_q_b") if rank else (sizes.width, "attn_q")
+        if rank:
+            latent = g.buffer("latent_query", rank)
+            g.add(MatMul(source, latent, hp.matrix(f"{g.prefix}attn_q_a.weight", (rank, sizes.width))))
+            self._norm(g, latent, "attn_q_a_norm", rank)
+            source = latent
+        plain, rotary, width = self.plain_width, self.rotary_width, sizes.head_width
+        self._part(g, source, (tensor, columns), "plain_query", (0, plain, width))
+        self._part(g, source, (tensor, columns), "rotated_query", (plain, rotary, width), paired=self.paired)
+        g.add(Rope("rotated_query", sizes.heads, rotary, rope))
 
-    def _keys_and_values(self, g: ModelGraph, rope: RopeTable, source: str) -> None:
-        hp, sizes = g.hp, g.sizes
-        rank, plain, rotary = self.kv_rank, self.plain_width, self.rotary_width
-        latent, shared = g.buffer("latent_key", rank), g.buffer("rotated_key", rotary)
-        for buffer, rows in ((latent, (0, rank)), (shared, (rank, rank + rotary))):
-            weight = hp.matrix(f"{g.prefix}attn_kv_a_mqa.weight", (rank + rotary, sizes.width), rows)
-            g.add(MatMul(source, buffer, weight))
+    def _latent_keys(self, g: ModelGraph, rope: RopeTable, source: str) -> None:
+        """The latent row of keys and values, and the rotated part of keys."""
+        rank, rotary = self.kv_rank, self.rotary_width
+        latent, rotated = g.buffer("latent_key", rank), g.buffer("rotated_key", rotary)
+        order = RopePermutation(rotary, rotary) if self.paired else None
+        name, shape = f"{g.prefix}attn_kv_a_mqa.weight", (rank + rotary, g.sizes.width)
+        g.add(MatMul(source, latent, g.hp.matrix(name, shape, (0, rank))))
+        g.add(MatMul(source, rotated, g.hp.matrix(name, shape, (rank, rank + rotary), order)))
         self._norm(g, latent, "attn_kv_a_norm", rank)
-        self._part(g, latent, "attn_kv_b", "plain_key", (0, plain, plain + sizes.value_width))
-        self._part(g, latent, "attn_kv_b", "value", (plain, sizes.value_width, plain + sizes.value_width))
-        key = g.buffer("key", sizes.key_width)
+        g.add(Rope(rotated, 1, rotary, rope))
+
+    def _attend_heads(self, g: ModelGraph) -> str:
+        """Attention to keys and values of heads; returns the buffer with head outputs."""
+        sizes, plain, rotary = g.sizes, self.plain_width, self.rotary_width
+        heads, widths, both = sizes.heads, (sizes.head_width, sizes.value_width), plain + sizes.value_width
+        self._part(g, "latent_key", ("attn_kv_b", self.kv_rank), "plain_key", (0, plain, both))
+        self._part(g, "latent_key", ("attn_kv_b", self.kv_rank), "value", (plain, sizes.value_width, both))
+        query, key = (g.buffer(name, heads * sizes.head_width) for name in ("query", "key"))
+        layer, attended = g.cache(PagedKV(heads, *widths)), g.buffer("attended", sizes.attended_width)
         g.add(
-            Rope(shared, 1, rotary, rope),
-            JoinHeads("plain_key", shared, key, sizes.heads, plain, rotary, shared=True),
+            JoinHeads("plain_query", "rotated_query", query, heads, plain, rotary),
+            JoinHeads("plain_key", "rotated_key", key, heads, plain, rotary, shared=True),
+            StoreKV(key, "value", layer, heads, *widths),
+            Attention(query, attended, layer, heads, heads, *widths, self.scale),
         )
+        return attended
+
+    def _attend_shared(self, g: ModelGraph) -> str:
+        """Attention of all heads to latent rows; returns the buffer with head outputs."""
+        sizes, rank, rotary = g.sizes, self.kv_rank, self.rotary_width
+        heads, widths = sizes.heads, (rank + rotary, rank)
+        queries = self._by_heads(g, "plain_query", "latent_query_heads", "attn_k_b", (self.plain_width, rank))
+        query, key = g.buffer("query", heads * widths[0]), g.buffer("key", widths[0])
+        layer, attended = g.cache(PagedKV(1, *widths)), g.buffer("attended_latent", heads * rank)
+        g.add(
+            JoinHeads(queries, "rotated_query", query, heads, rank, rotary),
+            JoinHeads("latent_key", "rotated_key", key, 1, rank, rotary),
+            StoreKV(key, "latent_key", layer, 1, *widths),
+            Attention(query, attended, layer, heads, 1, *widths, self.scale),
+        )
+        return self._by_heads(g, attended, "attended", "attn_v_b", (rank, sizes.value_width))
+
+    def _by_heads(self, g: ModelGraph, source: str, out: str, tensor: str, widths: tuple[int, int]) -> str:
+        """Multiply each head of a buffer by its own matrix, which turns the first width into the second."""
+        heads, (columns, n_rows) = g.sizes.heads, widths
+        weights = g.hp.stacked(f"{g.prefix}{tensor}.weight", heads, (n_rows, columns))
+        taken = [g.buffer(f"{source} of head {head}", columns) for head in range(heads)]
+        made = tuple(g.buffer(f"{out} of head {head}", n_rows) for head in range(heads))
+        joined = g.buffer(out, heads * n_rows)
+        g.add(*(TakePart(source, part, heads, head, columns) for head, part in enumerate(taken)))
+        g.add(*(MatMul(*each) for each in zip(taken, made, weights, strict=True)))
+        g.add(JoinParts(made, joined, n_rows))
+        return joined
 
     def _norm(self, g: ModelGraph, latent: str, tensor: str, rank: int) -> None:
         """Norm a latent row before it is projected again."""
         g.add(RMSNorm(latent, latent, g.hp.vector(f"{g.prefix}{tensor}.weight", rank), rank, EPSILON))
 
-    def _part(self, g: ModelGraph, latent: str, tensor: str, out: str, rows: tuple[int, int, int]) -> None:
-        """Rows (first, count, out of how many) of each head in a projection of a latent row."""
-        first, width, step = rows
-        total, columns = g.sizes.heads * step, self.query_rank if tensor == "attn_q_b" else self.kv_rank
-        last = total - step + first + width
-        weight = g.hp.matrix(f"{g.prefix}{tensor}.weight", (total, columns), (first, last), Every(width, step))
-        g.add(MatMul(latent, g.buffer(out, g.sizes.heads * width), weight))
+    def _part(
+        self,
+        g: ModelGraph,
+        source: str,
+        matrix: tuple[str, int],
+        out: str,
+        rows: tuple[int, int, int],
+        *,
+        paired: bool = False,
+    ) -> None:
+        """Rows (first, count, out of how many) of each head in a projection, given as its tensor and columns."""
+        (tensor, columns), (first, width, step) = matrix, rows
+        total = g.sizes.heads * step
+        span, order = (first, total - step + first + width), Every(width, step, paired)
+        weight: Weight = g.hp.matrix(f"{g.prefix}{tensor}.weight", (total, columns), span, order)
+        g.add(MatMul(source, g.buffer(out, g.sizes.heads * width), weight))

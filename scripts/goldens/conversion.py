@@ -18,7 +18,7 @@ import torch
 from block_formats import Type, dequantise, quantise
 from numpy.typing import NDArray
 
-from goldens import further, gpt_oss, lfm2, minicpm3, opt, qwen35
+from goldens import further, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import Types, learned
 
@@ -49,13 +49,15 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     held: Arrays = {}
     types = Types(form, turn)
     exact_of = {key: parameter.detach().numpy() for key, parameter in learned(model)}
-    for key, exact in (further.joined(exact_of) if architecture == "openelm" else exact_of).items():
+    for key, exact in (further.joined(exact_of) if architecture in further.JOINED else exact_of).items():
         parts = []
         for target, part in _parts(exact, key, config, architecture):
             values = _to_file(part, key, config, architecture)
             parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
         if architecture == "gpt-oss" and gpt_oss.parts(key, exact) is not None:
             held[key] = gpt_oss.parameter(key, parts)
+        elif architecture == "deepseek2" and key.endswith(latent.BOTH):
+            held[key] = latent.parameter(parts)
         elif architecture.startswith(DELTA_NETS) and key.endswith(qwen35.QKVZ):
             held[key] = qwen35.joined(key, parts, config)
         else:
@@ -66,13 +68,16 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return further.apart(held, config) if architecture == "openelm" else held
+    return further.apart(held, config) if architecture in further.JOINED else held
 
 
 def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
     """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts become two."""
     if architecture == "gpt-oss" and (special := gpt_oss.parts(key, values)) is not None:
         yield from special
+        return
+    if architecture == "deepseek2" and (both := latent.parts(key, values, config)) is not None:
+        yield from both
         return
     if architecture.startswith("lfm2") and (own := lfm2.part(key, values)) is not None:
         yield own
@@ -148,7 +153,9 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         qwen35.add_sizes(writer, config)
     if architecture == "minicpm3":
         minicpm3.add_sizes(writer, config)
-    explicit = None if architecture == "minicpm3" else getattr(config, "head_dim", None)
+    if architecture == "deepseek2":
+        latent.add_sizes(writer, config)
+    explicit = None if architecture in ("deepseek2", "minicpm3") else getattr(config, "head_dim", None)
     usual = config.hidden_size // config.num_attention_heads
     if explicit is not None and (explicit != usual or architecture == "openelm"):
         writer.add_key_length(explicit)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 PAIRED = ("llama", "arcee", "granite", "granitemoe", "smollm3", "olmo")
 """Families whose query and key rows are reordered so that rotary pairs are adjacent."""
-PARTLY_ROTATED = ("glm4", "glm4moe", "gptneox", "nemotron", "phi2", "stablelm")
+PARTLY_ROTATED = ("bailingmoe2", "glm4", "glm4moe", "gptneox", "nemotron", "phi2", "stablelm")
 WITH_LAYER_NORMS = ("cohere2", "command-r", "gptneox", "nemotron", "olmo", "phi2", "stablelm", "starcoder2")
 SUFFIXES = {
     ".block_sparse_moe.router.weight": ("ffn_gate_inp.weight",),
@@ -27,6 +27,8 @@ SUFFIXES = {
     ".mlp.ffn_sub_norm.weight": ("ffn_sub_norm.weight",),
 }
 LAYERS = ".query_key_value."
+JOINED = ("bailingmoe2", "openelm")
+"""Families whose files have queries, keys and values in one tensor, made from three parameters."""
 
 
 def parts(key: str, values: Array) -> list[tuple[str, Array]] | None:
@@ -53,7 +55,7 @@ def from_file(values: Array, key: str, config: Any) -> Array:
 
 
 def joined(parameters: dict[str, Array]) -> dict[str, Array]:
-    """The parameters, with queries, keys and values of a layer joined in one (OpenELM)."""
+    """The parameters, with queries, keys and values of a layer joined in one."""
     found: dict[str, Array] = {}
     for key, values in parameters.items():
         stem, _, part = key.rpartition("self_attn.")
@@ -73,7 +75,9 @@ def apart(held: dict[str, Array], config: Any) -> dict[str, Array]:
             found[key] = values
             continue
         layer = int(key.split(".")[2])
-        heads, kv_heads = config.layer_heads[layer], config.layer_kv_heads[layer]
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        if getattr(config, "layer_heads", None) is not None:
+            heads, kv_heads = config.layer_heads[layer], config.layer_kv_heads[layer]
         ends = np.cumsum([heads, kv_heads]) * config.head_dim
         for letter, part in zip("qkv", np.split(values, ends), strict=True):
             found[key.replace("qkv_proj", f"{letter}_proj")] = part
@@ -95,7 +99,7 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
     if architecture == "gptneox":
         writer.add_parallel_residual(config.use_parallel_residual)
-    if architecture == "glm4moe":
+    if architecture in ("bailingmoe2", "deepseek2", "glm4moe"):
         writer.add_expert_shared_count(config.n_shared_experts)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)

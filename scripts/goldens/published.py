@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases
+from goldens import cases, extras, further_cases, mixture_cases
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -169,6 +169,9 @@ NOMIC = (extras.older_names, extras.pool_by("mean"))
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 
+LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
+DEEPSEEK = byte_level(LLAMA3, "llama-bpe")
+GLM4 = byte_level(LLAMA3, "glm4", marks=("[gMASK]", "<|user|>", "<|observation|>"))
 HUNYUAN = byte_level(LLAMA3, "hunyuan-dense")
 
 PUBLISHED = (
@@ -243,6 +246,11 @@ PUBLISHED = (
     Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
     Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
     Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),
+    Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), DEEPSEEK, kept=False),
+    Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), DEEPSEEK),
+    Published("glm4-moe-lite", _of(mixture_cases.glm4_moe_lite, LATENT), GLM4, kept=False),
+    Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
+    Published("exaone-moe", _of(mixture_cases.exaone_moe, PERIODIC), QWEN),
     Published(
         "afmoe",
         _of(further_cases.afmoe, PERIODIC, **FEW, moe_intermediate_size=16, route_norm=True, score_func="sigmoid"),

@@ -122,7 +122,7 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
             assert tensors[op.table.factors].shape == (op.table.rotary_width // 2,)
 
 
-@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING, *CONVERTED], ids=lambda path: path.stem)
 def test_specs_are_consistent(path: Path) -> None:
     with open_model(path) as model:
         check_buffers(model.spec)

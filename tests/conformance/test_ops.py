@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def rope_of_axes(rope: Rope) -> Rope:
     return dataclasses.replace(rope, sections=RopeSections(4, 2, 2))
 
 
-@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING, *CONVERTED], ids=lambda path: path.stem)
 def test_costs_do_not_depend_on_the_names_of_buffers(path: Path) -> None:
     with open_model(path) as model:
         spec, tensors = model.spec, model.file.tensors
@@ -120,8 +121,13 @@ def renamed(spec: ModelSpec) -> ModelSpec:
 
 def _renamed(op: Op, names: dict[str, str]) -> Op:
     assert dataclasses.is_dataclass(op)
-    texts = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
-    changed = {name: names[text] for name, text in texts.items() if isinstance(text, str) and text in names}
+    held = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+    changed: dict[str, Any] = {}
+    for name, value in held.items():
+        if isinstance(value, str) and value in names:
+            changed[name] = names[value]
+        elif isinstance(value, tuple) and value and all(isinstance(each, str) for each in value):
+            changed[name] = tuple(names[each] for each in value)
     return dataclasses.replace(op, **changed)
 
 

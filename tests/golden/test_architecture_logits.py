@@ -18,6 +18,7 @@ from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
+from edgeinfer.graph.ops.join_parts import JoinParts
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
@@ -192,6 +193,11 @@ def one_expert_more(op: Op) -> Op:
     return replace(op, active=op.active + 1) if isinstance(op, Router | Experts) else op
 
 
+def with_parts_reversed(op: Op) -> Op:
+    """Heads joined from the last to the first."""
+    return replace(op, sources=op.sources[::-1]) if isinstance(op, JoinParts) else op
+
+
 def head_by_head(op: Op) -> Op:
     """Queries normed in slices of a head's width, with its part of the weight."""
     if not isinstance(op, RMSNorm) or op.source != "query":
@@ -304,6 +310,17 @@ MISTAKES = {
     "stablelm: whole heads rotated": ("stablelm-f32", rope_change(rotary_width=16)),
     "stablelm: no mean": ("stablelm-f32", no_mean),
     "nemotron: plain ReLU": ("nemotron-f32", change(Act, activation="relu")),
+    "hunyuan-moe: no head norms": ("hunyuan-moe-f32", without_head_norms),
+    "hunyuan-moe: shares not normalised": ("hunyuan-moe-f32", change(Router, normalised=False)),
+    "bailingmoe2: whole heads rotated": ("bailingmoe2-f32", rope_change(rotary_width=16)),
+    "bailingmoe2: no head norms": ("bailingmoe2-f32", without_head_norms),
+    "bailingmoe2: one group": ("bailingmoe2-f32", change(Router, groups=1, active_groups=1)),
+    "bailingmoe2: chosen without biases": ("bailingmoe2-f32", change(Router, bias=None)),
+    "deepseek2: rotation in no head": ("deepseek2-f32", lambda op: None if isinstance(op, Rope) else op),
+    "deepseek2: scores without YaRN's magnitude": ("deepseek2-f32", change(Attention, scale=48**-0.5)),
+    "deepseek2: no norms of latent rows": ("deepseek2-f32", without_latent_norms),
+    "deepseek2: heads in another order": ("deepseek2-f32", with_parts_reversed),
+    "deepseek2: one group": ("deepseek2-f32", change(Router, groups=1, active_groups=1)),
     "starcoder2: ReLU": ("starcoder2-f32", change(Act, activation="relu")),
     "bitnet: SiLU": ("bitnet-f32", change(GatedAct, activation="silu")),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),

@@ -53,6 +53,8 @@ FAMILIES = (
     "openelm-mix",
     "minicpm3-q8_0",
     "minicpm3-mix",
+    "deepseek2-q8_0",
+    "deepseek2-f32",
     "afmoe-q8_0",
     "afmoe-mix",
 )

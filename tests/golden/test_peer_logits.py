@@ -33,6 +33,9 @@ NAMES = (
     "stablelm-parallel-f32",
     "nemotron-f32",
     "starcoder2-f32",
+    "hunyuan-moe-f32",
+    "bailingmoe2-f32",
+    "deepseek2-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""

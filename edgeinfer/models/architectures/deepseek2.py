@@ -1,0 +1,97 @@
+"""DeepSeek-V2 and V3, and models of their shape (GLM-4.7-Flash, Kimi K2, Moonlight): latent attention and a mixture.
+
+The first layers are dense. V2 has shares by softmax; V3 by sigmoid, chosen with a bias, from the best groups. Files
+have the projections of keys and values apart; older ones have them in one, and state other widths. Models without
+experts state as many dense layers as they have. Sources: DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv
+2412.19437).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+
+from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.rotary import RopeTable
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import embed, feed_forward, head, norm
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.latent_attention import LatentAttention
+from edgeinfer.models.mixture import SIGMOID_GATING, SOFTMAX_GATING, Mixture
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope import rope_table
+from edgeinfer.models.sizes import Sizes
+
+GLM_VOCABULARY = 154880
+"""Early files of GLM-4.7-Flash do not state that shares are sigmoids; this is how llama.cpp tells them."""
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a DeepSeek-V2 or V3. Raises BadGGUF where tensors or keys are missing."""
+    g = ModelGraph(hp, latent_sizes(hp))
+    _refuse_growth(hp)
+    rope, growth = yarn_table(hp, g.sizes)
+    attention = LatentAttention.read(hp, g.sizes, paired=True)
+    attention = replace(attention, scale=attention.scale * growth * growth)
+    is_dense = hp.integer("leading_dense_block_count", 0, least=0) >= g.sizes.n_layers
+    feed = feed_forward if is_dense else _mixture(hp, g.sizes).after_dense
+    embed(g)
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention.add(g, rope)
+        norm(g, "ffn_norm")
+        feed(g)
+    return head(g)
+
+
+def latent_sizes(hp: Hyperparameters) -> Sizes:
+    """The sizes of heads as they are multiplied; files with cached latent rows state these under their own keys."""
+    sizes = Sizes.read(hp, mixture=True)
+    return replace(
+        sizes,
+        head_width=hp.integer("attention.key_length_mla", sizes.head_width),
+        value_width=hp.integer("attention.value_length_mla", sizes.value_width),
+    )
+
+
+def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
+    """The rotary table, and what YaRN multiplies queries and keys by beside it.
+
+    `yarn_log_multiplier` is a tenth of `mscale_all_dim`, which here scales scores in place of the rotated parts.
+    """
+    rope, multiplier = rope_table(hp, sizes.rotary_width), hp.number("rope.scaling.yarn_log_multiplier", 0.0)
+    if rope.scaling != "yarn" or not multiplier or rope.factor <= 1.0:
+        return rope, 1.0
+    magnitude = hp.positive("rope.scaling.yarn_attn_factor", 1.0) * hp.positive("rope.scaling.attn_factor", 1.0)
+    return replace(rope, magnitude=magnitude), 1.0 + multiplier * log(rope.factor)
+
+
+def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
+    """The mixture, as wide in its shared expert as that many of the others."""
+    width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
+    gating = SIGMOID_GATING if sizes.n_vocab == GLM_VOCABULARY else SOFTMAX_GATING
+    shared = width * hp.integer("expert_shared_count", least=0)
+    mixture = Mixture.read(hp, width, normalised=False, shared_width=shared, shared_scored=False, gating=gating)
+    if mixture.groups > 1 and mixture.scoring == "softmax":
+        raise UnsupportedModel(
+            f"{hp.architecture} chooses from groups rated by their best expert; edgeinfer has groups rated by two"
+        )
+    return mixture
+
+
+def _refuse_growth(hp: Hyperparameters) -> None:
+    """Raises BadSetting for a context in which queries grow with their position (Mistral 4)."""
+    if not hp.number("attention.temperature_scale", 0.0):
+        return
+    usual = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
+    period = hp.integer("attention.temperature_length", usual)
+    if hp.n_context > period:
+        raise BadSetting(
+            f"queries of this model grow from position {period} on, which edgeinfer does not have for latent "
+            f"attention; choose a context of {period} tokens or less"
+        )
+
+
+ARCHITECTURE = Architecture(build, aliases=("mistral4",))
