@@ -29,7 +29,16 @@ Floats = NDArray[np.float32]
 
 NAMES = list({path.stem.rpartition("-")[0]: path.stem for path in RESULTS}.values())
 """One format of each family: how keys and values are rounded does not depend on that of weights."""
-FAMILIES = ("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16", "minicpm3-mix")
+FAMILIES = (
+    "llama-q4_0",
+    "mistral-window-q8_0",
+    "qwen3-k",
+    "gemma2-k",
+    "gemma3-q4_0",
+    "phi3-f16",
+    "minicpm3-mix",
+    "gemma4-q8_0",
+)
 ROUNDED: list[tuple[str, KVKind]] = [
     *((name, "q8") for name in NAMES),
     *((name, kind) for name in FAMILIES for kind in LOST if kind not in ("f16", "q8")),

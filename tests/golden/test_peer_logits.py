@@ -33,6 +33,9 @@ NAMES = (
     "stablelm-parallel-f32",
     "nemotron-f32",
     "starcoder2-f32",
+    "gemma4-f32",
+    "gemma4-small-f32",
+    "gemma4-moe-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""
