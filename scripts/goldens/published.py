@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, mixture_cases
+from goldens import cases, extras, further_cases, gemma4, mixture_cases
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -32,6 +32,7 @@ from goldens.small_tokenizers import (
     Kind,
     byte_level,
     pieces,
+    spaced,
     unigram,
     word_piece,
 )
@@ -43,6 +44,8 @@ SIX = cases.Sizes(width=48, heads=6, kv_heads=6, head_width=8, ffn_width=192)
 SMALL_SQUARE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=8, ffn_width=32)
 PERIODIC = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=5)
 PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
+FOUR = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64, layers=4)
+FIVE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=5)
 HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
 DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32)
 MIXED = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=16)
@@ -227,6 +230,14 @@ PUBLISHED = (
         )
     ),
     Published("glm4", _of(further_cases.glm4, SMALL), byte_level(LLAMA3, "glm4", marks=("<|user|>",)), kept=False),
+    Published("gemma4", _of(gemma4.dense, FOUR, **PIECE_IDS), spaced(), kept=False),
+    Published(
+        "gemma4-small",
+        _of(gemma4.small, FIVE, **PIECE_IDS, vocab_size_per_layer_input=VOCABULARY),
+        spaced(),
+        kept=False,
+    ),
+    Published("gemma4-moe", _of(gemma4.mixture, FOUR, **PIECE_IDS), spaced(), kept=False),
     Published("gemma", _of(further_cases.gemma, SMALL, **PIECE_IDS), GEMMA, kept=False),
     Published("nemotron", _of(further_cases.nemotron, SQUARE, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),

@@ -82,7 +82,8 @@ def gated(activation):
             ):
                 at = row * args.stride + index * 64
                 gate = simd.activated(activation, simd.load(args.source + at))
-                simd.store(args.out + at, simd.mul(gate, simd.load(args.other + at)))
+                other = simd.load(args.other + row * args.other_stride + index * 64)
+                simd.store(args.out + at, simd.mul(gate, other))
 
     return gated
 

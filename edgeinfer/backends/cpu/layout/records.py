@@ -118,7 +118,8 @@ COLUMNS = np.dtype(
         ("source", "i8"),
         ("other", "i8"),
         ("out", "i8"),
-        ("stride", "i8"),  # of all three, bytes
+        ("stride", "i8"),  # of source and out, bytes
+        ("other_stride", "i8"),
         ("n_vectors", "i8"),
         ("count", "i8"),
         ("cap", "f4"),
