@@ -92,7 +92,7 @@ class ContentPart(RequestBody):
 
 class FunctionCall(RequestBody):
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: str | dict[str, Any] | None = "{}"
 
 
 class MessageToolCall(RequestBody):

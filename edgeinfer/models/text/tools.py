@@ -67,6 +67,14 @@ def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
     turns.
     """
     instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
+    found = calls_in_words(messages)
+    if found and found[0].role in ("system", "developer"):
+        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
+    return [Message("system", instructions), *found]
+
+
+def calls_in_words(messages: Sequence[Message]) -> list[Message]:
+    """A conversation with calls and results written in the text."""
     found: list[Message] = []
     for before, message in zip([None, *messages], messages, strict=False):
         if message.role == "tool":
@@ -76,9 +84,33 @@ def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
             found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
         else:
             found.append(message)
-    if found and found[0].role in ("system", "developer"):
-        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
-    return [Message("system", instructions), *found]
+    return found
+
+
+def one_call_each(messages: Sequence[Message]) -> list[Message]:
+    """A conversation in which every message has one call at most, followed by its result."""
+    found: list[Message] = []
+    results = [message for message in messages if message.role == "tool"]
+    for message in messages:
+        calls = message.extra.get("tool_calls")
+        if message.role == "tool":
+            if message in results:
+                found.append(message)
+        elif not isinstance(calls, Sequence) or len(calls) < 2:
+            found.append(message)
+        else:
+            for number, call in enumerate(calls):
+                found.append(
+                    Message(
+                        message.role, message.content if not number else "", {**message.extra, "tool_calls": [call]}
+                    )
+                )
+                known = call.get("id") if isinstance(call, Mapping) else None
+                own = next((each for each in results if each.extra.get("tool_call_id") == known), None)
+                if own is not None:
+                    results.remove(own)
+                    found.append(own)
+    return found
 
 
 def _written(calls: object) -> str:
@@ -92,7 +124,10 @@ def _written(calls: object) -> str:
 
 
 def with_objects(message: Message) -> Message:
-    """A message whose calls have their arguments in the form templates expect."""
+    """A message whose calls have their arguments in the form templates expect: objects, and texts that are no JSON.
+
+    Raises BadSetting for other JSON: no function takes a number or a list.
+    """
     calls = message.extra.get("tool_calls")
     if not isinstance(calls, list | tuple):
         return message
@@ -103,7 +138,24 @@ def _with_object(call: object) -> object:
     function = _function_of(call)
     if not isinstance(call, Mapping) or "arguments" not in function:
         return call
-    return {**call, "function": {**function, "arguments": object_of(function["arguments"])}}
+    arguments = object_of(function["arguments"])
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
+        arguments = {}
+    if not isinstance(arguments, Mapping) and _is_json(arguments):
+        raise BadSetting(
+            f"the arguments of a call of {function.get('name')!r} are {str(arguments)[:60]!r}; they must be an object"
+        )
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _is_json(arguments: object) -> bool:
+    """Whether arguments are JSON, as a value or as a text."""
+    try:
+        if isinstance(arguments, str):
+            json.loads(arguments)
+        return True
+    except (ValueError, RecursionError):
+        return False
 
 
 def _function_of(tool_or_call: object) -> Mapping[str, Any]:

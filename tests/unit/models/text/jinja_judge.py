@@ -1,4 +1,6 @@
-"""Jinja's own sandbox, set up for chat templates as `transformers` sets it up: no budgets, no guards."""
+"""Jinja's own sandbox, set up for chat templates as `transformers` sets it up: no budgets, no guards.
+
+`from_json` is llama.cpp's; transformers lacks it."""
 
 from __future__ import annotations
 
@@ -30,13 +32,20 @@ def render_unguarded(source: str, **variables: Any) -> str:
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
     environment.filters["tojson"] = _to_json
+    environment.filters["from_json"] = json.loads
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = TODAY.strftime
     return environment.from_string(source).render(**variables)
 
 
-def _to_json(value: object, indent: int | None = None, sort_keys: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> None:
