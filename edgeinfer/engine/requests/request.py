@@ -35,6 +35,7 @@ MOST_LOGPROBS = 20
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
 OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
@@ -121,18 +122,21 @@ def request_of(
     constraint: Constraint | None = None,
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
+    author: Mapping[str, float] = NO_SAMPLING,
 ) -> Request:
-    """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options."""
+    """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
+
+    `author`: values of sampling options that are not given.
+    """
     stop: object = options.get("stop", ())
     if not isinstance(stop, str | Sequence):
         raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
     for name in options:
         if name not in Options.__annotations__:
             raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")
-    sampling = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
     return Request(
         prompt=prompt,
-        sampling=SamplingSettings(**sampling),  # type: ignore[arg-type]
+        sampling=_sampling(options, author),
         max_tokens=options.get("max_tokens"),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         continues_text=continues_text,
@@ -145,6 +149,14 @@ def request_of(
     )
 
 
+def _sampling(options: Options, author: Mapping[str, float]) -> SamplingSettings:
+    """The author's values with those of the options over them. Raises BadSetting."""
+    given = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
+    if options.get("temperature") == 0:  # greedy answers are the model's own most likely tokens
+        author = {name: value for name, value in author.items() if name != "repeat_penalty"}
+    return SamplingSettings(**{**author, **given})  # type: ignore[arg-type]
+
+
 def nothing_known(head: Sequence[int]) -> Sequence[int]:
     """Return (): no text was read."""
     return ()
@@ -154,13 +166,14 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
-    `inputs`: what it takes besides token ids.
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     n_context: int
     inputs: Inputs = IDS_ONLY
+    sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -192,6 +205,7 @@ class Prompts:
             continues_text=bool(partial),
             constraint=self._constraint(options, tools),
             tools=tools,
+            author=self.sampling,
         )
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
@@ -215,7 +229,9 @@ class Prompts:
                 mixed = MixedPrompt.of(text, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
         constraint = self._constraint(options)
-        return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
+        return request_of(
+            tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed, author=self.sampling
+        )
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
