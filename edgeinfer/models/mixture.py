@@ -88,13 +88,18 @@ class Mixture:
         )
 
     @classmethod
-    def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
-        """For families after DeepSeek-V3: sigmoid shares, and a shared expert as wide as this many of the others."""
+    def read_with_shared(
+        cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool = False, gating: int = SOFTMAX_GATING
+    ) -> Mixture:
+        """For families after DeepSeek's: a shared expert as wide as this many of the others."""
         width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
         shared = width * hp.integer("expert_shared_count", least=0, most=EXPERTS_MAX)
-        return cls.read(
-            hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=SIGMOID_GATING
-        )
+        return cls.read(hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=gating)
+
+    @classmethod
+    def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
+        """The same for families after DeepSeek-V3: sigmoid shares."""
+        return cls.read_with_shared(hp, sizes, normalised=normalised, gating=SIGMOID_GATING)
 
     def add(self, g: ModelGraph, scale: float = 1.0) -> None:
         """The experts of a layer: read `normed` and add their output, times `scale`, to `x`."""
