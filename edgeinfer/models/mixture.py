@@ -115,14 +115,17 @@ class Mixture:
         else:
             self.add(g)
 
-    def branch(self, g: ModelGraph) -> None:
-        """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`."""
-        out = g.buffer("branch", g.sizes.width)
+    def branch(self, g: ModelGraph, out: str = "branch", scored: str = "normed") -> None:
+        """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`.
+
+        `out`: another buffer. `scored`: the rows that scores are computed from.
+        """
+        out = g.buffer(out, g.sizes.width)
         g.add(Zero(out, g.sizes.width))
-        self._add_routed(g, out)
+        self._add_routed(g, out, scored=scored)
         self._add_shared(g, out)
 
-    def _add_routed(self, g: ModelGraph, out: str, scale: float = 1.0) -> None:
+    def _add_routed(self, g: ModelGraph, out: str, scale: float = 1.0, scored: str = "normed") -> None:
         """A router and the experts it chooses; their output is added to `out`.
 
         Biases are used if the file has them; gate and up matrices may be halves of one tensor.
@@ -137,10 +140,10 @@ class Mixture:
             gate, up = (_matrices(hp, f"{prefix}ffn_{name}", self.count, inner) for name in ("gate", "up"))
         down = _matrices(hp, f"{prefix}ffn_down", self.count, outer)
         g.add(
-            MatMul("normed", scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
+            MatMul(scored, scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
             Router(
                 *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
-                _choice_bias(hp, f"{prefix}exp_probs_b.bias", self.count),
+                _choice_bias(hp, f"{prefix}exp_probs_b", self.count),
                 self.groups,
                 self.active_groups,
             ),
@@ -205,6 +208,10 @@ def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, in
 
 
 def _choice_bias(hp: Hyperparameters, name: str, count: int) -> Weight | None:
-    """What is added to shares when experts are chosen, if anything; ERNIE's files have it as a matrix of one row."""
+    """What is added to shares when experts are chosen, if anything.
+
+    ERNIE's files have it as a matrix of one row; Hunyuan 3's leave out the ending of its name.
+    """
+    name = name if name in hp.tensors else f"{name}.bias"
     info = hp.tensors.get(name)
     return hp.table(name, (1, count)) if info is not None and len(info.shape) == 2 else hp.bias(name, count)

@@ -94,4 +94,18 @@ PEER_MIXTURES = (
         kv_heads=HEADS,
     ),
     Peer("plm", "plm", [NORMS | LATENT | PLAIN] * LAYERS, LATENT_KEYS, kv_heads=HEADS, tied=True),
+    Peer(
+        "smallthinker",
+        "smallthinker",
+        [EXPERTS] * LAYERS,
+        COUNTS | WHOLE | {"expert_feed_forward_length": INNER, "expert_gating_func": 2},
+    ),
+    Peer(
+        "smallthinker-windows",
+        "smallthinker",
+        [EXPERTS] * 5,
+        COUNTS
+        | WHOLE
+        | {"expert_feed_forward_length": INNER, "expert_gating_func": 1, "attention.sliding_window": 4096},
+    ),
 )
