@@ -20,6 +20,7 @@ import llama_cpp
 import numpy as np
 from goldens.cases import N_TOKENS, VOCABULARY
 from goldens.peer_cases import PEERS, Peer, Value
+from goldens.peer_mixtures import PEER_MIXTURES
 from goldens.small_tokenizers import add_tokenizer
 from numpy.typing import NDArray
 
@@ -97,7 +98,7 @@ def judged(path: Path, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
 
 def main(chosen: list[str]) -> int:
     (DATA / "peer").mkdir(parents=True, exist_ok=True)
-    for number, peer in enumerate(PEERS):
+    for number, peer in enumerate(PEERS + PEER_MIXTURES):
         if chosen and peer.name not in chosen:
             continue
         path = DATA / (f"{peer.name}-f32.gguf" if peer.whole else f"peer/{peer.name}.gguf")

@@ -89,13 +89,18 @@ class Mixture:
         )
 
     @classmethod
-    def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
-        """For families after DeepSeek-V3: sigmoid shares, and a shared expert as wide as this many of the others."""
+    def read_with_shared(
+        cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool = False, gating: int = SOFTMAX_GATING
+    ) -> Mixture:
+        """For families after DeepSeek's: a shared expert as wide as this many of the others."""
         width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
         shared = width * hp.integer("expert_shared_count", least=0, most=EXPERTS_MAX)
-        return cls.read(
-            hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=SIGMOID_GATING
-        )
+        return cls.read(hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=gating)
+
+    @classmethod
+    def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
+        """The same for families after DeepSeek-V3: sigmoid shares."""
+        return cls.read_with_shared(hp, sizes, normalised=normalised, gating=SIGMOID_GATING)
 
     def add(self, g: ModelGraph, scale: float = 1.0) -> None:
         """The experts of a layer: read `normed` and add their output, times `scale`, to `x`."""
@@ -143,7 +148,7 @@ class Mixture:
         g.add(
             Router(
                 *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
-                _choice_bias(hp, f"{prefix}exp_probs_b.bias", self.count),
+                _choice_bias(hp, f"{prefix}exp_probs_b", self.count),
                 self.groups,
                 self.active_groups,
                 hp.bias(f"{prefix}ffn_down_exps.scale", self.count),
@@ -209,6 +214,10 @@ def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, in
 
 
 def _choice_bias(hp: Hyperparameters, name: str, count: int) -> Weight | None:
-    """What is added to shares when experts are chosen, if anything; ERNIE's files have it as a matrix of one row."""
+    """What is added to shares when experts are chosen, if anything.
+
+    ERNIE's files have it as a matrix of one row; Hunyuan 3's leave out the ending of its name.
+    """
+    name = name if name in hp.tensors else f"{name}.bias"
     info = hp.tensors.get(name)
     return hp.table(name, (1, count)) if info is not None and len(info.shape) == 2 else hp.bias(name, count)

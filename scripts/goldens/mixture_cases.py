@@ -11,6 +11,7 @@ from transformers import (
     ExaoneMoeConfig,
     Glm4MoeLiteConfig,
     HunYuanMoEV1Config,
+    HYV3Config,
     MiniMaxM2Config,
     PretrainedConfig,
 )
@@ -64,6 +65,12 @@ def exaone_moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     own = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": sizes.head_width}
     own |= {"sliding_window": WINDOW, "scoring_func": "sigmoid"}
     return ExaoneMoeConfig(**sizes.common() | own | changes)
+
+
+def hy_v3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Hunyuan 3: a dense layer, then two of five experts and a shared one."""
+    own = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": sizes.head_width}
+    return HYV3Config(**sizes.common() | own | changes)
 
 
 def hunyuan_moe(sizes: Sizes, **changes: object) -> PretrainedConfig:

@@ -261,6 +261,7 @@ PUBLISHED = (
     Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), DEEPSEEK),
     Published("glm4-moe-lite", _of(mixture_cases.glm4_moe_lite, LATENT), GLM4, kept=False),
     Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
+    Published("hy-v3", _of(mixture_cases.hy_v3, SMALL), QWEN),
     Published("exaone-moe", _of(mixture_cases.exaone_moe, PERIODIC), QWEN),
     Published(
         "afmoe",

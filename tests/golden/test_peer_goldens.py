@@ -11,13 +11,16 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.xielu import XIELU
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, Golden, Player
@@ -66,6 +69,11 @@ def one_mean(op: Op) -> Op:
     return replace(op, width=op.width * op.groups, groups=1) if isinstance(op, LayerNorm) else op
 
 
+def chosen_by_normed(op: Op) -> Op:
+    """Experts chosen by what they read."""
+    return replace(op, source="normed") if isinstance(op, MatMul) and op.source == "layer_input" else op
+
+
 MISTAKES: dict[str, tuple[str, Edit]] = {
     "internlm2: another base": ("internlm2", rope_change(base=20000.0)),
     "xverse: another base": ("xverse", rope_change(base=20000.0)),
@@ -98,6 +106,16 @@ MISTAKES: dict[str, tuple[str, Edit]] = {
     "jais: other scale": ("jais", change(Attention, scale=8**-0.5)),
     "jais: other slopes": ("jais", change(Attention, alibi=4.0)),
     "nanbeige-bare: no rotation": ("nanbeige-bare", lambda op: None if isinstance(op, Rope) else op),
+    "deepseek: shares add up to one": ("deepseek", change(Router, normalised=True)),
+    "bailingmoe: shares do not add up": ("bailingmoe", change(Router, normalised=False)),
+    "deepseek2-whole: scores without YaRN's magnitude": ("deepseek2-whole", change(Attention, scale=0.25)),
+    "deepseek2-whole: rotation in no head": ("deepseek2-whole", lambda op: None if isinstance(op, Rope) else op),
+    "plm: plain ReLU": ("plm", change(Act, activation="relu")),
+    "plm: another base": ("plm", rope_change(base=20000.0)),
+    "arctic: no mixture": ("arctic", change(Router, scale=0.0)),
+    "smallthinker: SiLU": ("smallthinker", change(Experts, activation="silu")),
+    "smallthinker: chosen after attention": ("smallthinker", chosen_by_normed),
+    "smallthinker-windows: another base": ("smallthinker-windows", rope_change(base=20000.0)),
 }
 
 

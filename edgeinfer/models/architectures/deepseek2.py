@@ -69,11 +69,9 @@ def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
 
 
 def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
-    """The mixture, as wide in its shared expert as that many of the others."""
-    width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
+    """The mixture. Raises UnsupportedModel for groups rated as in DeepSeek-V2."""
     gating = SIGMOID_GATING if sizes.n_vocab == GLM_VOCABULARY else SOFTMAX_GATING
-    shared = width * hp.integer("expert_shared_count", least=0)
-    mixture = Mixture.read(hp, width, normalised=False, shared_width=shared, shared_scored=False, gating=gating)
+    mixture = Mixture.read_with_shared(hp, sizes, gating=gating)
     if mixture.groups > 1 and mixture.scoring == "softmax":
         raise UnsupportedModel(
             f"{hp.architecture} chooses from groups rated by their best expert; edgeinfer has groups rated by two"
