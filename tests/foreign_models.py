@@ -1,7 +1,7 @@
 """Small random models that edgeinfer has no architecture or tokenizer for, written by the gguf package.
 
-mpt: learnt positions and LayerNorm, as GPT-2 has them, and clamped values. mamba: a state instead of a cache. unigram: a
-llama with T5's kind of tokenizer.
+mpt: learnt positions and LayerNorm, as GPT-2 has them, and clamped values. mamba: a state instead of a cache. unigram:
+a llama with T5's kind of tokenizer.
 """
 
 from __future__ import annotations
