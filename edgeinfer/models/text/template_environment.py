@@ -126,9 +126,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """The output of `template`, piece by piece. Raises BadTemplate or what Jinja raises."""
         return template.generate({**variables, _METER: meter})
 
-    def is_safe_attribute(self, value: Any, name: str, attribute: Any) -> bool:
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Whether a template may get an attribute. What it does with the methods that change lists is checked later."""
-        return (type(value) is list and name in operations.CHANGES) or super().is_safe_attribute(value, name, attribute)
+        return (type(obj) is list and attr in operations.CHANGES) or super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """A binary operator, within the budget."""

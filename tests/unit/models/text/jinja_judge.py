@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -26,11 +27,21 @@ class Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class Judge(ImmutableSandboxedEnvironment):
+    """With the methods that change lists, which llama.cpp has and published templates call on lists of their own."""
+
+    def is_safe_attribute(self, value: Any, name: str, attribute: Any) -> bool:
+        return (isinstance(value, list) and name in ("append", "pop")) or super().is_safe_attribute(
+            value, name, attribute
+        )
+
+    def is_safe_callable(self, value: Any) -> bool:
+        return True
+
+
 def render_unguarded(source: str, **variables: Any) -> str:
     """What `source` renders with `variables`."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-    )
+    environment = Judge(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.filters["tojson"] = _to_json
     environment.filters["from_json"] = json.loads
     environment.globals["raise_exception"] = _raise_exception
@@ -45,6 +56,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    value = list(value) if isinstance(value, Iterator) else value  # llama.cpp writes what `map` made
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
