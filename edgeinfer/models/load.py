@@ -29,7 +29,7 @@ UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.
 PARTS = {
     "what reads images": re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),
-    "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*"),
+    "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
 }
 """Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
 

@@ -26,6 +26,7 @@ from edgeinfer.errors import BadGGUF, EngineClosed, ModelNotFound
 from edgeinfer.models.gguf.adapter import Adapter
 from edgeinfer.models.gguf.header import Header, TensorInfo, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
+from edgeinfer.models.gguf.other_writers import with_usual_names
 from edgeinfer.models.gguf.tensor_scales import repeat_scale, scale_name, with_scales
 
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -48,7 +49,7 @@ class Shard:
         """Map the file at `path`, shard number `index`. Raises ModelNotFound and BadGGUF."""
         mapping = _map(path)
         try:
-            return cls(path, mapping, parse_header(mapping, len(mapping), str(path), index))
+            return cls(path, mapping, with_usual_names(parse_header(mapping, len(mapping), str(path), index)))
         except BaseException:
             mapping.close()
             raise
