@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases
+from goldens import cases, extras, further_cases, state_spaces
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -165,6 +165,7 @@ GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
+OLDER = (extras.older_layer_types,)
 
 HUNYUAN = byte_level(LLAMA3, "hunyuan-dense")
 
@@ -233,5 +234,21 @@ PUBLISHED = (
         "afmoe",
         _of(further_cases.afmoe, PERIODIC, **FEW, moe_intermediate_size=16, route_norm=True, score_func="sigmoid"),
         byte_level(AFMOE, "afmoe", first=AFMOE_FIRST),
+    ),
+    Published("granitehybrid", _of(state_spaces.granite_hybrid, HYBRID), QWEN, beside=OLDER),
+    Published(
+        "granitehybrid-moe",
+        _of(state_spaces.granite_hybrid_moe, HYBRID, intermediate_size=16),
+        QWEN,
+        beside=OLDER,
+    ),
+    Published("falcon-h1", _of(state_spaces.falcon_h1, SQUARE), QWEN),
+    Published("falcon-h1-normed", _of(state_spaces.falcon_h1_normed, SQUARE), QWEN, kept=False),
+    Published(
+        "nemotron-h",
+        _of(state_spaces.nemotron_h, PERIODIC),
+        QWEN,
+        options=("--as-written",),
+        beside=(extras.dense_pattern,),
     ),
 )

@@ -19,6 +19,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.state_space import StateSpace
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
@@ -28,6 +29,7 @@ from edgeinfer.models.load import open_model
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 FILES = sorted(GOLDENS.glob("*.gguf"))
 CONVERTED = sorted((GOLDENS / "converted").glob("*.gguf"))
+STATE_SPACES = [path for path in CONVERTED if path.stem.startswith(("granitehybrid", "falcon-h1", "nemotron-h"))]
 EMBEDDING = sorted((GOLDENS / "embedding").glob("*.gguf"))
 
 
@@ -62,9 +64,13 @@ def check_layers(spec: ModelSpec) -> None:
     attending = [stage for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)]
     convolving = [op for op in spec.ops() if isinstance(op, CausalConv)]
     recurring = [op for op in spec.ops() if isinstance(op, GatedDeltaNet)]
-    assert len(attending) + len(convolving) == spec.n_layers
+    scanning = [op for op in spec.ops() if isinstance(op, StateSpace)]
+    idle = [stage for stage in spec.stages[1:-1] if not any(isinstance(op, Attention | CausalConv) for op in stage.ops)]
+    beside = [stage for stage in attending if any(isinstance(op, CausalConv) for op in stage.ops)]
+    assert len(attending) + len(convolving) + len(idle) - len(beside) == spec.n_layers
     shapes = {op.state: (op.taps - 1, op.width) for op in convolving}
     shapes |= {op.state: (op.value_heads, op.head_width, op.head_width) for op in recurring}
+    shapes |= {op.state: (op.heads, op.state_width, op.head_width) for op in scanning}
     assert [shapes[number] for number in range(len(shapes))] == [state.shape for state in spec.states]
     n_stored = 0
     for stage in attending:
@@ -112,7 +118,9 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads
         if isinstance(op, LayerNorm | RMSNorm):
-            assert {vector.n_rows for vector in op.vectors} <= {op.width}
+            assert {vector.n_rows for vector in op.vectors} <= {
+                op.width * (op.groups if isinstance(op, RMSNorm) and op.own else 1)
+            }
         if isinstance(op, Router):
             assert op.experts % op.groups == 0
             assert op.active <= op.experts // op.groups * op.active_groups
@@ -120,7 +128,7 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
             assert tensors[op.table.factors].shape == (op.table.rotary_width // 2,)
 
 
-@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING, *STATE_SPACES], ids=lambda path: path.stem)
 def test_specs_are_consistent(path: Path) -> None:
     with open_model(path) as model:
         check_buffers(model.spec)

@@ -23,7 +23,7 @@ from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
-from tests.conformance.test_architectures import EMBEDDING, FILES
+from tests.conformance.test_architectures import EMBEDDING, FILES, STATE_SPACES
 
 PACKAGE = Path(edgeinfer.__file__).parent
 FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
@@ -56,7 +56,7 @@ def test_the_cpu_runs_every_op() -> None:
 
 def test_every_op_is_used_by_a_model_with_goldens() -> None:
     used: set[str] = set()
-    for path in [*FILES, *EMBEDDING]:
+    for path in [*FILES, *EMBEDDING, *STATE_SPACES]:
         with open_model(path) as model:
             used |= {op.kind for op in model.spec.ops()}
     assert used == set(OPS.keys())
@@ -96,7 +96,7 @@ def rope_of_axes(rope: Rope) -> Rope:
     return dataclasses.replace(rope, sections=RopeSections(4, 2, 2))
 
 
-@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING, *STATE_SPACES], ids=lambda path: path.stem)
 def test_costs_do_not_depend_on_the_names_of_buffers(path: Path) -> None:
     with open_model(path) as model:
         spec, tensors = model.spec, model.file.tensors
