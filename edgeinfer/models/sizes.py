@@ -84,7 +84,7 @@ class Sizes:
             ffn_width=max(layer.ffn_width for layer in layers),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
-            epsilon=hp.number(f"attention.layer_norm{'_rms' if norms == 'rms' else ''}_epsilon"),
+            epsilon=_epsilon(hp, norms),
             attends=attends,
             layers=layers,
             norms=norms,
@@ -113,6 +113,12 @@ class Sizes:
     def attended_width(self) -> int:
         """Width of the concatenated head outputs of attention."""
         return self.heads * self.value_width
+
+
+def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
+    """The norms' epsilon; Nemotron-H's files have that of RMSNorms under LayerNorm's key."""
+    other, own = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+    return hp.number(own if norms == "rms" and (hp.has(own) or not hp.has(other)) else other)
 
 
 def _n_layers(hp: Hyperparameters) -> int:

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, gemma4, mixture_cases
+from goldens import cases, extras, further_cases, gemma4, mixture_cases, state_spaces
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -171,6 +171,7 @@ GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
+OLDER = (extras.older_layer_types,)
 
 LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
 DEEPSEEK = byte_level(LLAMA3, "llama-bpe")
@@ -269,4 +270,20 @@ PUBLISHED = (
     Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
     Published("hy-v3", _of(mixture_cases.hy_v3, SMALL), QWEN),
     Published("exaone-moe", _of(mixture_cases.exaone_moe, PERIODIC), QWEN),
+    Published("granitehybrid", _of(state_spaces.granite_hybrid, HYBRID), QWEN, beside=OLDER),
+    Published(
+        "granitehybrid-moe",
+        _of(state_spaces.granite_hybrid_moe, HYBRID, intermediate_size=16),
+        QWEN,
+        beside=OLDER,
+    ),
+    Published("falcon-h1", _of(state_spaces.falcon_h1, SQUARE), QWEN),
+    Published("falcon-h1-normed", _of(state_spaces.falcon_h1_normed, SQUARE), QWEN, kept=False),
+    Published(
+        "nemotron-h",
+        _of(state_spaces.nemotron_h, PERIODIC),
+        QWEN,
+        options=("--as-written",),
+        beside=(extras.dense_pattern,),
+    ),
 )
