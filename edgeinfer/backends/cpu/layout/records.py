@@ -304,12 +304,7 @@ ATTENTION = np.dtype(
         ("out", "i8"),
         ("out_stride", "i8"),
         *PAGES,
-        ("heads", "i8"),
-        ("kv_heads", "i8"),
-        ("key_width", "i8"),
-        ("key_padded", "i8"),
-        ("value_width", "i8"),
-        ("value_padded", "i8"),
+        *((name, "i8") for name in ("heads", "kv_heads", "key_width", "key_padded", "value_width", "value_padded")),
         ("full", "i8"),  # 1: a token sees its whole text, or all positions less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("scratch", "i8"),
