@@ -174,7 +174,7 @@ MTP = (extras.guess_one_more,)
 OLDER = (extras.older_layer_types,)
 
 LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
-DEEPSEEK = byte_level(LLAMA3, "llama-bpe")
+DEEPSEEK = byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>")
 GLM4 = byte_level(LLAMA3, "glm4", marks=("[gMASK]", "<|user|>", "<|observation|>"))
 HUNYUAN = byte_level(LLAMA3, "hunyuan-dense")
 
@@ -231,14 +231,13 @@ PUBLISHED = (
         )
     ),
     Published("glm4", _of(further_cases.glm4, SMALL), byte_level(LLAMA3, "glm4", marks=("<|user|>",)), kept=False),
-    Published("gemma4", _of(gemma4.dense, FOUR, **PIECE_IDS), spaced(), kept=False),
+    Published("gemma4", _of(gemma4.dense, FOUR, **PIECE_IDS), spaced()),
     Published(
         "gemma4-small",
         _of(gemma4.small, FIVE, **PIECE_IDS, vocab_size_per_layer_input=VOCABULARY),
         spaced(),
-        kept=False,
     ),
-    Published("gemma4-moe", _of(gemma4.mixture, FOUR, **PIECE_IDS), spaced(), kept=False),
+    Published("gemma4-moe", _of(gemma4.mixture, FOUR, **PIECE_IDS), spaced()),
     Published("gemma", _of(further_cases.gemma, SMALL, **PIECE_IDS), GEMMA, kept=False),
     Published("nemotron", _of(further_cases.nemotron, SQUARE, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),
