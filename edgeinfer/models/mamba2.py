@@ -67,8 +67,9 @@ class Mamba2:
         """The parts of one projection, each in its buffer."""
         start, total = 0, sum(widths.values())
         for name, width in widths.items():
-            weight = g.hp.matrix(f"{g.prefix}ssm_in.weight", (total, g.sizes.width), (start, start + width))
-            g.add(MatMul("normed", name, weight))
+            tensor, rows = f"{g.prefix}ssm_in", (start, start + width)
+            weight = g.hp.matrix(f"{tensor}.weight", (total, g.sizes.width), rows)
+            g.add(MatMul("normed", name, weight, g.hp.bias(f"{tensor}.bias", total, rows)))
             start += width
 
     def _add_convolution(self, g: ModelGraph, mixed: str, width: int) -> str:

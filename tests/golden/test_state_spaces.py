@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -10,7 +11,9 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
@@ -86,6 +89,27 @@ def test_workers_make_no_difference(expected: Golden) -> None:
         with Player(CpuDevice(DeviceOptions(n_workers=n_workers)), expected) as player:
             found.append(player.feed(expected.tokens))
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(("field", "why"), [("head_width", "heads of multiples of 16"), ("state_width", "states of")])
+def test_the_cpu_refuses_sizes_that_its_kernels_do_not_have(field: str, why: str) -> None:
+    with open_model(FOLDER / "granitehybrid-bf16.gguf") as model:
+        op = next(op for op in model.spec.ops() if isinstance(op, StateSpace))
+    DEVICE_OPS.check([op])
+    with pytest.raises(UnsupportedModel, match=why):
+        DEVICE_OPS.check([replace(op, **{field: 24})])
+
+
+@pytest.mark.parametrize("device", ["cuda", "onnx", "openvino"])
+def test_devices_without_the_op_refuse_it_by_name(device: str) -> None:
+    try:
+        ops = importlib.import_module(f"edgeinfer.backends.{device}.ops").DEVICE_OPS
+    except ImportError as reason:  # the device's dependencies are not installed
+        pytest.skip(str(reason))
+    with open_model(FOLDER / "granitehybrid-bf16.gguf") as model:
+        op = next(op for op in model.spec.ops() if isinstance(op, StateSpace))
+    with pytest.raises(UnsupportedModel, match=f"{device} cannot run the op state_space"):
+        ops.check([op])
 
 
 def without_skip(op: Op) -> Op:
