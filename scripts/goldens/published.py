@@ -170,7 +170,6 @@ FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 
 LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
-DEEPSEEK = byte_level(LLAMA3, "llama-bpe")
 GLM4 = byte_level(LLAMA3, "glm4", marks=("[gMASK]", "<|user|>", "<|observation|>"))
 HUNYUAN = byte_level(LLAMA3, "hunyuan-dense")
 
@@ -246,8 +245,8 @@ PUBLISHED = (
     Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
     Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
     Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),
-    Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), DEEPSEEK, kept=False),
-    Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), DEEPSEEK),
+    Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), QWEN, kept=False),
+    Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), QWEN),
     Published("glm4-moe-lite", _of(mixture_cases.glm4_moe_lite, LATENT), GLM4, kept=False),
     Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
     Published("hy-v3", _of(mixture_cases.hy_v3, SMALL), QWEN),
