@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from edgeinfer.adapter_choice import AdapterChoice, adapter_choices
 from edgeinfer.errors import BadSetting
 from edgeinfer.setting_groups import CTX_CAP, METADATA_KEY, option
 from edgeinfer.setting_values import (
@@ -18,6 +19,7 @@ from edgeinfer.setting_values import (
     Mode,
     Race,
     Spec,
+    adapter_list,
     core_list,
     cost_curve,
     device_names,
@@ -72,6 +74,13 @@ class LoadOptions:
         unset_or(number(at_least=1e-30)),
         "NUMBER",
         "exact",
+    )
+    lora: Sequence[str | Path] = option(
+        (),
+        "Add a LoRA adapter (GGUF), at this scale if one is given; repeatable.",
+        adapter_list,
+        "FILE[:SCALE]",
+        several="repeated",
     )
     spec: Spec = option(
         "auto",
@@ -150,6 +159,11 @@ class LoadOptions:
     def device_names(self) -> tuple[str, ...]:
         """The devices named in `device`."""
         return tuple(self.device.split(","))
+
+    @property
+    def adapters(self) -> tuple[AdapterChoice, ...]:
+        """The adapters named in `lora`."""
+        return adapter_choices(self.lora)
 
     @property
     def core_numbers(self) -> tuple[int, ...] | None:

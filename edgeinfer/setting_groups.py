@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 ENVIRONMENT_PREFIX = "EDGEINFER_"
 CTX_CAP = 8192  # context length in tokens when `ctx` is unset and the model was trained for more
-SAMPLED_REPEAT_PENALTY = 1.1  # small models loop without it; greedy answers stay the plain argmax
 METADATA_KEY = "option"
 SWITCH_WORDS = ("true", "false")
 Several = Literal["never", "repeated", "with commas"]
@@ -120,44 +119,46 @@ class ModelSettings:
 class GenerationSettings:
     """How text is generated."""
 
-    temp: float = option(
-        0.7,
+    temp: float | None = option(
+        None,
         "Sampling temperature, 0 to 2; 0 is greedy.",
-        number(at_least=0, at_most=2),
+        unset_or(number(at_least=0, at_most=2)),
         "NUMBER",
+        "the model's, else 0.7",
     )
-    top_p: float = option(
-        0.95,
+    top_p: float | None = option(
+        None,
         "Nucleus sampling: keep the most likely tokens up to this total probability.",
-        number(above=0, at_most=1),
+        unset_or(number(above=0, at_most=1)),
         "NUMBER",
+        "the model's, else 0.95",
     )
-    top_k: int = option(40, "Keep the N most likely tokens; 0 keeps all.", whole(at_least=0), "N")
-    min_p: float = option(
-        0.05,
+    top_k: int | None = option(
+        None,
+        "Keep the N most likely tokens; 0 keeps all.",
+        unset_or(whole(at_least=0)),
+        "N",
+        "the model's, else 40",
+    )
+    min_p: float | None = option(
+        None,
         "Drop tokens less likely than this fraction of the most likely one.",
-        number(at_least=0, at_most=1),
+        unset_or(number(at_least=0, at_most=1)),
         "NUMBER",
+        "the model's, else 0.05",
     )
     repeat_penalty: float | None = option(
         None,
         "Penalty for repeated tokens; 1 disables it.",
         unset_or(number(above=0, at_most=10)),
         "NUMBER",
-        f"{SAMPLED_REPEAT_PENALTY}, off at temperature 0",
+        "the model's, else 1",
     )
     seed: int | None = option(None, "RNG seed.", unset_or(whole(at_least=0)), "N", "random")
     max_tokens: int | None = option(
         None, "Maximum number of tokens to generate.", unset_or(whole(at_least=1)), "N", "when the answer ends"
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
-
-
-def repeat_penalty_of(generation: GenerationSettings) -> float:
-    """The repeat penalty to use: the one set; otherwise a mild one when sampling and none for greedy decoding."""
-    if generation.repeat_penalty is not None:
-        return generation.repeat_penalty
-    return SAMPLED_REPEAT_PENALTY if generation.temp > 0 else 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar, get_args
 
+from edgeinfer.adapter_choice import adapter_choices, is_number
+
 T = TypeVar("T")
 
 KVKind = Literal["f16", "q8", "q8q4", "q4"]
@@ -206,6 +208,21 @@ def path_list(value: object) -> tuple[str, ...]:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
         raise ValueError("paths")
     return tuple(str(part) for part in parts if str(part).strip())
+
+
+def adapter_list(value: object) -> tuple[str, ...]:
+    """Read adapters, FILE or FILE:SCALE each: one, several joined by the system's path separator, or a list.
+
+    The separator may be the colon that also comes before a scale: a number belongs to the file before it.
+    """
+    found: list[str] = []
+    for part in path_list(value):
+        if found and is_number(part):
+            found[-1] += f":{part}"
+        else:
+            found.append(part)
+    adapter_choices(found)
+    return tuple(found)
 
 
 def key_list(value: object) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from edgeinfer.setting_groups import CTX_CAP as CTX_CAP
 from edgeinfer.setting_groups import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
 from edgeinfer.setting_groups import METADATA_KEY, SWITCH_WORDS, FaceSettings, GenerationSettings, ModelSettings
 from edgeinfer.setting_groups import Option as Option
-from edgeinfer.setting_groups import repeat_penalty_of as repeat_penalty_of
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
 from edgeinfer.setting_values import KVKind as KVKind
 from edgeinfer.setting_values import Mode as Mode

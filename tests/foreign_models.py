@@ -1,7 +1,7 @@
 """Small random models that edgeinfer has no architecture or tokenizer for, written by the gguf package.
 
-starcoder: learnt positions and LayerNorm, as GPT-2 has them. mamba: a state instead of a cache. unigram: a llama with
-T5's kind of tokenizer.
+mpt: learnt positions and LayerNorm, as GPT-2 has them, and clamped values. mamba: a state instead of a cache. unigram:
+a llama with T5's kind of tokenizer.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def _add_bytes(writer: gguf.GGUFWriter) -> int:
     return len(tokens)
 
 
-def write_starcoder(path: Path, seed: int = 0, architecture: str = "starcoder") -> Arrays:
-    """A StarCoder with as many heads of keys as of queries; gives its weights."""
-    writer = _begin(path, architecture, "tiny-starcoder")
+def write_mpt(path: Path, seed: int = 0, architecture: str = "mpt") -> Arrays:
+    """An MPT that clamps what never is so large; gives its weights."""
+    writer = _begin(path, architecture, "tiny-mpt")
+    writer.add_clamp_kqv(1e9)
     writer.add_layer_norm_eps(EPSILON)
     n_tokens = _add_bytes(writer)
     shapes: dict[str, tuple[int, ...]] = {
@@ -97,7 +98,7 @@ def write_starcoder(path: Path, seed: int = 0, architecture: str = "starcoder") 
     return arrays
 
 
-def starcoder_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+def mpt_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     """Logits float32[T, V] of every token of a text, as the code of GPT-2's paper computes them."""
 
     def norm(values: NDArray[np.float32], name: str) -> NDArray[np.float32]:
@@ -164,14 +165,16 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def write_rwkv_text(path: Path, seed: int = 0) -> Path:
-    """A llama whose tokenizer is RWKV's: the longest token from the left, of bytes written with escapes."""
-    writer = _begin(path, "llama", "tiny-rwkv-text")
+def write_foreign_text(path: Path, seed: int = 0) -> Path:
+    """A llama whose tokenizer is of a kind for text and DNA: without pieces of DNA a byte-level one."""
+    writer = _begin(path, "llama", "tiny-foreign-text")
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    singles = [f"\\x{byte:02x}" for byte in range(256)]
-    tokens = ["<s>", *singles, "the", " cat", " sat"]
-    writer.add_tokenizer_model("rwkv")
+    merges = ["t h", "th e", "Ġ c", "Ġc a", "Ġca t", "Ġ s", "Ġs a", "Ġsa t"]
+    tokens = ["<s>", *byte_characters(), *(merge.replace(" ", "") for merge in merges)]
+    writer.add_tokenizer_model("hybriddna")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_merges(merges)
     writer.add_token_list(tokens)
     writer.add_token_types([3] + [1] * (len(tokens) - 1))
     writer.add_bos_token_id(0)

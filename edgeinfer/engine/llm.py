@@ -34,6 +34,7 @@ from edgeinfer.engine.speculation.setup import ModelDrafting, priming_of
 from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
+from edgeinfer.models.author_sampling import author_sampling
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
@@ -84,7 +85,8 @@ class LLM(TextReader):
         self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
-        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs)
+        sampling = author_sampling(subject.file.metadata)
+        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs, sampling)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)

@@ -119,6 +119,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
     approx       treat activations below this value as zero, which reads less and changes the answer; cpu only
+    lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE"
     spec         speculation: "auto" drafts tokens and verifies several per pass where this changes none of them, "on"
                  always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost
@@ -275,14 +276,12 @@ def _fitting(
     metadata, tensors = file.metadata, file.tensors
     if spec is None:
         trained = metadata.integer(f"{metadata.text('general.architecture')}.context_length", CTX_CAP)
-    else:
-        trained = spec.n_context_trained
-    n_context = context_of(trained, options.n_context)
-    if spec is None:
-        limits = limits_for(n_context, options.n_sessions, options.kv)
+        limits = limits_for(context_of(trained, options.n_context), options.n_sessions, options.kv)
         require_fit(subject.memory_need(options.device, limits), memory_for_model())
         return subject, limits, trained, options, ()
-    spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows)
+    trained, adapters = spec.n_context_trained, subject.gguf.adapters
+    n_context = context_of(trained, options.n_context)
+    spec = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows, adapters=adapters)
     subject = replace(subject, spec=spec)
     limits = limits_on(options.device, spec, tensors, limits_for(n_context, options.n_sessions, options.kv, spec))
     if not spec.is_causal:  # reads whole texts in one pass and generates none
@@ -290,6 +289,7 @@ def _fitting(
         options = replace(options, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
+    notices += tuple(map(str, adapters))
     if options.device == AUTO_DEVICE:
         limits, options, more = _held(subject, name, options, limits)
         notices += more

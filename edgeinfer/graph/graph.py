@@ -16,6 +16,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Inputs
 
 
@@ -108,6 +109,8 @@ class ModelSpec:
             return "is a mixture of experts"
         if self.inputs.row_width:
             return "is opened for rows of numbers"
+        if any(isinstance(op, TokenRows) for op in self.ops()):
+            return "looks up tokens for each layer"
         if self.shares_kv:
             return "has layers that attend to the keys and values of others"
         return "has states besides keys and values" if self.states else None

@@ -157,6 +157,7 @@ def attention(
     causal: bool = True,
     alibi: float | None = None,
     shared: int | None = None,
+    bare_values: bool = False,
     source: str = "normed",
     out: str = "x",
 ) -> int:
@@ -168,14 +169,17 @@ def attention(
     "rotated" after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a gate whose sigmoid
     multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`), tokens also attend to
     later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
+    `bare_values`: values are normed per head, without a weight; they are the keys' product if the file has no other.
     """
     hp, sizes = g.hp, g.sizes
     heads, width = sizes.heads, sizes.head_width
     kept = PagedKV(sizes.kv_heads, width, sizes.value_width, window)
-    parts = ("query", "key", "value") if shared is None else ("query",)
+    parts = _parts(g, bare_values) if shared is None else ("query",)
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if scale is None else scale)
     causal = hp.flag("attention.causal", default=causal)
     heads_in = _project_heads(g, source, parts, paired=paired, gated=gate == "attn_q")
+    if bare_values and shared is None:
+        heads_in["value"] = _bare_values(g, heads_in.get("value", heads_in["key"]))
     rotated = {heads_in[part]: heads if part == "query" else sizes.kv_heads for part in parts if part != "value"}
     if head_norms is True:
         _head_norms(g, rotated, paired=paired)
@@ -269,6 +273,20 @@ def _shared_cache(g: ModelGraph, layer: int, wanted: PagedKV) -> int:
         reach = "all positions" if wanted.window is None else f"{wanted.window} positions"
         raise BadGGUF(f"{g.prefix}attn reaches {reach} in keys and values of a layer that keeps {kept.window}")
     return layer
+
+
+def _parts(g: ModelGraph, bare_values: bool) -> tuple[str, ...]:
+    """The products of a layer with keys of its own; values have none if the file lacks it and they may be keys."""
+    has_values = any(f"{g.prefix}{tensor}.weight" in g.hp.tensors for tensor in ("attn_v", "attn_qkv"))
+    return ("query", "key") if bare_values and not has_values else ("query", "key", "value")
+
+
+def _bare_values(g: ModelGraph, source: str) -> str:
+    """RMSNorm without a weight of each value head; returns their buffer."""
+    sizes = g.sizes
+    out = g.buffer("value", sizes.values_width, heads=sizes.kv_heads)
+    g.add(RMSNorm(source, out, None, sizes.value_width, sizes.epsilon, sizes.kv_heads))
+    return out
 
 
 def _project_heads(

@@ -91,8 +91,13 @@ def approximate(fingerprint: str, threshold: float | None) -> str:
 
 
 def fingerprint(file: GGUFFile) -> str:
-    """The fingerprint of a model."""
+    """The fingerprint of a model, and of the adapters opened with it, which make it a different model."""
     digest = hashlib.blake2b(digest_size=16)
+    for adapter in file.adapters:
+        digest.update(f"{adapter.scale!r} {adapter.metadata.number('adapter.lora.alpha', 0.0)!r}\n".encode())
+        for name in file.tensors:
+            if name.startswith(adapter.prefix):
+                digest.update(file.raw(name)[:SAMPLE_BYTES].tobytes())
     for name, info in file.tensors.items():
         digest.update(f"{name} {info.shape} {info.ggml_type}\n".encode())
     architecture = file.metadata.text("general.architecture")

@@ -1,7 +1,7 @@
-"""Names of model files: shards, model names, quant suffixes.
+"""Names of model files: shards, model names, quant suffixes, and the files beside models that are no models.
 
-In: file names. Out: the names of all shards of a split model, the name a model is listed under, that name without its
-quant format. Touches no files.
+In: file names, or paths in a repository. Out: the names of all shards of a split model, the name a model is listed
+under, that name without its quant format. Touches no files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ import re
 from edgeinfer.errors import DownloadFailed
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
-QUANT = re.compile(
-    r"[.\-_](?P<quant>(?:IQ|TQ|Q)\d+(?:_[0-9A-Z]+)*|BF16|F16|F32|FP16|FP32|MXFP4(?:_MOE)?)$", re.IGNORECASE
+QUANT_NAME = r"(?:UD[\-_])?(?:(?:IQ|TQ|Q)\d+(?:_[0-9A-Z]+)*|BF16|F16|F32|FP16|FP32|(?:MX|NV)FP4(?:_MOE)?)"
+"""UD: mixtures of formats that unsloth chooses by layer."""
+QUANT = re.compile(rf"[.\-_](?P<quant>{QUANT_NAME})$", re.IGNORECASE)
+QUANT_FOLDER = re.compile(rf"(?:.*?[.\-_])??(?P<quant>{QUANT_NAME})", re.IGNORECASE)
+NO_MODEL = re.compile(
+    r"(?:.*[.\-_])?(?:mmproj|imatrix)(?:[.\-_].*)?|(?:mtp|eagle\d?|dflash|drafter)(?:[.\-_].*)?", re.IGNORECASE
 )
+"""Projectors, statistics of quantisation, and parts that draft for a model: stems of files, or their folders."""
 SAFE_NAME = re.compile(r"[^\W_][\w.+\-@ ()]{0,180}\.gguf", re.IGNORECASE)
 SHARD_CAP = 999
 
@@ -41,7 +46,27 @@ def model_name(file_name: str) -> str:
 def quant_of(name: str) -> str | None:
     """The quant format at the end of a model's name, in capitals; None if there is none."""
     matched = QUANT.search(model_name(name))
-    return matched["quant"].upper() if matched else None
+    return _quant(matched) if matched else None
+
+
+def _quant(matched: re.Match[str]) -> str:
+    return re.sub("^UD_", "UD-", matched["quant"].upper())
+
+
+def is_model_file(path: str) -> bool:
+    """Whether a path in a repository or folder is that of a model, by its names alone."""
+    *folders, base = re.split(r"[/\\]", path)
+    if not base.lower().endswith(".gguf") or base.startswith("."):
+        return False
+    return not any(NO_MODEL.fullmatch(part) for part in (*folders[-1:], model_name(base)))
+
+
+def model_name_at(path: str) -> str:
+    """The name of the model at a path; a quant that only its folder states is added (Q8_0/model.gguf: model-Q8_0)."""
+    *folders, base = re.split(r"[/\\]", path)
+    name = model_name(base)
+    matched = QUANT_FOLDER.fullmatch(folders[-1]) if folders else None
+    return name if matched is None or QUANT.search(name) else f"{name}-{_quant(matched)}"
 
 
 def without_quant(name: str) -> str:

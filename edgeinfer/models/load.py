@@ -7,16 +7,19 @@ spec reads is present and readable, and that the spec uses everything in the fil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.models.adapters import with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
+from edgeinfer.models.gguf.adapter import Adapter
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.variants import with_rows, with_threshold
@@ -26,7 +29,7 @@ UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.
 PARTS = {
     "what reads images": re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),
-    "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*"),
+    "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
 }
 """Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
 
@@ -52,16 +55,23 @@ class Model:
 
 
 def open_model(
-    path: str | Path, n_context: int | None = None, approx: float | None = None, *, rows: bool = False
+    path: str | Path,
+    n_context: int | None = None,
+    approx: float | None = None,
+    *,
+    rows: bool = False,
+    adapters: Sequence[AdapterChoice] = (),
 ) -> Model:
     """Open a GGUF model to run with `n_context` tokens (default: the context it was trained with).
 
     `approx`: a threshold below which activations count as zero. `rows`: prepare it for rows of numbers besides token
-    ids. Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context or threshold.
+    ids. `adapters`: LoRA adapters that are added to its products. Raises ModelNotFound, BadGGUF, UnsupportedModel, and
+    BadSetting for an impossible context or threshold.
     """
-    file = GGUFFile.open(path)
+    file = GGUFFile.open(path, adapters)
     try:
-        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx, rows=rows))
+        opened = file.adapters
+        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx, rows=rows, adapters=opened))
     except BaseException:
         file.close()
         raise
@@ -74,6 +84,7 @@ def spec_of(
     approx: float | None = None,
     *,
     rows: bool = False,
+    adapters: Sequence[Adapter] = (),
 ) -> ModelSpec:
     """The spec of the model described by a header. Works without the weights. Raises as `open_model` does."""
     if n_context is not None and not 0 < n_context <= COUNT_MAX:
@@ -90,6 +101,8 @@ def spec_of(
     trained = header.integer("context_length")
     hp = Hyperparameters(metadata, tensors, n_context or trained)
     spec = architecture.build(hp)
+    if adapters:
+        spec = with_adapters(spec, tensors, adapters)
     _check_tensors(spec, tensors, header.integer("block_count"))
     if rows:
         spec = with_rows(spec, hp, architecture.axes)

@@ -15,6 +15,7 @@ from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.blocks import feed_forward, join
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -115,20 +116,22 @@ class Mixture:
         else:
             self.add(g)
 
-    def branch(self, g: ModelGraph, out: str = "branch", scored: str = "normed") -> None:
+    def branch(self, g: ModelGraph, out: str = "branch", scored: str = "normed", score_scale: float = 1.0) -> None:
         """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`.
 
-        `out`: another buffer. `scored`: the rows that scores are computed from.
+        `out`: another buffer. `scored`: the rows that scores are computed from; these are multiplied by `score_scale`.
         """
         out = g.buffer(out, g.sizes.width)
         g.add(Zero(out, g.sizes.width))
-        self._add_routed(g, out, scored=scored)
+        self._add_routed(g, out, scored=scored, score_scale=score_scale)
         self._add_shared(g, out)
 
-    def _add_routed(self, g: ModelGraph, out: str, scale: float = 1.0, scored: str = "normed") -> None:
+    def _add_routed(
+        self, g: ModelGraph, out: str, scale: float = 1.0, scored: str = "normed", score_scale: float = 1.0
+    ) -> None:
         """A router and the experts it chooses; their output is added to `out`.
 
-        Biases are used if the file has them; gate and up matrices may be halves of one tensor.
+        Biases, and factors of experts, are used if the file has them; gate and up matrices may be halves of one tensor.
         """
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         scores, shares = g.buffer("scores", self.count), g.buffer("shares", self.count)
@@ -139,13 +142,16 @@ class Mixture:
         else:
             gate, up = (_matrices(hp, f"{prefix}ffn_{name}", self.count, inner) for name in ("gate", "up"))
         down = _matrices(hp, f"{prefix}ffn_down", self.count, outer)
+        g.add(MatMul(scored, scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)))
+        if score_scale != 1.0:
+            g.add(Scale(scores, self.count, score_scale))
         g.add(
-            MatMul(scored, scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
             Router(
                 *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
                 _choice_bias(hp, f"{prefix}exp_probs_b", self.count),
                 self.groups,
                 self.active_groups,
+                hp.bias(f"{prefix}ffn_down_exps.scale", self.count),
             ),
             Experts(
                 *("normed", shares, out, gate, up, down, self.active, self.activation),

@@ -5,7 +5,7 @@ In: Hyperparameters. Out: checked numbers. Raises BadGGUF if they are missing, i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
@@ -24,16 +24,19 @@ class LayerSizes:
     heads: int
     kv_heads: int
     ffn_width: int
+    head_width: int
+    value_width: int
+    rotary_width: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes that every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` holds those of each. `head_width`: of
-    queries and keys; `value_width`: of values. `attends`: which layers have attention; all of them unless the family
-    has other kinds. `norms`: RMSNorms, or LayerNorms, of which some have no bias and some not even a weight; `epsilon`
-    is theirs.
+    Sizes that differ by layer are the largest of all layers; `layers` holds those of each. `head_width`: of queries and
+    keys; `value_width`: of values; `rotary_width`: the part of a head that is rotated. `attends`: which layers have
+    attention; all of them unless the family has other kinds. `norms`: RMSNorms, or LayerNorms, of which some have no
+    bias and some not even a weight; `epsilon` is theirs.
     """
 
     n_layers: int
@@ -68,24 +71,20 @@ class Sizes:
                 "exaone-moe, smallthinker and arctic"
             )
         n_layers = _n_layers(hp)
-        width, (attends, layers) = hp.integer("embedding_length"), _layers(hp, n_layers, hybrid=hybrid)
-        usual_width = width // layers[0].heads
-        head_width = hp.integer("attention.key_length", usual_width)
-        rotary_width = hp.integer("rope.dimension_count", head_width, least=2)
-        if rotary_width > head_width or rotary_width % 2:
-            raise BadGGUF(f"{hp.architecture}.rope.dimension_count is {rotary_width}: not even, or above {head_width}")
+        width = hp.integer("embedding_length")
+        attends, layers = _layers(hp, n_layers, width, hybrid=hybrid)
         return cls(
             n_layers=n_layers,
             width=width,
             heads=max(layer.heads for layer in layers),
             kv_heads=max(layer.kv_heads for layer in layers),
-            head_width=head_width,
-            value_width=hp.integer("attention.value_length", usual_width),
-            rotary_width=rotary_width,
+            head_width=max(layer.head_width for layer in layers),
+            value_width=max(layer.value_width for layer in layers),
+            rotary_width=max(layer.rotary_width for layer in layers),
             ffn_width=max(layer.ffn_width for layer in layers),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
-            epsilon=hp.number(f"attention.layer_norm{'_rms' if norms == 'rms' else ''}_epsilon"),
+            epsilon=_epsilon(hp, norms),
             attends=attends,
             layers=layers,
             norms=norms,
@@ -93,8 +92,7 @@ class Sizes:
 
     def of_layer(self, number: int) -> Sizes:
         """The same with the numbers of one layer."""
-        layer = self.layers[number]
-        return replace(self, heads=layer.heads, kv_heads=layer.kv_heads, ffn_width=layer.ffn_width)
+        return replace(self, **asdict(self.layers[number]))
 
     @property
     def query_width(self) -> int:
@@ -117,6 +115,12 @@ class Sizes:
         return self.heads * self.value_width
 
 
+def _epsilon(hp: Hyperparameters, norms: Norms) -> float:
+    """The norms' epsilon; Nemotron-H's files have that of RMSNorms under LayerNorm's key."""
+    other, own = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+    return hp.number(own if norms == "rms" and (hp.has(own) or not hp.has(other)) else other)
+
+
 def _n_layers(hp: Hyperparameters) -> int:
     """Layers used to generate a token; MTP blocks after them are left out."""
     n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
@@ -125,7 +129,9 @@ def _n_layers(hp: Hyperparameters) -> int:
     return n_blocks - n_guessing
 
 
-def _layers(hp: Hyperparameters, n_layers: int, *, hybrid: bool) -> tuple[tuple[bool, ...], tuple[LayerSizes, ...]]:
+def _layers(
+    hp: Hyperparameters, n_layers: int, width: int, *, hybrid: bool
+) -> tuple[tuple[bool, ...], tuple[LayerSizes, ...]]:
     """Which layers have attention, and each layer's sizes, from arrays or single numbers in the file."""
     n_blocks, key = n_layers + hp.integer(GUESSING, 0, least=0), "attention.head_count_kv"
     heads = hp.counts("attention.head_count", n_blocks)[:n_layers]
@@ -139,8 +145,24 @@ def _layers(hp: Hyperparameters, n_layers: int, *, hybrid: bool) -> tuple[tuple[
         if kv and (query == 0 or query % kv):
             raise BadGGUF(f"{hp.architecture} has {query} heads, which {kv} kv heads cannot share evenly")
     most = max(kv_heads)  # for layers without attention, if the file does not say
-    layers = zip(heads, kv_heads, ffn, strict=True)
-    return attends, tuple(LayerSizes(query or most, kv or most, width) for query, kv, width in layers)
+    widths = _head_widths(hp, n_layers, width // (heads[0] or most))
+    layers = zip(heads, kv_heads, ffn, widths, strict=True)
+    return attends, tuple(LayerSizes(query or most, kv or most, own, *of_head) for query, kv, own, of_head in layers)
+
+
+def _head_widths(hp: Hyperparameters, n_layers: int, usual: int) -> list[tuple[int, int, int]]:
+    """Widths of a head's keys, values and rotated part, for each layer; layers with a window may have their own."""
+    key, value, rotated = "attention.key_length", "attention.value_length", "rope.dimension_count"
+    whole = hp.integer(key, usual)
+    wide = whole, hp.integer(value, usual), hp.integer(rotated, whole, least=2)
+    within = hp.integer(f"{key}_swa", wide[0])
+    narrow = within, hp.integer(f"{value}_swa", wide[1]), hp.integer(f"{rotated}_swa", min(wide[2], within), least=2)
+    for name, (head_width, _, rotary_width) in ((rotated, wide), (f"{rotated}_swa", narrow)):
+        if rotary_width > head_width or rotary_width % 2:
+            raise BadGGUF(f"{hp.architecture}.{name} is {rotary_width}: not even, or above {head_width}")
+    if narrow == wide:
+        return [wide] * n_layers
+    return [narrow if is_windowed else wide for is_windowed in _windowed_layers(hp, n_layers, None)]
 
 
 def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:

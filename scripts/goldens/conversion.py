@@ -18,13 +18,13 @@ import torch
 from block_formats import Type, dequantise, quantise
 from numpy.typing import NDArray
 
-from goldens import further, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
+from goldens import further, gemma4, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import Types, learned
 
 Arrays = dict[str, NDArray[np.float32]]
 DELTA_NETS = ("qwen35", "qwen3next")
-ONE_PLUS = ("gemma", "nemotron")
+ONE_PLUS = ("gemma", "gemma2", "gemma3", "nemotron")
 """Families whose files hold 1 + weight of norms."""
 LARGEST_NVFP4 = 6 * 448
 """The largest weight of the format: that of its codes times that of its groups' scales."""
@@ -79,7 +79,8 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
     if architecture == "deepseek2" and (both := latent.parts(key, values, config)) is not None:
         yield from both
         return
-    if architecture.startswith("lfm2") and (own := lfm2.part(key, values)) is not None:
+    special_part = {"lfm2": lfm2.part, "lfm2moe": lfm2.part, "gemma4": gemma4.part}.get(architecture)
+    if special_part is not None and (own := special_part(key, values)) is not None:
         yield own
         return
     if architecture.startswith(DELTA_NETS) and (found := qwen35.parts(key, values, config)) is not None:
@@ -155,7 +156,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         minicpm3.add_sizes(writer, config)
     if architecture == "deepseek2":
         latent.add_sizes(writer, config)
-    explicit = None if architecture in ("deepseek2", "minicpm3") else getattr(config, "head_dim", None)
+    explicit = None if architecture in ("deepseek2", "minicpm3", "gemma4") else getattr(config, "head_dim", None)
     usual = config.hidden_size // config.num_attention_heads
     if explicit is not None and (explicit != usual or architecture == "openelm"):
         writer.add_key_length(explicit)
@@ -167,7 +168,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     if count:
         writer.add_expert_count(count)
-        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_used_count(getattr(config, "num_experts_per_tok", None) or config.top_k_experts)
     if architecture == "gpt-oss":
         writer.add_expert_feed_forward_length(config.intermediate_size)
     if getattr(config, "moe_intermediate_size", None):
@@ -182,6 +183,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
     if getattr(config, "final_logit_softcapping", None):
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if architecture == "gemma4":
+        gemma4.add_sizes(writer, config)
 
 
 def _rope_parameters(config: Any) -> Mapping[str, Any]:
@@ -223,6 +226,8 @@ def _add_rope(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
 
 def _rope_tensors(config: Any) -> Arrays:
     rope = _rope_parameters(config)
+    if rope["rope_type"] == "proportional":
+        return gemma4.rope_tensors(config)
     if rope["rope_type"] == "longrope":
         factors = {which: np.array(rope[f"{which}_factor"], np.float32) for which in ("long", "short")}
         return {f"rope_factors_{which}.weight": values for which, values in factors.items()}
@@ -239,7 +244,7 @@ def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: s
     if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    if architecture.startswith(ONE_PLUS) and key.endswith("norm.weight"):
+    if architecture in ONE_PLUS and key.endswith("norm.weight"):
         return values + np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.to_file(values, key, config)
@@ -250,7 +255,7 @@ def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture:
     if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    if architecture.startswith(ONE_PLUS) and key.endswith("norm.weight"):
+    if architecture in ONE_PLUS and key.endswith("norm.weight"):
         return values - np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.from_file(values, key, config)

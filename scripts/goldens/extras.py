@@ -126,6 +126,28 @@ def rotate_all(folder: Path, random: np.random.Generator) -> None:
     _configuration(folder, lambda held: held.update(rotary_pct=1.0))
 
 
+def older_layer_types(folder: Path, random: np.random.Generator) -> None:
+    """Name kinds of layers as published, for the converter; transformers reads these names too."""
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    _configuration(folder, lambda held: held.update(layer_types=[names[kind] for kind in held["layer_types"]]))
+
+
+def dense_pattern(folder: Path, random: np.random.Generator) -> None:
+    """Name Nemotron-H's layers by signs, as published; its dense models have no key of experts."""
+    signs = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+
+    def say(held: dict[str, Any]) -> None:
+        kinds = held.pop("layers_block_type", None) or held.pop("layer_types")
+        held["hybrid_override_pattern"] = "".join(signs[kind] for kind in kinds)
+        held["num_hidden_layers"] = len(kinds)
+        for key in [
+            key for key in held if key.startswith(("moe_", "n_routed", "n_shared", "num_experts", "num_local"))
+        ]:
+            del held[key]
+
+    _configuration(folder, say)
+
+
 def older_names(folder: Path, random: np.random.Generator) -> None:
     """Add the keys of nomic-embed's published configuration, whose names transformers' own class does not use."""
     fixed = {

@@ -128,6 +128,9 @@ def add_norms(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
 
 def add_heads(writer: gguf.GGUFWriter, config: Any) -> None:
     """Add heads and widths of feed-forward networks, as arrays where layers differ."""
+    if config.model_type == "gemma4_text":  # it has its own arrays
+        writer.add_head_count(config.num_attention_heads)
+        return
     if getattr(config, "layer_heads", None) is not None:
         writer.add_feed_forward_length(config.layer_ffn)
         writer.add_head_count(config.layer_heads)

@@ -29,6 +29,7 @@ from transformers import (
     Glm4MoeConfig,
     GlmConfig,
     GPT2Config,
+    GPTBigCodeConfig,
     GPTNeoXConfig,
     GraniteConfig,
     GraniteMoeSharedConfig,
@@ -51,7 +52,7 @@ from transformers import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from goldens import minicpm3
+from goldens import gemma4, minicpm3
 from goldens.cases import LLAMA3, LOW, SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes, llama, mixtral
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
@@ -59,6 +60,8 @@ PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, lay
 GROWING = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96, layers=3)
 """The largest of the layers' sizes."""
 WIDE_GROWING = Sizes(width=256, heads=8, kv_heads=4, head_width=32, ffn_width=256, layers=2)
+TWO_TURNS = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64, layers=4)
+FEW_OWN = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=5)
 TWO_KINDS = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96)
 WIDE_KINDS = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=64)
 SCALES = {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.7}
@@ -223,6 +226,12 @@ def gpt2(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return GPT2Config(**own | {"n_positions": 256, "n_ctx": 256} | changes)
 
 
+def starcoder(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """StarCoder: GPT-2 with one head of keys."""
+    own = {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads, "n_positions": 256}
+    return GPTBigCodeConfig(**own | {"n_inner": 4 * sizes.width} | changes)
+
+
 def mistral3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Ministral 3: queries grow three times in the text, as its original context is short."""
     rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 20}
@@ -365,9 +374,13 @@ FURTHER_CASES = (
     Case("stablelm-parallel", "stablelm", lambda sizes: stablelm(sizes, use_parallel_residual=True), ("f32",), SQUARE),
     Case("nemotron", "nemotron", nemotron, ("f32",), SQUARE),
     Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
-    Case("bitnet", "bitnet", bitnet, ("f32",), SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
+    Case("gemma4", "gemma4", gemma4.dense, FLOATS, TWO_TURNS),
+    Case("gemma4-small", "gemma4", gemma4.small, FLOATS, FEW_OWN),
+    Case("gemma4-moe", "gemma4", gemma4.mixture, ("f32",), TWO_TURNS),
+    Case("gemma4-moe", "gemma4", lambda sizes: gemma4.mixture(sizes, top_k_experts=5), ("q8_0",), TWO_TURNS),
     Case("llama", "llama", llama, ("low",), LOW),
     Case("mixtral", "llama", mixtral, ("low",), LOW, turn=5),
+    Case("bitnet", "bitnet", bitnet, ("f32",), SQUARE),
 )

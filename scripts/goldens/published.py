@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, mixture_cases
+from goldens import cases, extras, further_cases, gemma4, mixture_cases, state_spaces
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -32,6 +32,7 @@ from goldens.small_tokenizers import (
     Kind,
     byte_level,
     pieces,
+    spaced,
     unigram,
     word_piece,
 )
@@ -43,6 +44,8 @@ SIX = cases.Sizes(width=48, heads=6, kv_heads=6, head_width=8, ffn_width=192)
 SMALL_SQUARE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=8, ffn_width=32)
 PERIODIC = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=5)
 PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
+FOUR = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64, layers=4)
+FIVE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=5)
 HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
 DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32)
 MIXED = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=16)
@@ -168,6 +171,7 @@ GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
+OLDER = (extras.older_layer_types,)
 
 LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
 GLM4 = byte_level(LLAMA3, "glm4", marks=("[gMASK]", "<|user|>", "<|observation|>"))
@@ -226,12 +230,29 @@ PUBLISHED = (
         )
     ),
     Published("glm4", _of(further_cases.glm4, SMALL), byte_level(LLAMA3, "glm4", marks=("<|user|>",)), kept=False),
+    Published("gemma4", _of(gemma4.dense, FOUR, **PIECE_IDS), spaced(), kept=False),
+    Published(
+        "gemma4-small",
+        _of(gemma4.small, FIVE, **PIECE_IDS, vocab_size_per_layer_input=VOCABULARY),
+        spaced(),
+        kept=False,
+    ),
+    Published("gemma4-moe", _of(gemma4.mixture, FOUR, **PIECE_IDS), spaced(), kept=False),
     Published("gemma", _of(further_cases.gemma, SMALL, **PIECE_IDS), GEMMA, kept=False),
     Published("nemotron", _of(further_cases.nemotron, SQUARE, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("ernie4_5", _of(further_cases.ernie, SMALL, **PIECE_IDS), pieces(prefix=True), kept=False),
     Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
     Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
+    Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
+    Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
+    Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),
+    Published(
+        "afmoe",
+        _of(further_cases.afmoe, PERIODIC, **FEW, moe_intermediate_size=16, route_norm=True, score_func="sigmoid"),
+        byte_level(AFMOE, "afmoe", first=AFMOE_FIRST),
+    ),
     Published("gpt2", _of(further_cases.gpt2, SQUARE), QWEN),
+    Published("starcoder", _of(further_cases.starcoder, SMALL_SQUARE), QWEN),
     Published("mistral3", _of(further_cases.mistral3, SMALL), QWEN),
     Published("apertus", _of(further_cases.apertus, SQUARE), QWEN),
     Published("falcon", _of(further_cases.falcon, SQUARE), QWEN),
@@ -242,18 +263,26 @@ PUBLISHED = (
     Published("bloom", _of(further_cases.bloom, SIX), QWEN),
     Published("mpt", _of(further_cases.mpt, SMALL_SQUARE), QWEN, beside=(extras.name_class("MPTForCausalLM"),)),
     Published("command-r-plus", _of(further_cases.command_r_plus, SMALL_SQUARE), QWEN),
-    Published("dots1", _of(further_cases.dots1, PERIODIC, **FEW, moe_intermediate_size=16), QWEN),
-    Published("hunyuan-dense", _of(further_cases.hunyuan_dense, SMALL), HUNYUAN),
-    Published("ernie4_5-moe", _of(further_cases.ernie_moe, PERIODIC, **PIECE_IDS), pieces(prefix=True)),
     Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), QWEN, kept=False),
     Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), QWEN),
     Published("glm4-moe-lite", _of(mixture_cases.glm4_moe_lite, LATENT), GLM4, kept=False),
     Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
     Published("hy-v3", _of(mixture_cases.hy_v3, SMALL), QWEN),
     Published("exaone-moe", _of(mixture_cases.exaone_moe, PERIODIC), QWEN),
+    Published("granitehybrid", _of(state_spaces.granite_hybrid, HYBRID), QWEN, beside=OLDER),
     Published(
-        "afmoe",
-        _of(further_cases.afmoe, PERIODIC, **FEW, moe_intermediate_size=16, route_norm=True, score_func="sigmoid"),
-        byte_level(AFMOE, "afmoe", first=AFMOE_FIRST),
+        "granitehybrid-moe",
+        _of(state_spaces.granite_hybrid_moe, HYBRID, intermediate_size=16),
+        QWEN,
+        beside=OLDER,
+    ),
+    Published("falcon-h1", _of(state_spaces.falcon_h1, SQUARE), QWEN),
+    Published("falcon-h1-normed", _of(state_spaces.falcon_h1_normed, SQUARE), QWEN, kept=False),
+    Published(
+        "nemotron-h",
+        _of(state_spaces.nemotron_h, PERIODIC),
+        QWEN,
+        options=("--as-written",),
+        beside=(extras.dense_pattern,),
     ),
 )

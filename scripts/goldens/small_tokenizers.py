@@ -145,6 +145,27 @@ def pieces(*, prefix: bool) -> Kind:
     return Kind(write)
 
 
+def spaced() -> Kind:
+    """Gemma 4's kind: merges of letters and of spaces written as a letter, with byte fallback."""
+
+    def write(folder: Path) -> Encode:
+        control = ["<pad>", "<eos>", "<bos>", "<unk>"]
+        merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("a", "t"), ("c", "at"), ("▁", "cat"), ("▁", "▁")]
+        tokens = [*control, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz012"]
+        tokens += ["".join(merge) for merge in merges]
+        tokens += [f"<unused{number}>" for number in range(VOCABULARY - len(tokens))]
+        ids = {token: number for number, token in enumerate(tokens)}
+        core = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        core.normalizer = normalizers.Replace(" ", "▁")
+        core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+        core.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
+        core.add_special_tokens([AddedToken(token, special=True) for token in control])
+        names = ("pad_token", "eos_token", "bos_token", "unk_token")
+        return _saved(core, folder, **dict(zip(names, control, strict=True)))
+
+    return Kind(write)
+
+
 def unigram() -> Kind:
     """XLM-RoBERTa's kind: pieces by probability, ids one above SentencePiece's, between two control tokens."""
 

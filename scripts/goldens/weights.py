@@ -24,15 +24,20 @@ UNIFORM = {
     "q4_0": Type.Q4_0,
     "q4_1": Type.Q4_1,
 }
-CHOOSING = ("expert_bias", "e_score_correction_bias")
-"""Biases used to select experts."""
+LEARNED = ("expert_bias", "e_score_correction_bias", "layer_scalar")
+"""Buffers with weights: biases used to select experts, factors of layers."""
+FACTORS = ("norm.weight", "norm_1.weight", "norm_2.weight", "layer_scalar", "router.scale", "per_expert_scale")
+ONE_PLUS = ("GemmaF", "Gemma2", "Gemma3F", "Gemma3T")
+"""Beginnings of classes whose norms multiply by 1 + weight."""
+UNSCALED = ("gemma4", "gemma3n")
+"""Families that do not divide scores by the root of the head width."""
 FIRST_OF_FFN = ("gate_proj.bias", "fc1.bias")
 
 
 def learned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What a model learns: its parameters, and the biases by which it selects experts."""
+    """What a model learns: its parameters, and some buffers."""
     yield from model.named_parameters()
-    yield from ((name, values) for name, values in model.named_buffers() if name.endswith(CHOOSING))
+    yield from ((name, values) for name, values in model.named_buffers() if name.endswith(LEARNED))
 
 
 def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
@@ -43,7 +48,7 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
     random = np.random.default_rng(seed)
     for name, parameter in learned(model):
         noise = random.standard_normal(tuple(parameter.shape)).astype(np.float32)
-        if name.endswith("norm.weight"):
+        if name.endswith(FACTORS):
             values = 0.3 * noise + (0.0 if holds_differences(type(model).__name__, name) else 1.0)
         elif name.endswith("A_log"):
             values = 0.5 * noise - 2.0  # states that remember some tokens
@@ -56,7 +61,9 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
 
 
 def _scale(name: str, config: PretrainedConfig) -> float:
-    """The factor by which a model multiplies embeddings or logits (MiniCPM3)."""
+    """By what values are divided: a factor of embeddings or logits (MiniCPM3); queries whose scores are not scaled."""
+    if name.endswith("q_norm.weight") and config.model_type.startswith(UNSCALED):
+        return 2.0
     if "embed_tokens" in name:
         return getattr(config, "scale_emb", 1.0)
     base = getattr(config, "dim_model_base", None)
@@ -66,14 +73,16 @@ def _scale(name: str, config: PretrainedConfig) -> float:
 def holds_differences(model: str, name: str) -> bool:
     """Whether a norm's weight is stored as its difference from 1."""
     has_delta_nets = model.startswith(("Qwen3_5", "Qwen3Next"))
-    return "Gemma" in model or (has_delta_nets and not name.endswith("linear_attn.norm.weight"))
+    return model.startswith(ONE_PLUS) or (has_delta_nets and not name.endswith("linear_attn.norm.weight"))
 
 
 def _gain(name: str) -> float:
-    if "embed_tokens" in name or "embed_in" in name or "lm_head" in name:
+    if any(part in name for part in ("embed_tokens", "embed_in", "wte", "lm_head")):
         return 2.0
     if "embed_positions" in name:
         return 4.0
+    if "router.proj" in name:
+        return 3.0  # so that few experts are chosen by a hair
     return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name or "query_key" in name else 1.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shapes.afmoe import Afmoe
 from shapes.encoders import Bert, EmbeddingGemma
+from shapes.gemma4 import Gemma4
 from shapes.gpt_oss import GptOss
 from shapes.hybrid import Hybrid
 from shapes.shape import Shape
@@ -16,6 +17,7 @@ QWEN3_NEXT = Hybrid(tuple(range(3, 48, 4)), head_width=256, taps=4, key_heads=16
 TRINITY = Afmoe(head_width=128, window=2048, scale=2.826)
 GPT_OSS = GptOss(head_width=64, window=128, trained_context=4096, stretch=32.0)
 GEMMA = EmbeddingGemma(head_width=256, window=512, inner=3072)
+E2B = Gemma4(head_width=256, window=512, period=5, inputs=256)
 SHAPES = {
     "135m": Shape(576, 30, 1536, 9, 3, 8192),
     "1b": Shape(2048, 16, 8192, 32, 8, 8192),
@@ -46,6 +48,7 @@ SHAPES = {
         dense_layers=2,
         dense_ffn=3072,
     ),
+    "gemma4-e2b": Shape(1536, 35, 6144, 8, 1, 131072, arch="gemma4", layout=E2B),
     "bge-small": Shape(384, 12, 1536, 12, 12, 512, arch="bert", layout=Bert()),
     "embeddinggemma-300m": Shape(768, 24, 1152, 3, 1, 2048, arch="gemma-embedding", layout=GEMMA),
 }

@@ -19,6 +19,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.state_space import StateSpace
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
@@ -63,9 +64,13 @@ def check_layers(spec: ModelSpec) -> None:
     attending = [stage for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)]
     convolving = [op for op in spec.ops() if isinstance(op, CausalConv)]
     recurring = [op for op in spec.ops() if isinstance(op, GatedDeltaNet)]
-    assert len(attending) + len(convolving) == spec.n_layers
+    scanning = [op for op in spec.ops() if isinstance(op, StateSpace)]
+    idle = [stage for stage in spec.stages[1:-1] if not any(isinstance(op, Attention | CausalConv) for op in stage.ops)]
+    beside = [stage for stage in attending if any(isinstance(op, CausalConv) for op in stage.ops)]
+    assert len(attending) + len(convolving) + len(idle) - len(beside) == spec.n_layers
     shapes = {op.state: (op.taps - 1, op.width) for op in convolving}
     shapes |= {op.state: (op.value_heads, op.head_width, op.head_width) for op in recurring}
+    shapes |= {op.state: (op.heads, op.state_width, op.head_width) for op in scanning}
     assert [shapes[number] for number in range(len(shapes))] == [state.shape for state in spec.states]
     n_stored = 0
     for stage in attending:
@@ -113,8 +118,8 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads
         if isinstance(op, LayerNorm | RMSNorm):
-            n_parts = op.groups if isinstance(op, LayerNorm) else 1
-            assert {vector.n_rows for vector in op.vectors} <= {op.width * n_parts}
+            has_own = isinstance(op, LayerNorm) or op.own
+            assert {vector.n_rows for vector in op.vectors} <= {op.width * (op.groups if has_own else 1)}
         if isinstance(op, Router):
             assert op.experts % op.groups == 0
             assert op.active <= op.experts // op.groups * op.active_groups

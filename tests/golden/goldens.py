@@ -5,13 +5,14 @@ In: a device and a golden file. Out: logits. Made by `scripts/make_goldens.py`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.backends.base import Device, Lane, Limits
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, StateStep, Step
@@ -93,8 +94,9 @@ class Player:
         spec: ModelSpec | None = None,
         n_sequences: int = 1,
         kv: KVKind = "f16",
+        adapters: Sequence[AdapterChoice] = (),
     ) -> None:
-        self._model = open_model(golden.model, golden.n_context)
+        self._model = open_model(golden.model, golden.n_context, adapters=adapters)
         limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256, kv=kv)
         self._spec = spec or self._model.spec
         self.lane: Lane = device.compile(self._spec, self._model.file, limits)

@@ -11,12 +11,14 @@ import pytest
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.gated_columns import GatedColumns
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.join_parts import JoinParts
 from edgeinfer.graph.ops.layer_norm import LayerNorm
@@ -27,6 +29,7 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.load import open_model
 from tests.golden.conftest import Judged
@@ -178,6 +181,18 @@ def without_post_norms(op: Op) -> Op | None:
     return None if isinstance(op, RMSNorm) and op.source == "branch" else op
 
 
+def without_normed(out: str) -> Edit:
+    """No norms of a buffer."""
+    return lambda op: None if isinstance(op, RMSNorm) and op.out == op.source == out else op
+
+
+def values_as_keys(op: Op) -> Op:
+    """A weight for the norms of values that are keys."""
+    if not isinstance(op, RMSNorm) or op.weight is not None or op.source == op.out:
+        return op
+    return replace(op, weight=Weight("blk.1.attn_k_norm.weight", 0, op.width, 1))
+
+
 def normalised_softmax(op: Op) -> Op:
     """Shares that add up to one."""
     return replace(op, normalised=True) if isinstance(op, Router) and op.scoring == "softmax" else op
@@ -323,6 +338,24 @@ MISTAKES = {
     "deepseek2: one group": ("deepseek2-f32", change(Router, groups=1, active_groups=1)),
     "starcoder2: ReLU": ("starcoder2-f32", change(Act, activation="relu")),
     "bitnet: SiLU": ("bitnet-f32", change(GatedAct, activation="silu")),
+    "gemma4: other scale": ("gemma4-f32", change(Attention, scale=0.25)),
+    "gemma4: no window": ("gemma4-f32", change(Attention, window=None)),
+    "gemma4: one rotary base": ("gemma4-f32", unwindowed_rope),
+    "gemma4: whole heads rotated": ("gemma4-f32", rope_change(factors=None)),
+    "gemma4: layers whole": ("gemma4-f32", change(Scale, weight=None)),
+    "gemma4: no logits cap": ("gemma4-f32", change(SoftCap, cap=1e6)),
+    "gemma4: values normed with keys' weight": ("gemma4-f32", values_as_keys),
+    "gemma4-small: values as they are": ("gemma4-small-f32", without_normed("value")),
+    "gemma4-small: no norm of inputs": ("gemma4-small-f32", without_normed("gate")),
+    "gemma4-small: epsilon of rows": ("gemma4-small-f32", change(RMSNorm, epsilon=0.01)),
+    "gemma4-small: no rows of tokens": ("gemma4-small-f32", change(TokenRows, scale=0.0)),
+    "gemma4-small: inputs of the first layer": ("gemma4-small-f32", change(GatedColumns, first=0)),
+    "gemma4-small: other activation": ("gemma4-small-f32", change(GatedColumns, activation="silu")),
+    "gemma4-small: inputs whole": ("gemma4-small-f32", scaled_as("layer_inputs", 1.0)),
+    "gemma4-moe: experts whole": ("gemma4-moe-f32", change(Router, scales=None)),
+    "gemma4-moe: scores whole": ("gemma4-moe-f32", scaled_as("scores", 1.0)),
+    "gemma4-moe: experts not normed": ("gemma4-moe-f32", without_normed("routed")),
+    "gemma4-moe: other activation": ("gemma4-moe-f32", change(Experts, activation="silu")),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -57,6 +57,9 @@ FAMILIES = (
     "deepseek2-f32",
     "afmoe-q8_0",
     "afmoe-mix",
+    "gemma4-q8_0",
+    "gemma4-small-q8_0",
+    "gemma4-moe-q8_0",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66], ONE_BY_ONE)
 

@@ -32,6 +32,7 @@ NAMES = list({path.stem.rpartition("-")[0]: path.stem for path in RESULTS}.value
 FAMILIES = (
     *("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16", "minicpm3-mix"),
     "deepseek2-q8_0",
+    "gemma4-q8_0",
 )
 ROUNDED: list[tuple[str, KVKind]] = [
     *((name, "q8") for name in NAMES),

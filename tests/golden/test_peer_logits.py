@@ -36,6 +36,9 @@ NAMES = (
     "hunyuan-moe-f32",
     "bailingmoe2-f32",
     "deepseek2-f32",
+    "gemma4-f32",
+    "gemma4-small-f32",
+    "gemma4-moe-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""

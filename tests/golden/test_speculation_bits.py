@@ -32,7 +32,10 @@ PROMPT = tuple(range(3, 120))
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "seed": 7, "repeat_penalty": 1.1}
 
 
-@pytest.fixture(scope="module", params=[*((kv, None) for kv in get_args(KVKind)), ("f16", "qwen3moe-q4_0")])
+@pytest.fixture(
+    scope="module",
+    params=[*((kv, None) for kv in get_args(KVKind)), ("f16", "qwen3moe-q4_0"), ("f16", "gemma4-small-q8_0")],
+)
 def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Pool, Tokenizer]]:
     kv, mixture = request.param
     with open_model(tiny_model if mixture is None else DATA / f"{mixture}.gguf", N_CONTEXT) as model:

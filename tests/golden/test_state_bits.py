@@ -14,7 +14,7 @@ from edgeinfer.engine.session import Session
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from tests.golden.goldens import DATA
 
-FAMILIES = ("lfm2-q8_0", "qwen35-q8_0")
+FAMILIES = ("lfm2-q8_0", "qwen35-q8_0", "converted/granitehybrid-bf16", "converted/nemotron-h-bf16")
 PROMPTS = ("hello world, hello world, hello", "abc abc abc abc", "one two three four " * 6)
 TEMPERATURES = (0.0, 0.8)
 

@@ -38,6 +38,8 @@ MODELS = (
     "olmoe-q8_0",
     "gpt-oss-q4_0",
     "afmoe-mix",
+    "gemma4-small-q8_0",
+    "gemma4-moe-q8_0",
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.app.opening.loading import answer_options
 from edgeinfer.errors import BadFlag, BadSetting
 from edgeinfer.setting_values import THEMES, core_list
 from edgeinfer.settings import (
@@ -21,7 +22,6 @@ from edgeinfer.settings import (
     flag_of,
     load_settings,
     read_value,
-    repeat_penalty_of,
     user_config_path,
 )
 
@@ -36,7 +36,7 @@ def load(tmp_path: Path, overrides: dict[str, object] | None = None, environ: di
 def test_defaults(tmp_path: Path) -> None:
     settings = load(tmp_path)
     generation = settings.generation
-    assert (generation.temp, generation.top_p, generation.top_k, generation.min_p) == (0.7, 0.95, 40, 0.05)
+    assert (generation.temp, generation.top_p, generation.top_k, generation.min_p) == (None, None, None, None)
     assert (generation.repeat_penalty, generation.seed, generation.max_tokens, settings.load.n_context) == (
         None,
         None,
@@ -49,7 +49,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 def test_each_place_goes_before_the_next(tmp_path: Path) -> None:
-    places: list[tuple[float, str]] = []
+    places: list[tuple[float | None, str]] = []
     user, project = tmp_path / "config.toml", tmp_path / "edgeinfer.toml"
     user.write_text("temp = 0.1\ntop_k = 1\n")
     places.append((load(tmp_path).generation.temp, load(tmp_path).origins["temp"]))
@@ -189,10 +189,15 @@ def test_reading_settings_loads_the_standard_library_only(tmp_path: Path) -> Non
     assert done.stdout.strip() == "[]"
 
 
-def test_repeat_penalty_is_mild_when_sampling_and_off_when_greedy(tmp_path: Path) -> None:
-    assert repeat_penalty_of(load(tmp_path).generation) == 1.1
-    assert repeat_penalty_of(load(tmp_path, {"temp": 0}).generation) == 1.0
-    assert repeat_penalty_of(load(tmp_path, {"temp": 0, "repeat_penalty": 1.3}).generation) == 1.3
+def test_what_is_not_set_is_left_to_the_author_of_the_model(tmp_path: Path) -> None:
+    assert answer_options(load(tmp_path)) == {"seed": None, "max_tokens": None}
+    given = {"temp": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0, "repeat_penalty": 1.3}
+    assert answer_options(load(tmp_path, given)) == {
+        **{name: value for name, value in given.items() if name != "temp"},
+        "temperature": 0.0,
+        "seed": None,
+        "max_tokens": None,
+    }
 
 
 def test_the_themes_are_those_of_textual() -> None:

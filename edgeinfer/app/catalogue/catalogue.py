@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
 from edgeinfer.app.catalogue.pulling import PullQueue
+from edgeinfer.app.catalogue.recommendation import Recommendation, known_forecast
 from edgeinfer.app.removal import bundle_bytes
 from edgeinfer.errors import EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import is_decoder_folder
@@ -27,6 +28,7 @@ from edgeinfer.settings import CTX_CAP
 if TYPE_CHECKING:
     from edgeinfer.app.removal import Removed
     from edgeinfer.models.gguf import Header
+    from edgeinfer.models.known_models import Task
     from edgeinfer.scheduling.machine.profile import Profile
     from edgeinfer.settings import KVKind
     from edgeinfer.steps import Progress
@@ -61,7 +63,7 @@ class ModelEntry:
 def is_here(offer: ModelEntry, here: ModelEntry) -> bool:
     """Whether a local model is what an offer would download. Its recorded source may include a version."""
     asked = offer.source.partition("#")[0]
-    return here.name == offer.name and (here.source == asked or here.source.startswith(f"{asked}=="))
+    return here.source == asked or (here.name == offer.name and here.source.startswith(f"{asked}=="))
 
 
 def local_entries(store: ModelStore) -> tuple[ModelEntry, ...]:
@@ -111,6 +113,7 @@ def _local(model: LocalModel, *, is_last_used: bool) -> ModelEntry:
     )
 
 
+MOST_RECOMMENDED = 10
 USUAL_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q8_0")
 """If a source has several quants, the header of the first of these is read; the others are estimated from it."""
 
@@ -139,6 +142,7 @@ class Catalogue:
         self._threads = threads
         self._lock = threading.Lock()
         self._looks: dict[str, HeaderLook] = {}
+        self._known: dict[str, Recommendation] = {}
 
     def __enter__(self) -> Catalogue:
         return self
@@ -178,6 +182,19 @@ class Catalogue:
             return found  # the list is useful even so
         return found
 
+    def recommended(self, task: Task = "chat") -> tuple[ModelEntry, ...]:
+        """Known models that suit this machine, as offers, the best first."""
+        from edgeinfer.app.catalogue.recommendation import recommended
+        from edgeinfer.app.plans.measured import kept_profile
+        from edgeinfer.engine.kv.limits import memory_for_model
+
+        found = recommended(task, memory_for_model() + self._held_bytes(), kept_profile())[:MOST_RECOMMENDED]
+        with self._lock:
+            self._known |= {each.source: each for each in found}
+        return tuple(
+            ModelEntry(each.pull_name, each.source, each.quant, each.model.quants[each.quant]) for each in found
+        )
+
     def look(self, entry: ModelEntry) -> HeaderLook:
         """The header of an offer, downloaded once. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         with self._lock:
@@ -205,15 +222,17 @@ class Catalogue:
         if entry.path is not None:
             return self._of_local(entry, n_context, profile, available)
         with self._lock:
-            looks = dict(self._looks)
+            looks, known = dict(self._looks), self._known.get(entry.source)
         if (seen := looks.get(entry.source)) is not None:
             return self._of_look(seen, n_context, profile, available)
+        if known is not None:
+            return known_forecast(known.model, known.quant, n_context, available, profile)
         sibling = next(
             (seen for source, seen in looks.items() if _repository(source) == _repository(entry.source)), None
         )
         if sibling is not None and entry.nbytes and sibling.n_files == 1:
-            known = self._of_look(sibling, n_context, profile, available)
-            return estimated(known, sibling.nbytes, entry.nbytes)
+            of_sibling = self._of_look(sibling, n_context, profile, available)
+            return estimated(of_sibling, sibling.nbytes, entry.nbytes)
         if entry.nbytes is None:
             return None
         return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")

@@ -24,7 +24,7 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def source_words(incomplete: str) -> list[str]:
-    """Prefixes of sources, and the starter model."""
+    """Prefixes of sources, the starter model, and short names."""
     return [] if _is_path(incomplete) else _beginning(incomplete, _sources)
 
 
@@ -102,9 +102,10 @@ def _models() -> Iterable[str]:
 
 
 def _sources() -> Iterable[str]:
+    from edgeinfer.models.known_models import known_models
     from edgeinfer.models.store import STARTER_SOURCE
 
-    return [STARTER_SOURCE, "hf:", "https://", "ollama:", "pypi:"]
+    return [STARTER_SOURCE, "hf:", "https://", "ollama:", "pypi:", *known_models()]
 
 
 def _settings() -> Iterable[str]:

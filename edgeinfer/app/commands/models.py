@@ -10,11 +10,14 @@ import typer
 from edgeinfer.app.command_line.options import Command, Json
 from edgeinfer.app.command_line.shell_words import model_names
 from edgeinfer.app.plain_text import counted
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
+    from edgeinfer.app.catalogue.recommendation import Recommendation
     from edgeinfer.models.store import LocalModel, ModelStore
 
+TASK_WORDS = ("chat", "code", "embed", "vision")
+ADVICE_HEADINGS = ("pull", "size", "tok/s", "context", "good at", "licence")
 HEADINGS = ("name", "size", "arch", "quant", "source")
 
 
@@ -40,12 +43,22 @@ def models(
     clear_history: Annotated[
         bool, typer.Option("--clear-history", help="Delete what drafting has learnt from your texts, for all models.")
     ] = False,
+    recommend: Annotated[
+        bool, typer.Option("--recommend", help="List models to pull that suit this machine, the best first.")
+    ] = False,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="|".join(TASK_WORDS), help="What recommended models are for. Default: chat."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List, delete and prime models; manage draft data."""
+    """List, recommend, delete and prime models; manage draft data."""
     from edgeinfer.app.plain_text import table_lines
     from edgeinfer.models.store import ModelStore
 
+    if recommend or task is not None:
+        _recommend(task or TASK_WORDS[0], as_json=as_json)
+        return
     if clear_history:
         _clear_history(as_json=as_json)
         return
@@ -66,6 +79,65 @@ def models(
         return
     for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)]):
         typer.echo(line)
+
+
+def _recommend(wanted: str, *, as_json: bool) -> None:
+    """Raises BadSetting for an unknown task."""
+    from edgeinfer.app.catalogue.catalogue import MOST_RECOMMENDED
+    from edgeinfer.app.catalogue.recommendation import NO_IMAGES, recommended
+    from edgeinfer.app.catalogue.words import context_word, rate_word
+    from edgeinfer.app.plain_text import table_lines
+    from edgeinfer.app.plans.measured import kept_profile
+    from edgeinfer.engine.kv.limits import memory_for_model
+    from edgeinfer.models.known_models import ANSWERED, TASKS
+    from edgeinfer.text_values import size_text
+
+    task = next((each for each in TASKS if each == wanted), None)
+    if task is None:
+        raise BadSetting(f"--task cannot be {wanted!r}; choose from {', '.join(TASKS)}")
+    available, profile = memory_for_model(), kept_profile()
+    found = recommended(task, available, profile)
+    note = NO_IMAGES if task not in ANSWERED else "" if profile else "tok/s: edgeinfer probe measures this machine"
+    if as_json:
+        record = {"task": task, "available_bytes": available, "models": list(map(_advice, found)), "note": note}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    rows = [
+        (
+            each.pull_name,
+            size_text(each.model.quants[each.quant]),
+            rate_word(each.forecast),
+            context_word(each.model.n_context),
+            each.model.good_at,
+            each.model.licence,
+        )
+        for each in found[:MOST_RECOMMENDED]
+    ]
+    if rows:
+        for line in table_lines([ADVICE_HEADINGS, *rows]):
+            typer.echo(line)
+        typer.echo(f"edgeinfer pull {rows[0][0]} fetches the first", err=True)
+    if note or not rows:
+        typer.echo(note or f"none of the known models fits {size_text(available)} of memory", err=True)
+
+
+def _advice(found: Recommendation) -> dict[str, object]:
+    model, forecast = found.model, found.forecast
+    return {
+        "name": found.pull_name,
+        "source": found.source,
+        "quant": found.quant,
+        "size_bytes": model.quants[found.quant],
+        "arch": model.architecture,
+        "n_params": model.n_params,
+        "n_context": model.n_context,
+        "ram_bytes": forecast.ram_bytes,
+        "fits": forecast.fits,
+        "decode_tok_s": forecast.decode_tok_s,
+        "tasks": list(model.tasks),
+        "good_at": model.good_at,
+        "licence": model.licence,
+    }
 
 
 def _remove(store: ModelStore, name: str, *, as_json: bool) -> None:

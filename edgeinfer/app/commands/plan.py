@@ -64,7 +64,7 @@ class PlanFlags:
     ] = "latency"
 
 
-@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx")
+@takes_settings("model", "ctx", "device", "kv", "threads", "cores", "approx", "lora")
 def plan(
     given: Given,
     flags: PlanFlags,
@@ -150,7 +150,7 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Pla
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.scheduling.prediction import MeasuredSpeeds
 
-    with GGUFFile.open(local.path) as file:
+    with GGUFFile.open(local.path, settings.load.adapters) as file:
         is_found = machine is None and settings.load.device == "auto"
         if is_found:
             is_found = may_be_found(file, settings, asked)
@@ -255,7 +255,8 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.machine.topology import read_topology
 
-    subject = Subject(file, spec_of(file.metadata, file.tensors, settings.load.n_context), fingerprint(file))
+    spec = spec_of(file.metadata, file.tensors, settings.load.n_context, adapters=file.adapters)
+    subject = Subject(file, spec, fingerprint(file))
     load = settings.load
     options = DeviceOptions(n_workers=load.threads, cores=load.core_numbers)
     return chosen_device(subject, read_topology(), options, kv=load.kv, race="never").device
@@ -312,6 +313,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
         kv=load.kv,
         n_workers=load.threads or len(load.cores or usable_cores()),
         approx=load.approx,
+        adapters=file.adapters,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)

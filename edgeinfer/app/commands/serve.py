@@ -189,12 +189,10 @@ def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
 
 
 def _defaults(settings: Settings) -> Options:
-    """How answers are made where a request does not say; nothing is penalised that nobody asked to."""
+    """How answers are made where a request does not say."""
     from edgeinfer.app.opening.loading import answer_options
 
-    found = answer_options(settings)
-    found["repeat_penalty"] = settings.generation.repeat_penalty or 1.0
-    return {name: value for name, value in found.items() if value is not None}  # type: ignore[return-value]
+    return {name: value for name, value in answer_options(settings).items() if value is not None}  # type: ignore[return-value]
 
 
 COMMAND = Command(serve)

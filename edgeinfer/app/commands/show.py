@@ -68,6 +68,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "tokenizer": facts.tokenizer,
         "n_vocab": facts.n_tokens,
         "has_template": facts.template is not None,
+        "sampling": dict(facts.sampling),
         "licence": facts.licence,
         "licence_link": facts.licence_link,
         "from": model.place,
@@ -97,6 +98,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("tokenizer", facts.tokenizer),
         ("vocabulary", None if facts.n_tokens is None else f"{facts.n_tokens:,} tokens"),
         ("chat template", "no" if facts.template is None else "yes (--template prints it)"),
+        ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
         ("licence", " ".join(text for text in (facts.licence, facts.licence_link) if text)),
         ("from", model.place),
         ("source", model.source),
@@ -115,7 +117,7 @@ def _count(n_params: int) -> str:
 class ModelFacts:
     """Facts of a model; None if its files do not say.
 
-    `n_params`: of all tensors; `tensor_types`: bytes by tensor format.
+    `n_params`: of all tensors; `tensor_types`: bytes by tensor format; `sampling`: the author's values of options.
     """
 
     architecture: str | None
@@ -129,6 +131,7 @@ class ModelFacts:
     template: str | None
     licence: str | None
     licence_link: str | None
+    sampling: Mapping[str, float]
 
 
 def model_facts(model: LocalModel) -> ModelFacts:
@@ -144,6 +147,7 @@ def model_facts(model: LocalModel) -> ModelFacts:
 
 
 def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> ModelFacts:
+    from edgeinfer.models.author_sampling import author_sampling
     from edgeinfer.models.file_facts import quant_of_type
     from edgeinfer.models.file_names import quant_of
 
@@ -165,6 +169,7 @@ def _facts(model: LocalModel, metadata: Metadata, tensors: Mapping[str, TensorIn
         template=_text(metadata, TEMPLATE),
         licence=next((text for key in LICENCE_KEYS if (text := _text(metadata, key))), None),
         licence_link=_text(metadata, "general.license.link"),
+        sampling=author_sampling(metadata),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.opening.terminal_face import TerminalFace
 from edgeinfer.load_options import LoadOptions
 from edgeinfer.setting_values import Race
-from edgeinfer.settings import Settings, repeat_penalty_of
+from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.opening.face import OpeningFace
@@ -71,17 +71,20 @@ def load_model(
 
 
 def answer_options(settings: Settings) -> Options:
-    """Answer options from the settings."""
+    """Answer options from the settings; what is unset is left to the model's author."""
     wanted = settings.generation
-    return {
-        "temperature": wanted.temp,
-        "top_p": wanted.top_p,
-        "top_k": wanted.top_k,
-        "min_p": wanted.min_p,
-        "repeat_penalty": repeat_penalty_of(wanted),
-        "seed": wanted.seed,
-        "max_tokens": wanted.max_tokens,
-    }
+    options: Options = {"seed": wanted.seed, "max_tokens": wanted.max_tokens}
+    if wanted.temp is not None:
+        options["temperature"] = wanted.temp
+    if wanted.top_p is not None:
+        options["top_p"] = wanted.top_p
+    if wanted.top_k is not None:
+        options["top_k"] = wanted.top_k
+    if wanted.min_p is not None:
+        options["min_p"] = wanted.min_p
+    if wanted.repeat_penalty is not None:
+        options["repeat_penalty"] = wanted.repeat_penalty
+    return options
 
 
 def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None = None) -> None:

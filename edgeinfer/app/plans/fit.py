@@ -14,7 +14,7 @@ and JSON; a `Plan`, or DoesNotFit with the numbers. Loads no weights and no comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
+    from edgeinfer.models.gguf.adapter import Adapter
     from edgeinfer.scheduling.prediction import Plan
     from edgeinfer.settings import KVKind, Settings
 
@@ -130,8 +131,11 @@ def plan_for(
     n_workers: int | None = None,
     ram_bytes: int | None = None,
     approx: float | None = None,
+    adapters: Sequence[Adapter] = (),
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the available memory.
+
+    `adapters`: those opened with the file.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
@@ -143,7 +147,7 @@ def plan_for(
     from edgeinfer.scheduling.prediction import MeasuredSpeeds, Plan
 
     key, tensors = AUTO_DEVICE if device == "auto" else device, with_scales(header.tensors, "the header")
-    spec = spec_of(header.metadata, tensors, n_context, approx)
+    spec = spec_of(header.metadata, tensors, n_context, approx, adapters=adapters)
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
     need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))

@@ -92,7 +92,7 @@ class ContentPart(RequestBody):
 
 class FunctionCall(RequestBody):
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: str | dict[str, Any] | None = "{}"
 
 
 class MessageToolCall(RequestBody):
@@ -147,6 +147,9 @@ class ChatRequest(Sampling):
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=20)] | None = None
+    thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
@@ -208,8 +211,10 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
                 param="response_format",
             )
         options["schema"] = _schema(body.response_format)
-    if body.chat_template_kwargs:
-        options["template_variables"] = body.chat_template_kwargs
+    if variables := _template_variables(body):
+        options["template_variables"] = variables
+    if body.thinking_budget_tokens is not None and body.thinking_budget_tokens >= 0:
+        options["max_thought_tokens"] = body.thinking_budget_tokens
     if body.tools:
         choice = body.tool_choice
         options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
@@ -218,6 +223,17 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
     elif body.tool_choice not in (None, "none", "auto"):
         raise APIError(400, "tool_choice wants a tool called, and there are no tools", param="tool_choice")
     return options
+
+
+def _template_variables(body: ChatRequest) -> dict[str, Any]:
+    """Variables of the chat template; an effort of "none" turns thinking off."""
+    variables: dict[str, Any] = {}
+    if body.reasoning_effort is not None:
+        is_off = body.reasoning_effort == "none"
+        variables |= {"enable_thinking": False} if is_off else {"reasoning_effort": body.reasoning_effort}
+    if body.enable_thinking is not None:
+        variables["enable_thinking"] = body.enable_thinking
+    return variables | (body.chat_template_kwargs or {})
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:

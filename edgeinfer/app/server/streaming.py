@@ -155,7 +155,7 @@ async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[Non
 
 
 class ContentReader:
-    """Splits the text of an answer into content and tool calls as it arrives.
+    """Splits the text of an answer into thoughts, content and tool calls as it arrives.
 
     White space is dropped if only tool calls follow it.
     """
@@ -164,11 +164,18 @@ class ContentReader:
         self._reader = stream.reader
         self._blank = ""
         self._has_content = False
+        self._n_thoughts = 0
 
     @property
     def calls(self) -> Sequence[ToolCall]:
         """The tool calls that are complete so far."""
         return () if self._reader is None else self._reader.calls
+
+    def new_thoughts(self) -> str:
+        """The thoughts that came since the last call."""
+        thoughts = "" if self._reader is None else self._reader.thoughts.rstrip()
+        new, self._n_thoughts = thoughts[self._n_thoughts :], len(thoughts)
+        return new
 
     def push(self, text: str) -> str:
         """Add text and return the content that is certain by now."""

@@ -85,7 +85,7 @@ class Isolated:
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Isolated:
         """Another model on the same device, in another process. Close it too."""
-        load = replace(self._opening.load, n_context=limits.n_context, approx=None, rows=False)
+        load = replace(self._opening.load, n_context=limits.n_context, approx=None, rows=False, lora=())
         opening = replace(self._opening, path=file.path, limits=limits, load=load)
         return Isolated(opening, self.power_limiter, progress)
 

@@ -128,7 +128,7 @@ class RemoteVocabulary:
         """The vocabulary in a reply. Raises ValueError for an invalid one."""
         reply: RemoteVocabulary = read_as(cls, value)
         words = reply.fields
-        check_ids([*words.end_of_generation, *words.strips_right], n_vocab)
+        check_ids([*words.end_of_generation, *words.strips_right, *words.suppressed], n_vocab)
         sizes = len(words.types), len(reply.pieces), len(words.scores) or words.n_tokens
         if set(sizes) != {words.n_tokens}:
             raise ValueError(f"{words.n_tokens} tokens, {sizes[0]} types, {sizes[1]} pieces and {sizes[2]} scores")

@@ -125,7 +125,7 @@ def partial_tokens(tokenizer: Tokenizer, head: Sequence[int], text: str, known: 
     """
     n_head = len(head)
     kept, n_said = _agreeing(tokenizer, known[n_head:], text) if list(known[:n_head]) == list(head) else ([], 0)
-    goes_on = bool(kept) or not (n_head and tokenizer.vocabulary.is_control(head[-1]))
+    goes_on = bool(kept) or not (n_head and tokenizer.vocabulary.begins_anew(head[-1]))
     return kept + tokenizer.encode(text[n_said:], add_special=False, goes_on=goes_on)
 
 

@@ -7,34 +7,48 @@ which can check whether it is possible. A last message of the assistant is conti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
+from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
-from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, partial_tokens, split_partial, whole
+from edgeinfer.engine.requests.conversation import (
+    ASSISTANT,
+    FittedPrompt,
+    Messages,
+    fit,
+    partial_tokens,
+    split_partial,
+    whole,
+)
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.sampling import SamplingSettings
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.thought_formats import ThoughtFormat, thoughts_of
 from edgeinfer.models.text.tools import with_objects
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
-    *("tools", "tool_choice", "parallel_tools", "template_variables"),
+    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens"),
 )
 
 MOST_LOGPROBS = 20
 """Limit for the likely tokens whose log probabilities are returned with each chosen token."""
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
+_THOUGHT_TOKENS = 24
+"""More tokens than the beginning of a thought has."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
 OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
@@ -47,7 +61,8 @@ class Options(TypedDict, total=False):
     whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
     functions that may be called, in the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of
     a function that must be called; parallel_tools: whether several may be called at a time. template_variables: further
-    variables of the chat template (enable_thinking, …).
+    variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after which the
+    model is made to answer; without effect on models that have none.
     """
 
     temperature: float
@@ -72,6 +87,7 @@ class Options(TypedDict, total=False):
     tool_choice: str
     parallel_tools: bool
     template_variables: Mapping[str, Any]
+    max_thought_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +97,9 @@ class Request:
     `continues_text`: the answer continues the prompt's text, so a space at its start belongs to it. `notices`: what was
     left out of the prompt to make it fit, if anything. `logprobs`: return the log probability of each chosen token, and
     of this many likely ones; None: none. `constraint`: what the answer must match, built for this request alone.
-    `tools`: the functions that may be called. `mixed`: the prompt if it has rows of numbers; `prompt` has the names of
-    these rows.
+    `tools`: the functions that may be called. `thoughts`: how the model sets thoughts apart, if it does;
+    `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names
+    of these rows.
     """
 
     prompt: tuple[int, ...]
@@ -95,7 +112,16 @@ class Request:
     logprobs: int | None = None
     constraint: Constraint | None = None
     tools: ToolUse | None = None
+    thoughts: ThoughtFormat | None = None
+    opens_thought: bool = False
     mixed: MixedPrompt | None = None
+
+    def reader(self) -> AnswerReader | None:
+        """A new reader of the answer; None if it has neither thoughts nor calls."""
+        if self.tools is None and self.thoughts is None:
+            return None
+        tools = None if self.tools is None else self.tools.reader()
+        return AnswerReader(self.thoughts, tools, opened=self.opens_thought)
 
     def check(self, n_context: int) -> None:
         """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
@@ -121,18 +147,21 @@ def request_of(
     constraint: Constraint | None = None,
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
+    author: Mapping[str, float] = NO_SAMPLING,
 ) -> Request:
-    """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options."""
+    """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
+
+    `author`: values of sampling options that are not given.
+    """
     stop: object = options.get("stop", ())
     if not isinstance(stop, str | Sequence):
         raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
     for name in options:
         if name not in Options.__annotations__:
             raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")
-    sampling = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
     return Request(
         prompt=prompt,
-        sampling=SamplingSettings(**sampling),  # type: ignore[arg-type]
+        sampling=_sampling(options, author),
         max_tokens=options.get("max_tokens"),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         continues_text=continues_text,
@@ -145,6 +174,14 @@ def request_of(
     )
 
 
+def _sampling(options: Options, author: Mapping[str, float]) -> SamplingSettings:
+    """The author's values with those of the options over them. Raises BadSetting."""
+    given = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
+    if options.get("temperature") == 0:  # greedy answers are the model's own most likely tokens
+        author = {name: value for name, value in author.items() if name != "repeat_penalty"}
+    return SamplingSettings(**{**author, **given})  # type: ignore[arg-type]
+
+
 def nothing_known(head: Sequence[int]) -> Sequence[int]:
     """Return (): no text was read."""
     return ()
@@ -154,13 +191,14 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
-    `inputs`: what it takes besides token ids.
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     n_context: int
     inputs: Inputs = IDS_ONLY
+    sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -185,14 +223,40 @@ class Prompts:
         else:
             fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
         partial = split_partial([Message.of(message) for message in messages])[1]
-        return request_of(
+        request = request_of(
             fitted.prompt,
             options,
             notices=fitted.notices,
             continues_text=bool(partial),
-            constraint=self._constraint(options, tools),
             tools=tools,
+            author=self.sampling,
         )
+        opened = not partial and self._opens_thought(fitted.prompt)
+        constraint = self._after_thoughts(self._constraint(options, tools), options.get("max_thought_tokens"), opened)
+        return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened)
+
+    def _after_thoughts(self, constraint: Constraint | None, budget: int | None, opened: bool) -> Constraint | None:
+        """A constraint that holds after the thoughts, of which there are `budget` tokens at most. Raises BadSetting."""
+        if budget is not None and budget < 0:
+            raise BadSetting(f"max_thought_tokens cannot be {budget}: it must be 0 or more")
+        form = self.thoughts
+        if form is None or form.dropped or (constraint is None and budget is None):
+            return constraint
+        end = tuple(self.tokenizer.encode(f"{form.end}\n\n", add_special=False, goes_on=True))
+        marks = ThoughtMarks(self.tokenizer.token_id(form.begin), form.end, end)
+        return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
+
+    @cached_property
+    def thoughts(self) -> ThoughtFormat | None:
+        """How the model sets thoughts apart from answers; None if it has none that its template knows."""
+        return next(filter(None, map(thoughts_of, self.template.sources.values())), None)
+
+    def _opens_thought(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt ends with the beginning of a thought."""
+        if self.thoughts is None:
+            return False
+        end = self.tokenizer.decode(prompt[-_THOUGHT_TOKENS:])
+        return end.rstrip().endswith(self.thoughts.begin.rstrip())
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
@@ -215,7 +279,9 @@ class Prompts:
                 mixed = MixedPrompt.of(text, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
         constraint = self._constraint(options)
-        return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
+        return request_of(
+            tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed, author=self.sampling
+        )
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as plain integers. Raises BadSetting if one is not in the vocabulary."""
@@ -246,7 +312,8 @@ class Prompts:
         """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
         before, partial = split_partial([Message.of(message) for message in messages])
         used = ToolUse.of(tools, "auto", True, self.template)
-        return self._text(before, used, _checked_variables(variables)) + (partial or "")
+        text = self._text(before, used, _checked_variables(variables))
+        return "".join(self._with_closed_thought(text, partial)) if partial else text
 
     def n_tokens(self, messages: Messages) -> int:
         """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
@@ -254,10 +321,21 @@ class Prompts:
 
     def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
         """The text of a conversation as the model gets it, up to where the answer begins."""
+        messages = list(map(self._with_thoughts_apart, messages))
         if tools is None:
             return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
         schemas = None if tools.in_words else tools.tools
         return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=schemas, **variables)
+
+    def _with_thoughts_apart(self, message: Message) -> Message:
+        """An earlier answer without the marks of channels, which templates write themselves and refuse in contents."""
+        form, content = self.thoughts, message.content
+        if form is None or not form.anywhere or message.role != ASSISTANT or not isinstance(content, str):
+            return message
+        reader = AnswerReader(form)
+        content = reader.push(content) + reader.finish()
+        thoughts = {"reasoning_content": reader.thoughts} if reader.thoughts else {}
+        return Message(message.role, content, {**thoughts, **message.extra})
 
     def _tokens(
         self,
@@ -267,8 +345,20 @@ class Prompts:
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int]:
         before, partial = split_partial(messages)
-        head = self.tokenizer.encode_rendered(self._text(before, tools, variables))
+        text = self._text(before, tools, variables)
+        if partial:
+            text, partial = self._with_closed_thought(text, partial)
+        head = self.tokenizer.encode_rendered(text)
         return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head
+
+    def _with_closed_thought(self, text: str, partial: str) -> tuple[str, str]:
+        """A rendered conversation and the answer to continue, so that an answer does not land in an opened thought."""
+        form = self.thoughts
+        if form is None or not text.rstrip().endswith(form.begin.rstrip()):
+            return text, partial
+        if form.end in partial:  # the answer has the thought, and perhaps its beginning again
+            return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
+        return f"{text.rstrip()}\n\n{form.end}\n\n", partial
 
 
 def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:

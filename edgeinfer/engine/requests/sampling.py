@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -117,16 +117,21 @@ class Distribution:
 
 
 class Sampler:
-    """Chooses tokens by `settings`. `seed` is the one in use; the operating system provides it if none was given."""
+    """Chooses tokens by `settings`. `seed` is the one in use; the operating system provides it if none was given.
 
-    def __init__(self, settings: SamplingSettings) -> None:
+    `suppressed`: tokens that are never chosen, except those to which the settings give a bias.
+    """
+
+    def __init__(self, settings: SamplingSettings, suppressed: Collection[int] = ()) -> None:
         self.settings = settings
+        self.suppressed = frozenset(suppressed) - settings.logit_bias.keys()
+        self._suppressed_ids = sorted(self.suppressed)
         self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
         self._stream: np.random.Generator | None = None  # made when first drawn from: numpy.random is slow to import
         self._drawn = 0  # numbers taken from the stream
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
         self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
-        """Whether the token is always the one with the highest of the model's own logits."""
+        """Whether the token is always the one with the highest of the model's own logits, if that is not suppressed."""
 
     def choose(
         self,
@@ -189,9 +194,11 @@ class Sampler:
         settings = self.settings
         window = history if settings.penalty_window < 0 else history[max(0, len(history) - settings.penalty_window) :]
         off = (settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty) == (1, 0, 0)
-        if not settings.logit_bias and (off or not window):
+        if not settings.logit_bias and not self.suppressed and (off or not window):
             return logits
         shifted = logits.copy()
+        if self.suppressed:
+            shifted[self._suppressed_ids] = -np.inf
         for token, bias in settings.logit_bias.items():
             if not 0 <= token < len(shifted):
                 raise BadSetting(f"logit_bias names token {token}; the vocabulary has tokens 0 to {len(shifted) - 1}")

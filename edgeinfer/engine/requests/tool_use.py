@@ -55,8 +55,11 @@ class ToolUse:
         if choice in names:
             functions = [function for function in functions if function.name == choice]
         found = next(filter(None, map(format_of, template.sources.values())), None)
+        required = choice != "auto"
+        if found is not None and required and found[1].shape == "block":
+            found = None  # no grammar enforces its calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
-        return cls(tuple(tools or ()), tuple(functions), form, found is None, choice != "auto", several)
+        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation in the form that the template takes."""
@@ -67,6 +70,8 @@ class ToolUse:
 
         Schemas that llguidance cannot follow are not enforced if the model does not have to call a function.
         """
+        if self.form.shape == "block":
+            return None
         try:
             functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
             grammar = tool_grammar(self.form, functions, tokenizer, required=self.required, several=self.several)
@@ -78,7 +83,8 @@ class ToolUse:
 
     def reader(self) -> ToolReader:
         """A new reader that separates calls from content in an answer."""
-        return ToolReader(self.form, frozenset(function.name for function in self.functions))
+        parameters = {function.name: function.parameters for function in self.functions}
+        return ToolReader(self.form, frozenset(parameters), parameters)
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether calls begin with a token that is not shown in text."""
@@ -98,7 +104,7 @@ def tool_grammar(
 
 def _call(form: ToolFormat, function: Function) -> str:
     """The JSON object of one call."""
-    begin = f'{{"name": {json.dumps(function.name)}, "{form.arguments_key}": '
+    begin = f'{{"{form.name_key}": {json.dumps(function.name)}, "{form.arguments_key}": '
     schema = {**function.parameters, "x-guidance": JSON_FORM}
     return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
 

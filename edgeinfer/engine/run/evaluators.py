@@ -275,11 +275,15 @@ def open_subject(path: Path, load: LoadOptions) -> Subject:
     """
     device, n_context, approx, rows = load.device, load.n_context, load.approx, load.rows
     if is_decoder_folder(path):
+        if load.adapters:
+            raise BadSetting(f"{path} is a folder with an ONNX decoder, to which no LoRA adapter can be added")
         return replace(_folder_subject(path, device), rows=rows)
     if is_own(device):
-        model = open_model(path, n_context, approx, rows=rows)
+        model = open_model(path, n_context, approx, rows=rows, adapters=load.adapters)
         own = approximate(fingerprint(model.file), approx)
         return Subject(model.file, model.spec, own, approx=approx, rows=rows)
+    if load.adapters:
+        raise BadSetting(f"{device} applies no LoRA adapters in edgeinfer; use --device cpu with --lora")
     file = GGUFFile.open(path)
     try:
         spec = _spec_if_known(file, n_context)

@@ -40,7 +40,9 @@ class Output:
     """The text of an answer by tokens, and its pieces that were not taken yet."""
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
-        shows_control = request.tools is not None and request.tools.is_written_by_token(tokenizer)
+        shows_control = (request.tools is not None and request.tools.is_written_by_token(tokenizer)) or (
+            request.thoughts is not None and request.thoughts.is_written_by_token(tokenizer)
+        )
         self._decoder = StreamDecoder(tokenizer, show_control=shows_control, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
         self._shown: list[str] = []  # by token, and the text held back at the end

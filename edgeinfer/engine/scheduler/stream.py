@@ -16,7 +16,8 @@ from edgeinfer.engine.scheduler.sequence import ScheduledSequence
 from edgeinfer.engine.scheduler.stats import DraftSpan, RequestProgress, Stats
 from edgeinfer.engine.scheduler.step_driver import StepDriver
 from edgeinfer.engine.scheduler.token_choice import TokenLogprobs
-from edgeinfer.models.text.tools import ToolCall, ToolReader
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.tools import ToolCall
 
 if TYPE_CHECKING:
     import asyncio
@@ -99,27 +100,32 @@ class TextStream:
         return self._sequence.tokens[: self._sequence.n_seen]
 
     @property
-    def reader(self) -> ToolReader | None:
-        """A new reader that separates tool calls from content, piece by piece; None if the request has no tools."""
-        tools = self._sequence.request.tools
-        return None if tools is None else tools.reader()
+    def reader(self) -> AnswerReader | None:
+        """A new reader that separates thoughts, content and tool calls; None if there is only content."""
+        return self._sequence.request.reader()
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The complete tool calls in the text so far."""
-        return self._read_calls()[1]
+        return self._read()[1]
 
     @property
     def content(self) -> str:
-        """The text so far without tool calls."""
-        return self._read_calls()[0]
+        """The text so far without thoughts and tool calls."""
+        return self._read()[0]
 
-    def _read_calls(self) -> tuple[str, tuple[ToolCall, ...]]:
+    @property
+    def reasoning(self) -> str:
+        """The thoughts in the text so far, without the marks around them."""
+        return self._read()[2]
+
+    def _read(self) -> tuple[str, tuple[ToolCall, ...], str]:
+        """Content, calls and thoughts so far."""
         reader = self.reader
         if reader is None:
-            return self.text, ()
+            return self.text, (), ""
         content = reader.push(self.text) + (reader.finish() if self.stats is not None else "")
-        return content, tuple(reader.calls)
+        return content, tuple(reader.calls), reader.thoughts
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:

@@ -45,7 +45,7 @@ class TokenChooser:
         self._request, self._history, self._n_prompt = request, history, len(history)
         self._n_vocab = tokenizer.n_tokens
         self.eog = tokenizer.vocabulary.end_of_generation
-        self._sampler = Sampler(request.sampling)
+        self._sampler = Sampler(request.sampling, tokenizer.vocabulary.suppressed)
         self._constraint = request.constraint
         if self._constraint is not None:
             most = request.max_tokens
@@ -72,8 +72,9 @@ class TokenChooser:
         """
         if self._constraint is not None or self._request.logprobs is not None:
             return self._choose_allowed(logits[row, : self._n_vocab], [*self._history, *before])
-        if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
-            return likeliest[row]
+        known = likeliest[row] if likeliest and self._sampler.takes_likeliest else NO_TOKEN
+        if known != NO_TOKEN and known not in self._sampler.suppressed:
+            return known
         history = [*self._history, *before] if before else self._history
         of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
         return self._sampler.choose(logits[row, : self._n_vocab], history, len(history) - self._n_prompt, of_row)

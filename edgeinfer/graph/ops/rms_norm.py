@@ -16,7 +16,7 @@ from edgeinfer.graph.step import Floats
 class RMSNorm(Op):
     """out = source / sqrt(mean(source^2) + epsilon) * weight, over each of `groups` slices of `width`.
 
-    Without a `weight` nothing is multiplied (values of Gemma 4).
+    Without a `weight` nothing is multiplied (values of Gemma 4). `own`: each slice has its own `width` weights.
     """
 
     readies_rows: ClassVar[bool] = True
@@ -27,6 +27,7 @@ class RMSNorm(Op):
     width: int
     epsilon: float
     groups: int = 1
+    own: bool = False
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -52,7 +53,7 @@ def rms_norm(source: Floats, weight: Floats | None, groups: int, epsilon: float)
     mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
     root: Floats = np.sqrt(mean_square + np.float32(epsilon))
     normed: Floats = sliced / root
-    normed = normed if weight is None else normed * weight
+    normed = normed if weight is None else normed * weight.reshape(-1, sliced.shape[2])
     return normed.reshape(source.shape)
 
 

@@ -18,7 +18,8 @@ class Router(Op):
 
     Ties go to the lower expert number. Shares are the softmax over all E scores or the sigmoid of each. With a `bias`
     per expert, experts are chosen by share + bias; the bias does not enter the shares (DeepSeek-V3, arXiv 2412.19437).
-    If `normalised`, a token's shares are divided by their sum. All shares are multiplied by `scale`. With several
+    If `normalised`, a token's shares are divided by their sum. All shares are multiplied by `scale`, and with `scales`
+    by a number per expert (Gemma 4). With several
     `groups` of neighbouring experts, only experts of the `active_groups` best groups are chosen: a group is rated by
     the sum of its two highest share + bias values (DeepSeek-V3); ties go to the first group.
     """
@@ -33,6 +34,7 @@ class Router(Op):
     bias: Weight | None = None
     groups: int = 1
     active_groups: int = 1
+    scales: Weight | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -40,7 +42,7 @@ class Router(Op):
 
     @property
     def vectors(self) -> tuple[Weight, ...]:
-        return () if self.bias is None else (self.bias,)
+        return tuple(vector for vector in (self.bias, self.scales) if vector is not None)
 
     @property
     def cost(self) -> Cost:
@@ -48,7 +50,8 @@ class Router(Op):
 
     def evaluate(self, context: OpContext) -> None:
         bias = None if self.bias is None else context.vector(self.bias)
-        context.values[self.out] = self.shares(context.scored(self, self.scores), bias)
+        shares = self.shares(context.scored(self, self.scores), bias)
+        context.values[self.out] = shares if self.scales is None else shares * context.vector(self.scales)
 
     def shares(self, scores: Floats, bias: Floats | None = None) -> Floats:
         """The shares of the experts in each row: float32[T, E]. `bias`: float32[E]."""

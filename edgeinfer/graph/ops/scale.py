@@ -1,4 +1,4 @@
-"""Scaled values, such as muP's logits and branches (Yang et al., arXiv 2203.03466)."""
+"""Scaled values: muP's logits and branches (Yang et al., arXiv 2203.03466), layers with a factor in the file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.graph.op import Access, Cost, Op, OpContext
+from edgeinfer.graph.operands import Weight
 
 
 @dataclass(frozen=True, slots=True)
 class Scale(Op):
-    """value = factor * value, in place."""
+    """value = factor * value, in place. `weight`: a further factor, a single number of the file."""
 
     value: str
     width: int
     factor: float
+    weight: Weight | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -23,11 +25,16 @@ class Scale(Op):
         return value, value
 
     @property
+    def vectors(self) -> tuple[Weight, ...]:
+        return () if self.weight is None else (self.weight,)
+
+    @property
     def cost(self) -> Cost:
-        return Cost(n_elements=self.width)
+        return Cost(vectors=self.vectors, n_elements=self.width)
 
     def evaluate(self, context: OpContext) -> None:
-        context.values[self.value] = context.values[self.value] * np.float32(self.factor)
+        scaled = context.values[self.value] * np.float32(self.factor)
+        context.values[self.value] = scaled if self.weight is None else scaled * context.vector(self.weight)
 
 
 OP = Scale

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import Header, HeaderIncomplete, parse_header
+from edgeinfer.models.gguf.other_writers import with_usual_names
 
 FIRST_BYTES = 1 << 20
 HEADER_CAP_BYTES = 1 << 27  # the largest vocabularies take about 16 MiB
@@ -38,7 +39,7 @@ def read_header(stream: Readable, total_bytes: int, where: str) -> Header:
     while True:
         beginning += stream.read(wanted_bytes - len(beginning))
         try:
-            return parse_header(beginning, total_bytes, where)
+            return with_usual_names(parse_header(beginning, total_bytes, where))
         except HeaderIncomplete as incomplete:
             if len(beginning) < wanted_bytes:
                 raise

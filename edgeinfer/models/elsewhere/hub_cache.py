@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import entries_of, model_files
-from edgeinfer.models.file_names import model_name, quant_of
+from edgeinfer.models.file_names import model_name_at, quant_of
 from edgeinfer.text_values import user_path
 
 REVISION_CAP_BYTES = 256
@@ -45,7 +45,7 @@ def _models_of(folder: Path, repo: str) -> Iterator[FoundModel]:
             within = first.relative_to(revision).as_posix()
             if within not in seen:
                 seen.add(within)
-                name = model_name(first.name)
+                name = model_name_at(within)
                 yield FoundModel(name, f"hf:{repo}:{quant_of(name) or name}", files.paths, files.nbytes)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.elsewhere import FoundModel, OtherProgram
 from edgeinfer.models.elsewhere.walking import model_files
-from edgeinfer.models.file_names import model_name
+from edgeinfer.models.file_names import model_name, model_name_at
 from edgeinfer.models.json_config import JsonConfig
 
 HOMES = (".lmstudio", ".cache/lm-studio")
@@ -62,9 +62,10 @@ def _absolute(text: str) -> Path | None:
 def _models(folder: Path) -> Iterator[FoundModel]:
     for files in model_files(folder):
         first = files.paths[0]
-        name = model_name(first.name)
-        within = (first.parent / name).relative_to(folder).as_posix()
-        yield FoundModel(name, f"{PREFIX}{within}", files.paths, files.nbytes)
+        within = (first.parent / model_name(first.name)).relative_to(folder).as_posix()
+        yield FoundModel(
+            model_name_at(first.relative_to(folder).as_posix()), f"{PREFIX}{within}", files.paths, files.nbytes
+        )
 
 
 PROGRAM = OtherProgram("LM Studio", lm_studio_folders, _models)

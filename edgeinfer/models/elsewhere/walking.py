@@ -1,7 +1,7 @@
 """Model files in another program's folder, which may contain anything: a bounded walk over names.
 
-In: a folder. Out: the files of each model, all shards of a split model together. Projectors for images and audio
-(mmproj) do not count as models. Unprintable names and unreadable entries are skipped.
+In: a folder. Out: the files of each model, all shards of a split model together. Files beside models, such as
+projectors for images and audio (mmproj), do not count as models. Unprintable names and unreadable entries are skipped.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.models.file_names import SHARD, shard_names
+from edgeinfer.models.file_names import SHARD, is_model_file, shard_names
 
 DEPTH_CAP = 5
 ENTRIES_CAP = 20_000
-PROJECTOR = "mmproj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def model_files(folder: Path) -> Iterator[FileSet]:
 
 
 def _models_among(entries: list[os.DirEntry[str]]) -> Iterator[FileSet]:
-    sizes = {entry.name: size for entry in entries if _is_model_name(entry.name) and (size := _file_size(entry))}
+    sizes = {entry.name: size for entry in entries if is_model_file(_last_two(entry)) and (size := _file_size(entry))}
     paths = {entry.name: Path(entry.path) for entry in entries}
     for name in sizes:
         shard = SHARD.fullmatch(name)
@@ -70,9 +69,9 @@ def _models_among(entries: list[os.DirEntry[str]]) -> Iterator[FileSet]:
             yield FileSet(tuple(paths[each] for each in names), sum(sizes[each] for each in names))
 
 
-def _is_model_name(name: str) -> bool:
-    lower = name.lower()
-    return lower.endswith(".gguf") and PROJECTOR not in lower and not lower.startswith(".")
+def _last_two(entry: os.DirEntry[str]) -> str:
+    """The name of a file and that of its folder."""
+    return "/".join(Path(entry.path).parts[-2:])
 
 
 def _file_size(entry: os.DirEntry[str]) -> int:

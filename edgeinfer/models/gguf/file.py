@@ -1,8 +1,8 @@
-"""An open GGUF model: one mapped file, or all the shards of a split one.
+"""An open GGUF model: one mapped file, or all the shards of a split one, and the adapters given with it.
 
-In: a path. Out: metadata, the tensor table, and each tensor's bytes as a view of the mapping. Owns the mappings; a
-`Shard` knows others only by the number and count in its metadata. Does not interpret the bytes. Cannot protect against
-another program truncating the file while it is mapped.
+In: a path, and those of adapters. Out: metadata, the tensor table, and each tensor's bytes as a view of the mapping.
+Owns the mappings; a `Shard` knows others only by the number and count in its metadata. Does not interpret the bytes.
+Cannot protect against another program truncating the file while it is mapped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +21,12 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.errors import BadGGUF, EngineClosed, ModelNotFound
+from edgeinfer.models.gguf.adapter import Adapter
 from edgeinfer.models.gguf.header import Header, TensorInfo, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
+from edgeinfer.models.gguf.other_writers import with_usual_names
 from edgeinfer.models.gguf.tensor_scales import repeat_scale, scale_name, with_scales
 
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -45,7 +49,7 @@ class Shard:
         """Map the file at `path`, shard number `index`. Raises ModelNotFound and BadGGUF."""
         mapping = _map(path)
         try:
-            return cls(path, mapping, parse_header(mapping, len(mapping), str(path), index))
+            return cls(path, mapping, with_usual_names(parse_header(mapping, len(mapping), str(path), index)))
         except BaseException:
             mapping.close()
             raise
@@ -87,41 +91,35 @@ class GGUFFile:
     """A GGUF model opened for reading: create it with `GGUFFile.open(path)`, then close it or use `with`.
 
     `metadata` is that of the first shard; `tensors` are those of all shards, in file order, those with a scale of their
-    own as types that contain it (`tensor_scales`).
+    own as types that contain it (`tensor_scales`); then those of `adapters`, whose files are the last shards.
     """
 
-    def __init__(self, shards: tuple[Shard, ...]) -> None:
+    def __init__(self, shards: tuple[Shard, ...], adapters: tuple[Adapter, ...] = ()) -> None:
         self._shards = shards
+        self.adapters = adapters
         self._closed = False
         self.paths: tuple[Path, ...] = tuple(shard.path for shard in shards)
         self.path: Path = self.paths[0]
         self.metadata: Metadata = shards[0].header.metadata
         self.nbytes: int = sum(shard.nbytes for shard in shards)
-        self._stored = _all_tensors(shards)
+        self._stored = _all_tensors(shards, adapters)
         self.tensors: Mapping[str, TensorInfo] = with_scales(self._stored, str(self.path))
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> GGUFFile:
-        """Open the file at `path`; any shard of a split model opens all its shards.
+    def open(cls, path: str | PathLike[str], adapters: Sequence[AdapterChoice] = ()) -> GGUFFile:
+        """Open the file at `path`; any shard of a split model opens all its shards. `adapters` are opened with it.
 
         Raises ModelNotFound if a file is missing or cannot be read, BadGGUF if one is not a GGUF file or the shards do
         not belong together.
         """
-        first = Shard.open(Path(path), 0)
-        if first.split_count == 1:
-            return cls((first,))
-        shards = [first]
+        shards = _open_shards(Path(path))
         try:
-            paths = _shard_paths(first)
-            if paths[0] == first.path:
-                shards += [Shard.open(path, index) for index, path in enumerate(paths) if index]
-            else:
-                first.close()
-                shards = []
-                for index, shard_path in enumerate(paths):
-                    shards.append(Shard.open(shard_path, index))
-            _check_split(shards)
-            return cls(tuple(shards))
+            opened = []
+            for number, adapter in enumerate(adapters):
+                shards.append(Shard.open(Path(adapter.path), len(shards)))
+                metadata = shards[-1].header.metadata
+                opened.append(Adapter(adapter.path, adapter.scale, metadata, f"adapter.{number}."))
+            return cls(tuple(shards), tuple(opened))
         except BaseException:
             for shard in shards:
                 shard.close()
@@ -170,6 +168,28 @@ class GGUFFile:
         self.close()
 
 
+def _open_shards(path: Path) -> list[Shard]:
+    """All shards of the model that a file belongs to."""
+    shards = [Shard.open(path, 0)]
+    if shards[0].split_count == 1:
+        return shards
+    try:
+        paths = _shard_paths(shards[0])
+        if paths[0] == shards[0].path:
+            shards += [Shard.open(path, index) for index, path in enumerate(paths) if index]
+        else:
+            shards[0].close()
+            shards = []
+            for index, shard_path in enumerate(paths):
+                shards.append(Shard.open(shard_path, index))
+        _check_split(shards)
+        return shards
+    except BaseException:
+        for shard in shards:
+            shard.close()
+        raise
+
+
 def _shard_paths(shard: Shard) -> list[Path]:
     match = _SHARD_NAME.fullmatch(shard.path.name)
     if match is None or int(match["count"]) != shard.split_count:
@@ -198,11 +218,14 @@ def _check_split(shards: list[Shard]) -> None:
         raise BadGGUF(f"{shards[0].path}: the shards hold {found} tensors, not {promised}; fetch them again")
 
 
-def _all_tensors(shards: tuple[Shard, ...]) -> dict[str, TensorInfo]:
+def _all_tensors(shards: tuple[Shard, ...], adapters: tuple[Adapter, ...]) -> dict[str, TensorInfo]:
+    """The tensors of all shards, those of adapters under their longer names."""
     tensors: dict[str, TensorInfo] = {}
-    for shard in shards:
-        for name, info in shard.header.tensors.items():
+    prefixes = *("" for _ in shards[len(adapters) :]), *(adapter.prefix for adapter in adapters)
+    for shard, prefix in zip(shards, prefixes, strict=True):
+        for own_name, info in shard.header.tensors.items():
+            name = prefix + own_name
             if name in tensors:
                 raise BadGGUF(f"{shard.path}: tensor {name!r} is in an earlier shard too; fetch the model again")
-            tensors[name] = info
+            tensors[name] = replace(info, name=name) if prefix else info
     return tensors

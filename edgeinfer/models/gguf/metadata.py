@@ -6,7 +6,7 @@ a model does not pay for an unused vocabulary. Independent of which keys a model
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, TypeVar, cast, overload
@@ -20,6 +20,8 @@ from edgeinfer.models.gguf.values import ARRAY, STRING, Buffer, MetadataValue, d
 Default = TypeVar("Default")
 
 _EAGER_BYTES = 1 << 16
+NO_ARRAY = 0
+"""A GGUF type whose values are decoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,19 @@ class Metadata(Mapping[str, MetadataValue]):
         if not isinstance(value, np.ndarray):
             raise self._wrong(key, "an array of numbers")
         return value
+
+    def changed(
+        self, renamed: Mapping[str, str], values: Mapping[str, MetadataValue], dropped: Collection[str] = ()
+    ) -> Metadata:
+        """The same with other names of keys, without `dropped` ones, and with these values of no array added."""
+        spans = {renamed.get(key, key): span for key, span in self._spans.items() if key not in dropped}
+        added = dict.fromkeys(values, ValueSpan(NO_ARRAY, 0, 0))
+        found = Metadata({}, b"", self._source)
+        found._spans = spans | added
+        found._buffer = self._buffer
+        found._decoded = {renamed.get(key, key): value for key, value in self._decoded.items() if key not in dropped}
+        found._decoded |= values
+        return found
 
     def release(self) -> None:
         """Drop decoded arrays and long strings; the next access decodes them again."""

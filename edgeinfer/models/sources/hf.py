@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from edgeinfer.errors import BadGGUF, ModelNotFound
@@ -21,51 +21,16 @@ from edgeinfer.models.download.http import open_ranged
 from edgeinfer.models.download.part import DownloadPart, part_path
 from edgeinfer.models.download.policy import DownloadPolicy, shifted
 from edgeinfer.models.download.transfer import receive
-from edgeinfer.models.file_names import model_name, quant_of, safe_file_name, shard_names
+from edgeinfer.models.file_names import model_name_at, quant_of, safe_file_name
 from edgeinfer.models.gguf import HeaderIncomplete
 from edgeinfer.models.hub_client import client, hub_api, progress_bar_class, readable, require_client
+from edgeinfer.models.repository_files import PREFERRED_QUANTS, choose_files, in_order, models_among
 from edgeinfer.models.sources.path import names_repository
 
 PREFIX = "hf:"
 PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/(?P<repo>[\w.\-]+/[\w.\-]+)(?:/tree/main)?/?")
 REPO = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(?::(?P<quant>[\w.\-]+))?")
-# Without a requested quant, the first of these that exists: small enough for most machines, good enough for most uses.
-PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q5_K_M", "Q8_0", "BF16", "F16")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def models_among(files: list[str]) -> dict[str, list[str]]:
-    """The files of each model in a repository, by quant, or by name if the name states no quant."""
-    models: dict[str, list[str]] = {}
-    for file in sorted(files):
-        base = PurePosixPath(file).name
-        if base.lower().endswith(".gguf") and not base.lower().startswith("mmproj"):
-            models.setdefault(model_name(base), []).append(file)
-    return {(quant_of(name) or name).upper(): models[name] for name in reversed(models)}
-
-
-def in_order(files: list[str]) -> tuple[str, ...]:
-    """The shards of a model in order; none if some are missing."""
-    names = shard_names(PurePosixPath(files[0]).name)
-    by_name = {PurePosixPath(file).name: file for file in files}
-    return tuple(by_name[name] for name in names) if all(name in by_name for name in names) else ()
-
-
-def choose_files(files: list[str], quant: str | None, repo: str) -> tuple[str, ...]:
-    """The files of one model in a repository, in shard order.
-
-    Without `quant`: the first of `PREFERRED_QUANTS`, else the only model there is. Raises ModelNotFound, listing the
-    models.
-    """
-    by_quant = models_among(files)
-    wanted = [quant.upper()] if quant else [*PREFERRED_QUANTS, *(by_quant if len(by_quant) == 1 else ())]
-    for candidate in wanted:
-        if candidate in by_quant and (chosen := in_order(by_quant[candidate])):
-            return chosen
-    if not by_quant:
-        raise ModelNotFound(f"{repo} holds no .gguf file; look for a repository with GGUF in its name")
-    asked = f"has no complete {quant}" if quant else "leaves several to choose from"
-    raise ModelNotFound(f"{repo} {asked}; there are: {', '.join(f'hf:{repo}:{key}' for key in sorted(by_quant))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +56,11 @@ class HubSource:
         paths = self._cached(pull) or self._download(pull)
         file_header(paths[0])
         files = tuple(Received(path, path.name, path.stat().st_size, _blob_sha256(path)) for path in paths)
-        return Delivery(model_name(paths[0].name), self._resolved(paths[0].name), files, in_place=True)
+        name = model_name_at(paths[0].as_posix())
+        return Delivery(name, self._resolved(name), files, in_place=True)
 
-    def _resolved(self, file_name: str) -> str:
-        return f"{PREFIX}{self.repo}:{quant_of(file_name) or model_name(file_name)}"
+    def _resolved(self, name: str) -> str:
+        return f"{PREFIX}{self.repo}:{quant_of(name) or name}"
 
     def _cached(self, pull: Pull) -> tuple[Path, ...] | None:
         """The files of the model if the cache has all of them; otherwise None."""
@@ -105,10 +71,10 @@ class HubSource:
             chosen = choose_files(found, self.quant, self.repo)
         except (errors.LocalEntryNotFoundError, ModelNotFound):
             return None
-        if self.quant is None and quant_of(chosen[0]) != PREFERRED_QUANTS[0]:
+        name = model_name_at(chosen[0])
+        if self.quant is None and quant_of(name) != PREFERRED_QUANTS[0]:
             return None  # the repository may offer a better choice than the cache
-        name = model_name(PurePosixPath(chosen[0]).name)
-        pull.claim(name, self._resolved(chosen[0]))
+        pull.claim(name, self._resolved(name))
         return tuple(folder / file for file in chosen)
 
     def _download(self, pull: Pull) -> tuple[Path, ...]:
@@ -118,8 +84,9 @@ class HubSource:
 
     def _download_files(self, api: Any, files: tuple[str, ...], pull: Pull) -> tuple[Path, ...]:
         hub, _ = client()
-        name = model_name(safe_file_name(files[0], self.repo))
-        pull.claim(name, self._resolved(files[0]))
+        safe_file_name(files[0], self.repo)
+        name = model_name_at(files[0])
+        pull.claim(name, self._resolved(name))
         known = [hub.get_hf_file_metadata(self._url(api, file), token=hub.get_token()) for file in files]
         total_bytes = sum(entry.size or 0 for entry in known)
         self._approve(api, files[0], known[0].location, total_bytes, pull)
@@ -188,12 +155,12 @@ def _listed(text: str, policy: DownloadPolicy) -> tuple[ListedModel, ...]:
             entry.path: int(getattr(entry, "size", 0) or 0) for entry in api.list_repo_tree(source.repo, recursive=True)
         }
     if source.quant is not None:
-        choose_files(list(sizes), source.quant, source.repo)
+        chosen = choose_files(list(sizes), source.quant, source.repo)
     found = []
     for quant, files in models_among(list(sizes)).items():
-        if not in_order(files) or (source.quant is not None and source.quant.upper() != quant):
+        if not (shards := in_order(files)) or (source.quant is not None and shards != chosen):
             continue
-        name = model_name(PurePosixPath(files[0]).name)
+        name = model_name_at(files[0])
         nbytes = sum(sizes[file] for file in files)
         found.append(ListedModel(f"{PREFIX}{source.repo}:{quant}", name, quant_of(name), nbytes, len(files)))
     if not found:

@@ -7,14 +7,17 @@ the content of the system message, whatever the template does with that role. In
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.errors import BadTemplate, EdgeInferError
 from edgeinfer.models.text.message import Message, plain
+from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
 from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
@@ -108,17 +111,19 @@ class ChatTemplate:
         """Render `messages`, with the beginning of an answer if `add_generation_prompt`.
 
         `tools` are JSON schemas, `name` selects one of several templates, `extra` are further variables
-        (`enable_thinking=False`), which may also replace `bos_token` and similar ones. If the template refuses system
-        messages or leaves them out, their text goes before the next user message. Raises BadTemplate for a template
-        that fails or exceeds its limits, BadSetting for invalid messages.
+        (`enable_thinking=False`), which may also replace `bos_token` and similar ones. A template that fails on the
+        messages, or writes them in Python's notation, gets them in the other forms of `message_forms`. If it refuses
+        system messages or leaves them out, their text goes before the next user message. Raises BadTemplate for a
+        template that fails or exceeds its limits, BadSetting for invalid messages.
         """
-        chat = [Message.of(message) for message in messages]
         options = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt, **extra}
         variables = {key: plain(value, key) for key, value in {**self._special_tokens, **options}.items()}
-        template = self._template(self._pick(name, has_tools=bool(tools)))
+        picked = self._pick(name, has_tools=bool(tools))
+        template = self._template(picked)
+        chat = _known_roles([Message.of(message) for message in messages], self.sources[picked])
         refusal: BadTemplate | None = None
         try:
-            text = self._run(template, chat, variables)
+            text = self._run_form(template, chat, variables)
             if _says_all(text, _system_messages(chat)):
                 return Rendering(text, system_merged=False)
         except BadTemplate as error:
@@ -126,9 +131,28 @@ class ChatTemplate:
                 raise
             refusal = error
         try:
-            return Rendering(self._run(template, _merge_system(chat), variables), system_merged=True)
+            return Rendering(self._run_form(template, _merge_system(chat), variables), system_merged=True)
         except BadTemplate as error:
             raise (refusal or error) from None
+
+    def _run_form(self, template: Template, chat: Sequence[Message], variables: Mapping[str, Any]) -> str:
+        """The text of the first form of `chat` that the template takes. Raises BadTemplate if it takes none."""
+        given_up_at = time.monotonic() + self._limits.seconds
+        refusal: BadTemplate | None = None
+        first: str | None = None
+        for form, tools in product(forms_of(chat), forms_of_tools(variables, self._now())):
+            try:
+                text = self._run(template, form, {**variables, **tools})
+                if is_in_words(text, chat):
+                    return text
+                first = text if first is None else first
+            except BadTemplate as error:
+                refusal = refusal or error
+            if time.monotonic() > given_up_at:
+                break
+        if first is None:
+            raise refusal or BadTemplate("the chat template takes no form of these messages")
+        return first
 
     def _pick(self, name: str | None, *, has_tools: bool) -> str:
         if name is None:
@@ -191,19 +215,33 @@ def _says_all(text: str, messages: Iterable[Message]) -> bool:
     return all(message.text.strip() in text for message in messages)
 
 
-def _merge_system(chat: Iterable[Message]) -> list[Message]:
-    """`chat` without system messages: their content goes before the next user message, or becomes one."""
+def _known_roles(chat: Sequence[Message], source: str) -> list[Message]:
+    """`chat`, with developers' messages as system messages if the template's source does not name developers."""
+    if "developer" in source:
+        return list(chat)
+    return [
+        Message("system", message.content, message.extra) if message.role == "developer" else message
+        for message in chat
+    ]
+
+
+def _merge_system(chat: Sequence[Message]) -> list[Message]:
+    """`chat` without system messages: their content goes before the next user message, or becomes one in its place."""
     merged: list[Message] = []
     waiting: list[str] = []
+    place = 0
     for message in chat:
         if message.role in _SYSTEM_ROLES:
+            place = place if waiting else len(merged)
             waiting += [message.text.strip()] if message.text.strip() else []
         elif message.role == "user" and waiting:
             merged.append(message.with_text_before("\n\n".join(waiting)))
             waiting = []
         else:
             merged.append(message)
-    return [*merged, Message("user", "\n\n".join(waiting))] if waiting else merged
+    if waiting:
+        merged.insert(place, Message("user", "\n\n".join(waiting)))
+    return merged
 
 
 def _weight(value: object) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from edgeinfer.errors import BadSetting
 
 _MAX_DEPTH = 48
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ class Message:
         return Message(self.role, [{"type": "text", "text": f"{text}\n\n"}, *self.content], self.extra)
 
     def as_mapping(self) -> dict[str, Any]:
-        """The dict passed to templates: role and content first, then the extra fields."""
-        return {"role": self.role, "content": self.content, **self.extra}
+        """The dict passed to templates: role and content first, then the extra fields; thoughts by all their names."""
+        mapping = {"role": self.role, "content": self.content, **self.extra}
+        thoughts = next((mapping[name] for name in _THOUGHTS if mapping.get(name)), None)
+        return mapping if thoughts is None else {**dict.fromkeys(_THOUGHTS, thoughts), **mapping}
 
 
 def plain(value: object, where: str, depth: int = 0) -> Any:

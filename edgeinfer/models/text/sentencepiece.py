@@ -1,11 +1,9 @@
-"""SentencePiece's two algorithms, text to token ids: BPE by scores with byte fallback, and Unigram.
+"""SentencePiece's byte-pair encoding: text to token ids by scores, with byte fallback.
 
 In: text without special tokens. Out: ids. BPE merges the adjacent pair whose concatenation has the best score first,
 the leftmost on ties, until no concatenation is a token (`bpe_model.cc` of SentencePiece). The rank of a merge is the
 score of its *result*, so a result reached through two pairs has one rank and the leftmost wins; a list of merges, as
-used by the `tokenizers` package, cannot express that. Unigram, the tokenizer of XLM-RoBERTa and T5, is the most likely
-of all ways to split a text into pieces (Kudo, arXiv 1804.10959); it runs in the `tokenizers` package, which is imported
-when an encoder is created. Does not handle special tokens or the start of a text.
+used by the `tokenizers` package, cannot express that. Does not handle special tokens or the start of a text.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable
-from typing import Any
 
-from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
-from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
+from edgeinfer.errors import EdgeInferError, UnsupportedModel
+from edgeinfer.models.text.token_types import TokenType
+from edgeinfer.models.text.vocabulary import Vocabulary
 
 SPACE = "▁"
 _MERGEABLE = frozenset({TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED, TokenType.UNDEFINED})
@@ -24,10 +22,6 @@ _VERBATIM = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFI
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CACHED_WORDS = 16384
 _CACHED_LENGTH = 48
-CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
-UNIT_BYTES = 4
-IS_LEAF, HAS_LEAF, IS_FAR = 1 << 31, 1 << 8, 1 << 9
-LAST_BYTE = 0xFF
 
 
 class SentencePieceEncoder:
@@ -45,13 +39,11 @@ class SentencePieceEncoder:
         self._ids = {tokens[t]: t for t in reversed(range(len(tokens))) if kinds[t] in _MERGEABLE}
         self._scores = vocabulary.scores
         self._unused = {text for text, token in self._ids.items() if kinds[token] == TokenType.UNUSED}
-        self._bytes = {byte: t for t, kind in enumerate(kinds) if kind == TokenType.BYTE for byte in _byte(tokens[t])}
+        self.piece = SpacedPieces(vocabulary)
+        self._bytes = self.piece.byte_ids
         self._unk_id = vocabulary.unk_id
         self._add_space_prefix = vocabulary.add_space_prefix
-        self._bytes_of = {token: bytes([byte]) for byte, token in self._bytes.items()}
-        self._tokens = tokens
-        self._types = kinds
-        self._words = _word_pattern(self._ids)
+        self._words = re.compile(word_pattern(self._ids))
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
@@ -66,14 +58,6 @@ class SentencePieceEncoder:
         """The characters of `text` that become the unknown token."""
         lacking = {c for c in set(text.replace(" ", SPACE)) - self._ids.keys() if not self._has_bytes(c)}
         return "".join(character for character in text if character in lacking)
-
-    def piece(self, token: int) -> bytes:
-        """The bytes that `token` stands for in a text."""
-        byte = self._bytes_of.get(token)
-        if byte is not None:
-            return byte
-        text = self._tokens[token]
-        return (text if self._types[token] in _VERBATIM else text.replace(SPACE, " ")).encode()
 
     def _word(self, word: str) -> tuple[int, ...]:
         known = self._cache.get(word)
@@ -142,84 +126,39 @@ class SentencePieceEncoder:
         return [token for i, token in enumerate(ids) if token != unk or i == 0 or ids[i - 1] != unk]
 
 
-def _word_pattern(texts: Iterable[str]) -> re.Pattern[str]:
+def word_pattern(texts: Iterable[str]) -> str:
     """A pattern for words that no merge can join: a space begins one unless some token has it after that character."""
     # Few vocabularies have tokens with a space after another character, and then only few.
     crossing = [text for text in texts if SPACE in text.lstrip(SPACE)]
     joined = sorted({text[at - 1] for text in crossing for at in range(1, len(text)) if text[at] == SPACE} - {SPACE})
     before = "".join(map(re.escape, joined))
     within = f"(?:(?<=[{before}]){SPACE}+)?" if before else ""
-    return re.compile(f"{SPACE}*(?:[^{SPACE}]+{within})+|{SPACE}+")
+    return f"{SPACE}*(?:[^{SPACE}]+{within})+|{SPACE}+"
+
+
+class SpacedPieces:
+    """The bytes that tokens stand for where ▁ is a space and `<0xAB>` a byte; `byte_ids`: the token of each byte."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._tokens, self._types = vocabulary.tokens, vocabulary.types
+        self.byte_ids = {
+            byte: token
+            for token, kind in enumerate(vocabulary.types)
+            if kind == TokenType.BYTE
+            for byte in _byte(vocabulary.tokens[token])
+        }
+        self._bytes_of = {token: bytes([byte]) for byte, token in self.byte_ids.items()}
+
+    def __call__(self, token: int) -> bytes:
+        """The bytes of a token."""
+        byte = self._bytes_of.get(token)
+        if byte is not None:
+            return byte
+        text = self._tokens[token]
+        return (text if self._types[token] in _VERBATIM else text.replace(SPACE, " ")).encode()
 
 
 def _byte(text: str) -> list[int]:
     """The byte named by `<0xAB>`, in a list, or nothing."""
     found = _BYTE.fullmatch(text)
     return [int(found.group(1), 16)] if found else []
-
-
-class UnigramEncoder:
-    """Encodes plain text with the scores of a vocabulary; `charsmap`: how its characters are normalised, if at all.
-
-    Raises BadGGUF if the vocabulary has no scores or no unknown token, or the map is invalid.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, charsmap: bytes, *, joins_spaces: bool) -> None:
-        from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
-        from tokenizers.models import Unigram
-
-        if not vocabulary.scores or vocabulary.unk_id is None:
-            raise BadGGUF("a Unigram vocabulary (tokenizer.ggml.model = t5) needs scores and an unknown token")
-        self._tokens, self._unknown = vocabulary.tokens, vocabulary.unk_id
-        pairs = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
-        self._tokenizer = Tokenizer(Unigram(pairs, vocabulary.unk_id, False))
-        if charsmap:
-            check_charsmap(charsmap)
-        try:
-            steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
-        except Exception as reason:  # the package has no error type of its own
-            raise BadGGUF(f"{CHARSMAP} cannot be read: {reason}") from None
-        if joins_spaces:
-            steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-        self._tokenizer.normalizer = normalizers.Sequence(steps)
-        scheme = "always" if vocabulary.add_space_prefix else "never"
-        self._starting = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
-        self._following = pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=False)
-
-    def encode(self, text: str, *, starts: bool) -> list[int]:
-        """Ids of `text`; if it `starts` a text, a space is put before it if the vocabulary requires one."""
-        self._tokenizer.pre_tokenizer = self._starting if starts else self._following
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    def unwritable(self, text: str) -> str:
-        """The characters of `text` that are unknown by themselves."""
-        return "".join(character for character in text if self._unknown in self.encode(character, starts=False))
-
-    def piece(self, token: int) -> bytes:
-        """The bytes that `token` stands for."""
-        return self._tokens[token].replace(SPACE, " ").encode()
-
-
-def check_charsmap(charsmap: bytes) -> None:
-    """Raises BadGGUF if, for any text, following the map's trie could lead outside of it or of its texts.
-
-    The map consists of the size of a trie, the trie (a double array of 32-bit units), and the texts that its leaves
-    point into. `tokenizers` trusts it: a unit that points outside would crash the program. Source: Aoe, An Efficient
-    Digital Search Algorithm by Using a Double-Array Structure (1989), in the form of Darts-clone.
-    """
-    import numpy as np  # not needed for other kinds of vocabularies
-
-    n_bytes = int.from_bytes(charsmap[:UNIT_BYTES], "little")
-    texts = charsmap[UNIT_BYTES + n_bytes :]
-    if len(charsmap) < UNIT_BYTES or not n_bytes or n_bytes % UNIT_BYTES or len(charsmap) < UNIT_BYTES + n_bytes:
-        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie is said to have {n_bytes} of its {len(charsmap)} bytes")
-    units = np.frombuffer(charsmap, "<u4", n_bytes // UNIT_BYTES, UNIT_BYTES)
-    nodes = np.union1d(0, np.flatnonzero(units & IS_LEAF == 0))  # the root is always followed, whatever it says
-    below = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & IS_FAR) >> 6)).astype(np.int64)
-    if int((below | LAST_BYTE).max(initial=LAST_BYTE)) >= len(units):
-        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points beyond its {len(units)} units")
-    leaves = units[below[units[nodes] & HAS_LEAF != 0]] & np.uint32(IS_LEAF - 1)
-    begins = np.append(np.frombuffer(texts, np.uint8) & 0xC0 != 0x80, True)  # starts of UTF-8 characters, and the end
-    if int(leaves.max(initial=0)) >= len(begins) or not begins[leaves].all():
-        raise BadGGUF(f"{CHARSMAP} cannot be read: its trie points to no beginning of a text")

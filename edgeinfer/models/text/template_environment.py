@@ -27,7 +27,7 @@ from edgeinfer.models.text import template_operations as operations
 from edgeinfer.models.text.template_meter import TemplateMeter
 
 # Filters of the guards; templates cannot write these names.
-CHARGE, ADMIT, CONCATENATE = "guard charge", "guard admit", "guard concatenate"
+CHARGE, ADMIT, OWN, CONCATENATE = "guard charge", "guard admit", "guard own", "guard concatenate"
 
 _REFUSED = (
     nodes.Include,
@@ -64,7 +64,9 @@ class Guards(NodeTransformer):
                 node.expr = _guard(CHARGE, node.expr)
             case nodes.Concat():
                 return _guard(CONCATENATE, nodes.List(node.nodes, lineno=node.lineno))
-            case nodes.List() | nodes.Dict():
+            case nodes.List():
+                return _guard(OWN, node)
+            case nodes.Dict():
                 return _guard(ADMIT, node)
             case nodes.Tuple() if node.ctx == "load":
                 return _guard(ADMIT, node)
@@ -99,8 +101,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         # A second environment calls the original filters and tests with the arguments they expect.
         plain = ImmutableSandboxedEnvironment()
         self.filters = {name: _guarded_filter(plain, name) for name in operations.FILTERS}
-        self.filters |= {"tojson": _to_json, "attr": _attribute}
-        self.filters |= {CHARGE: _charge, ADMIT: _admit, CONCATENATE: _concatenate}
+        self.filters |= {"tojson": _to_json, "from_json": _from_json, "attr": _attribute}
+        self.filters |= {CHARGE: _charge, ADMIT: _admit, OWN: _own, CONCATENATE: _concatenate}
         self.tests = {name: _guarded_test(plain, name) for name in plain.tests}
         self.globals = {
             "range": _range,
@@ -123,6 +125,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def render_pieces(self, template: Template, variables: Mapping[str, Any], meter: TemplateMeter) -> Iterator[str]:
         """The output of `template`, piece by piece. Raises BadTemplate or what Jinja raises."""
         return template.generate({**variables, _METER: meter})
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may get an attribute. What it does with the methods that change lists is checked later."""
+        return (type(obj) is list and attr in operations.CHANGES) or super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """A binary operator, within the budget."""
@@ -159,6 +165,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Any:
+        if isinstance(owner, list) and name in operations.CHANGES:
+            operations.check_change(meter, owner, name, arguments)
+            return function(*arguments, **options)
         arguments = operations.check_method(meter, owner, name, arguments)
         if isinstance(owner, str) and name == "format":
             meter.allow(operations.format_cost(meter, owner, [*arguments, *options.values()]))
@@ -241,13 +250,25 @@ def _admit(context: Context, value: Any) -> Any:
 
 
 @pass_context
+def _own(context: Context, value: Any) -> Any:
+    return _meter(context).own(value)
+
+
+@pass_context
 def _concatenate(context: Context, values: list[Any]) -> str:
     return operations.concatenate(_meter(context), values)
 
 
 @pass_context
 def _to_json(context: Context, value: Any, *arguments: Any, **options: Any) -> str:
+    # What a filter such as `map` made counts as a list, as for llama.cpp.
+    value = list(value) if isinstance(value, _Once) else value
     return operations.to_json(_meter(context), value, *arguments, **options)
+
+
+@pass_context
+def _from_json(context: Context, value: Any) -> Any:
+    return operations.from_json(_meter(context), value)
 
 
 @pass_context

@@ -47,6 +47,7 @@ class TemplateMeter:
         self._clock = clock
         self._deadline = clock() + limits.seconds
         self._known: dict[int, tuple[object, int, int]] = {}
+        self._own: dict[int, list[object]] = {}
         self._calls = 0
 
     def tick(self) -> None:
@@ -74,6 +75,19 @@ class TemplateMeter:
         self.allow(self.weigh(value))
         self.charge(NODE + (len(value) * (1 if isinstance(value, str) else NODE) if isinstance(value, _SIZED) else 0))
         return value
+
+    def own(self, value: list[object]) -> list[object]:
+        """Return a list that the template wrote itself, which it may change, after weighing and counting it."""
+        self._own[id(value)] = self.admit(value)
+        return value
+
+    def owns(self, value: list[object]) -> bool:
+        """Whether a template wrote this list itself."""
+        return id(value) in self._own
+
+    def note_change(self) -> None:
+        """A list changes: forget what was weighed, since any value may contain it."""
+        self._known.clear()
 
     def weigh(self, value: object) -> int:
         """Characters of text in `value` plus a constant per node, shared parts counted each time they occur."""
@@ -123,7 +137,7 @@ class TemplateMeter:
                 raise BadTemplate(f"the chat template made a value larger than {self.value_limit} characters")
         if depth > _MAX_DEPTH or level > _MAX_DEPTH:
             raise BadTemplate(f"the chat template nests values more than {_MAX_DEPTH} deep")
-        # Holding the value prevents its id from being reused; the sandbox lets no template change it.
+        # Holding the value prevents its id from being reused; a change is noted by `note_change`.
         self._known[id(value)] = (value, weight, depth)
         return weight, depth
 

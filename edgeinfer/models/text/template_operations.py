@@ -36,6 +36,8 @@ METHODS: dict[type, frozenset[str]] = {
     list: frozenset({"index", "count", "copy"}),
     tuple: frozenset({"index", "count"}),
 }
+CHANGES = frozenset({"append", "pop"})
+"""Methods that change a list; templates may call them on lists that they wrote themselves."""
 _FILTERS = (
     "abs batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
     "groupby indent int items join last length list lower map max min reject rejectattr replace reverse round safe "
@@ -102,6 +104,15 @@ def check_method(meter: TemplateMeter, owner: object, name: str, arguments: tupl
     return arguments
 
 
+def check_change(meter: TemplateMeter, owner: list[object], name: str, arguments: tuple[Any, ...]) -> None:
+    """Check a change of a list. Raises BadTemplate for lists of the input, and for items that are lists themselves."""
+    if not meter.owns(owner) or not all(isinstance(argument, str | int | None) for argument in arguments):
+        raise BadTemplate(f"the chat template calls list.{name} on this list, which templates may not")
+    meter.note_change()
+    meter.allow(meter.weigh(owner) + sum(map(meter.weigh, arguments)))
+    meter.charge(NODE + sum(map(meter.weigh, arguments)))
+
+
 def format_cost(meter: TemplateMeter, pattern: str, arguments: object) -> int:
     """An upper bound of the size of `str.format`'s result. Raises BadTemplate for widths taken from arguments."""
     bare = pattern.replace("{{", "").replace("}}", "")
@@ -148,6 +159,15 @@ def to_json(
         meter.charge(len(chunk))
         chunks.append(chunk)
     return meter.admit("".join(chunks))
+
+
+def from_json(meter: TemplateMeter, value: object) -> object:
+    """The value that a JSON text stands for. Raises BadTemplate for other texts."""
+    meter.allow(meter.weigh(value))
+    try:
+        return meter.admit(json.loads(str(value)))
+    except (ValueError, RecursionError) as error:
+        raise BadTemplate(f"the chat template reads JSON from a text that is none: {str(error)[:200]}") from error
 
 
 def _check_string_method(meter: TemplateMeter, owner: str, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

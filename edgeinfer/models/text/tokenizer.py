@@ -12,21 +12,11 @@ import codecs
 from collections.abc import Iterable
 from typing import Protocol
 
-from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
-from edgeinfer.models.text.byte_level import ByteLevelEncoder, pre_tokenizer
-from edgeinfer.models.text.sentencepiece import CHARSMAP, SentencePieceEncoder, UnigramEncoder
-from edgeinfer.models.text.vocabulary import SpecialTokens, TokenizerMetadata, TokenType, Vocabulary
-from edgeinfer.models.text.word_piece import WordPieceEncoder
-
-SUPPORTED = ("gpt2", "llama", "bert", "t5")
-
-
-class TextEncoder(Protocol):
-    """Turns plain text into ids."""
-
-    def encode(self, text: str, *, starts: bool) -> list[int]: ...
-    def piece(self, token: int) -> bytes: ...
-    def unwritable(self, text: str) -> str: ...
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text.encoders import TextEncoder, encoder_of, kind_of
+from edgeinfer.models.text.special_tokens import SpecialTokens
+from edgeinfer.models.text.token_types import TokenType
+from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
 
 class Tokenizer:
@@ -49,7 +39,7 @@ class Tokenizer:
     @classmethod
     def with_vocabulary(cls, vocabulary: Vocabulary, metadata: TokenizerMetadata) -> Tokenizer:
         """Like `from_metadata`, with the result of `vocabulary_of`; this is the longer part of the work."""
-        return cls(vocabulary, _encoder(vocabulary, metadata))
+        return cls(vocabulary, encoder_of(vocabulary, metadata))
 
     @property
     def n_tokens(self) -> int:
@@ -83,7 +73,7 @@ class Tokenizer:
             if isinstance(part, str):
                 ids += self._encoder.encode(part, starts=starts)
                 starts = False
-            elif vocabulary.is_control(part):
+            elif vocabulary.begins_anew(part):
                 ids.append(part)
                 starts = True
             else:
@@ -129,40 +119,8 @@ class Tokenizer:
 
 def vocabulary_of(metadata: TokenizerMetadata) -> Vocabulary:
     """The vocabulary in a GGUF file. Raises UnsupportedModel for an unsupported kind, BadGGUF."""
-    key = "tokenizer.ggml.model"
-    model = metadata.text(key) if key in metadata else None
-    if model not in SUPPORTED:
-        found = f"is {model!r}" if model is not None else "is missing"
-        raise UnsupportedModel(
-            f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE), llama (SentencePiece "
-            "BPE), bert (WordPiece) and t5 (Unigram)"
-        )
+    kind_of(metadata)
     return Vocabulary.from_metadata(metadata)
-
-
-def _encoder(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> TextEncoder:
-    if vocabulary.model == "llama":
-        return SentencePieceEncoder(vocabulary)
-    if vocabulary.model == "bert":
-        return WordPieceEncoder(vocabulary)
-    if vocabulary.model == "t5":
-        return _unigram(vocabulary, metadata)
-    key = "tokenizer.ggml.merges"
-    rules = pre_tokenizer(vocabulary.pre)
-    if key not in metadata:
-        raise BadGGUF(f"{key} is missing: a byte-level BPE vocabulary (tokenizer.ggml.model = gpt2) needs its merges")
-    return ByteLevelEncoder(vocabulary, metadata.strings(key), rules)
-
-
-def _unigram(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> UnigramEncoder:
-    spaces = "tokenizer.ggml.remove_extra_whitespaces"
-    joins_spaces = metadata.flag(spaces) if spaces in metadata else True
-    charsmap = metadata.numbers(CHARSMAP) if CHARSMAP in metadata else None
-    if charsmap is not None and charsmap.dtype.kind not in "iu":
-        raise BadGGUF(f"{CHARSMAP} must be an array of bytes, not of {charsmap.dtype}")
-    return UnigramEncoder(
-        vocabulary, b"" if charsmap is None else bytes(charsmap.astype("uint8")), joins_spaces=joins_spaces
-    )
 
 
 def _check_unicode(text: str) -> None:
@@ -191,7 +149,7 @@ class StreamDecoder:
     """Decodes one stream of tokens.
 
     Control tokens are left out unless `show_control`. Tokenizing puts a space in front of a SentencePiece text: it is
-    removed at the start and after control tokens, unless the stream `continues` an earlier text.
+    removed at the start and after special tokens, unless the stream `continues` an earlier text.
     """
 
     def __init__(self, tokenizer: PieceSource, *, show_control: bool = False, continues: bool = False) -> None:
@@ -212,6 +170,8 @@ class StreamDecoder:
             self._starts = False
             if self._types[token] != TokenType.USER_DEFINED:
                 piece = piece.removeprefix(b" ")
+        if self._strips and self._tokenizer.vocabulary.begins_anew(token):
+            self._starts = True
         return self._decoder.decode(piece)
 
     @property

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgeinfer.errors import BadGGUF, EdgeInferError, ModelNotFound, UnsupportedModel
+from edgeinfer.errors import EdgeInferError, ModelNotFound, UnsupportedModel
 from edgeinfer.models.json_config import JsonConfig
-from edgeinfer.models.text.byte_level import byte_characters, first_ids, merging_tokenizer, pre_tokenizer
+from edgeinfer.models.text.byte_level import byte_characters, first_ids, merging_tokenizer
 from edgeinfer.models.text.chat_template import ChatTemplate
+from edgeinfer.models.text.encoders import is_byte_level, merges_of
+from edgeinfer.models.text.pre_tokenizers import pre_tokenizer
+from edgeinfer.models.text.token_types import END_OF_TURN, TokenType, end_of_generation
 from edgeinfer.models.text.tokenizer import vocabulary_of
-from edgeinfer.models.text.vocabulary import END_OF_TURN, TokenizerMetadata, TokenType, Vocabulary, end_of_generation
+from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
 FILE = "tokenizer.json"
 SPACE = "▁"
@@ -27,7 +30,6 @@ BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 SPECIAL = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 HOLE = "[unused token %d]"
 """The text of an id that the tokenizer does not use."""
-BYTE_LEVEL = "gpt2"
 CLASSES = {"qwen2": "Qwen2Tokenizer"}
 """The tokenizer class that readers use for a pre-tokenizer, if not the default one."""
 
@@ -108,6 +110,7 @@ class FolderText:
             add_eos=end is not None and around[-1:] == [end],
             add_space_prefix=not self._is_byte_level and bool(plain) and plain[0].startswith(SPACE),
             end_of_generation=end_of_generation(special, (end, eot)) | declared,
+            suppressed=frozenset(token for token in self._suppressed() if 0 <= token < n_tokens),
             strips_right=frozenset(token for token, added in self._added.items() if added.rstrip),
         )
 
@@ -128,6 +131,10 @@ class FolderText:
             *read(self._folder / "generation_config.json").integers("eos_token_id"),
             *read(self._folder / "config.json").integers("eos_token_id"),
         )
+
+    def _suppressed(self) -> tuple[int, ...]:
+        """Tokens that answers never contain according to the model's settings."""
+        return JsonConfig.read(self._folder / "generation_config.json").integers("suppress_tokens")
 
 
 def _opened(path: Path) -> Any:
@@ -174,21 +181,22 @@ class TokenizerFiles:
 def tokenizer_files(metadata: TokenizerMetadata, n_context: int) -> TokenizerFiles:
     """The files of a vocabulary. Raises UnsupportedModel if it is not byte-level, BadGGUF."""
     vocabulary = vocabulary_of(metadata)
-    if vocabulary.model != BYTE_LEVEL:
+    if not is_byte_level(vocabulary):
         raise UnsupportedModel(
-            "the vocabulary is a SentencePiece one, whose order of merges no tokenizer.json can state exactly; take "
-            "the tokenizer files from where the model was published"
+            f"the vocabulary is no byte-level one, but {vocabulary.model!r}, which edgeinfer does not write as "
+            "tokenizer.json (SentencePiece's order of merges cannot be stated there); take the tokenizer files from "
+            "where the model was published"
         )
     return TokenizerFiles(_tokenizer(vocabulary, metadata), _settings(vocabulary, metadata, n_context))
 
 
 def _tokenizer(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> str:
-    from tokenizers import AddedToken, decoders, processors
+    from tokenizers import AddedToken, decoders, normalizers, processors
 
-    key = "tokenizer.ggml.merges"
-    if key not in metadata:
-        raise BadGGUF(f"{key} is missing: a byte-level BPE vocabulary (tokenizer.ggml.model = gpt2) needs its merges")
-    made = merging_tokenizer(first_ids(vocabulary), metadata.strings(key), pre_tokenizer(vocabulary.pre))
+    rules = pre_tokenizer(vocabulary.pre)
+    made = merging_tokenizer(first_ids(vocabulary), merges_of(metadata), rules)
+    if rules.composes:
+        made.normalizer = normalizers.NFC()
     for token in vocabulary.special_ids():
         control = vocabulary.is_control(token)
         made.add_tokens([AddedToken(vocabulary.tokens[token], special=control, normalized=False)])

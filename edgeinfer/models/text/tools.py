@@ -14,7 +14,7 @@ from typing import Any, Literal
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.message import Message
 from edgeinfer.models.text.tokenizer import overlap
-from edgeinfer.models.text.tool_formats import ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ReadCalls, ToolFormat
 
 MOST_TOOLS = 128
 _INSTRUCTIONS = (
@@ -67,6 +67,14 @@ def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
     turns.
     """
     instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
+    found = calls_in_words(messages)
+    if found and found[0].role in ("system", "developer"):
+        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
+    return [Message("system", instructions), *found]
+
+
+def calls_in_words(messages: Sequence[Message]) -> list[Message]:
+    """A conversation with calls and results written in the text."""
     found: list[Message] = []
     for before, message in zip([None, *messages], messages, strict=False):
         if message.role == "tool":
@@ -76,9 +84,33 @@ def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]
             found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
         else:
             found.append(message)
-    if found and found[0].role in ("system", "developer"):
-        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
-    return [Message("system", instructions), *found]
+    return found
+
+
+def one_call_each(messages: Sequence[Message]) -> list[Message]:
+    """A conversation in which every message has one call at most, followed by its result."""
+    found: list[Message] = []
+    results = [message for message in messages if message.role == "tool"]
+    for message in messages:
+        calls = message.extra.get("tool_calls")
+        if message.role == "tool":
+            if message in results:
+                found.append(message)
+        elif not isinstance(calls, Sequence) or len(calls) < 2:
+            found.append(message)
+        else:
+            for number, call in enumerate(calls):
+                found.append(
+                    Message(
+                        message.role, message.content if not number else "", {**message.extra, "tool_calls": [call]}
+                    )
+                )
+                known = call.get("id") if isinstance(call, Mapping) else None
+                own = next((each for each in results if each.extra.get("tool_call_id") == known), None)
+                if own is not None:
+                    results.remove(own)
+                    found.append(own)
+    return found
 
 
 def _written(calls: object) -> str:
@@ -92,7 +124,10 @@ def _written(calls: object) -> str:
 
 
 def with_objects(message: Message) -> Message:
-    """A message whose calls have their arguments in the form templates expect."""
+    """A message whose calls have their arguments in the form templates expect: objects, and texts that are no JSON.
+
+    Raises BadSetting for other JSON: no function takes a number or a list.
+    """
     calls = message.extra.get("tool_calls")
     if not isinstance(calls, list | tuple):
         return message
@@ -103,7 +138,24 @@ def _with_object(call: object) -> object:
     function = _function_of(call)
     if not isinstance(call, Mapping) or "arguments" not in function:
         return call
-    return {**call, "function": {**function, "arguments": object_of(function["arguments"])}}
+    arguments = object_of(function["arguments"])
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
+        arguments = {}
+    if not isinstance(arguments, Mapping) and _is_json(arguments):
+        raise BadSetting(
+            f"the arguments of a call of {function.get('name')!r} are {str(arguments)[:60]!r}; they must be an object"
+        )
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _is_json(arguments: object) -> bool:
+    """Whether arguments are JSON, as a value or as a text."""
+    try:
+        if isinstance(arguments, str):
+            json.loads(arguments)
+        return True
+    except (ValueError, RecursionError):
+        return False
 
 
 def _function_of(tool_or_call: object) -> Mapping[str, Any]:
@@ -124,8 +176,9 @@ def object_of(arguments: object) -> object:
 class ToolReader:
     """Separates content from calls in growing text: push pieces, take what is certain, finish at the end."""
 
-    def __init__(self, form: ToolFormat, names: frozenset[str]) -> None:
-        self._form, self._names = form, names
+    def __init__(self, form: ToolFormat, names: frozenset[str], parameters: Parameters | None = None) -> None:
+        """`parameters`: the schemas of arguments, for forms that write them without their types."""
+        self._form, self._names, self._parameters = form, names, parameters or {}
         self._end = form.end.strip()
         self._value = _ValueEnd()
         self.calls: list[ToolCall] = []
@@ -165,6 +218,8 @@ class ToolReader:
     def _in_call(self) -> tuple[str, bool]:
         """Parse a call once it is complete; if it is not a call after all, it becomes content."""
         text = self._held
+        if self._form.read is not None:
+            return self._in_block(text[len(self._form.trigger) :], self._form.read)
         body = text[0 if self._form.shape == "bare" else len(self._form.trigger) :].lstrip()
         end = self._value.find(body) if body[:1] in ("{", "[") else None
         if end is None and (not body or body[0] in "{[") and not self._is_final:
@@ -172,12 +227,31 @@ class ToolReader:
         self._value = _ValueEnd()
         calls = None if end is None else calls_of(body[:end], self._form, self._names)
         if calls is None:
-            n_given = len(self._form.trigger)
-            self._held, self._place, self._has_content = text[n_given:], "content", True
-            return text[:n_given], True
+            return self._no_call()
         self.calls += calls
         self._held, self._place = body[end:], "after"
         return "", True
+
+    def _in_block(self, body: str, read: ReadCalls) -> tuple[str, bool]:
+        """Read the calls of a block once its end is there."""
+        at = body.find(self._end) if self._end else -1
+        if at < 0 and not self._is_final:
+            return "", False
+        at = len(body) if at < 0 else at
+        try:
+            calls = [checked_call(*call, self._names) for call in read(body[:at], self._parameters)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return self._no_call()
+        self.calls += calls
+        self._held, self._place = body[at:], "after"
+        return "", True
+
+    def _no_call(self) -> tuple[str, bool]:
+        """What began as a call is content."""
+        n_given = len(self._form.trigger)
+        given, self._held = self._held[:n_given], self._held[n_given:]
+        self._place, self._has_content = "content", True
+        return given, True
 
     def _after(self) -> tuple[str, bool]:
         """Skip what closes calls and separates them."""
@@ -202,10 +276,17 @@ def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCa
 
 def _call_of(found: object, form: ToolFormat, names: frozenset[str]) -> ToolCall:
     """Raises ValueError for anything that does not call one of these functions with an object."""
-    name = found.get("name") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(name, str) or name not in names:
+    if not isinstance(found, dict):
         raise ValueError("no call")
+    name = found.get(form.name_key, found.get("name"))
     arguments = object_of(found.get(form.arguments_key, found.get("arguments", found.get("parameters", {}))))
+    return checked_call(name, arguments, names)
+
+
+def checked_call(name: object, arguments: object, names: frozenset[str]) -> ToolCall:
+    """A call of one of these functions with an object. Raises ValueError for anything else."""
+    if not isinstance(name, str) or name not in names:
+        raise ValueError("no call")
     if not isinstance(arguments, dict):
         raise ValueError("arguments are no object")
     text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""WordPiece, BERT's tokenizer: lower-case words without accents, split into the longest pieces from the left.
+"""WordPiece, BERT's tokenizer: words, often in lower case without accents, split into the longest pieces from the left.
 
 In: text without special tokens. Out: ids, through the `tokenizers` package, which is imported when an encoder is
 created. GGUF files mark pieces that begin a word with a space mark, and leave those within words unmarked. Does not
@@ -19,7 +19,7 @@ LONGEST_WORD = 1024
 class WordPieceEncoder:
     """Encodes plain text with the pieces of a vocabulary. Raises BadGGUF if it has no unknown token."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, *, lowers: bool = True, strips_accents: bool = True) -> None:
         from tokenizers import Tokenizer, normalizers, pre_tokenizers
         from tokenizers.models import WordPiece
 
@@ -31,7 +31,7 @@ class WordPieceEncoder:
         ids = {piece: token for token, piece in reversed(list(enumerate(self._pieces)))}
         name = self._pieces[unknown]
         self._tokenizer = Tokenizer(WordPiece(ids, unk_token=name, max_input_chars_per_word=LONGEST_WORD))
-        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowers, strip_accents=strips_accents)
         self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     @staticmethod

@@ -274,3 +274,19 @@ def test_a_home_that_is_not_there_lists_nothing(user: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "home", no_home)
     assert list(models_elsewhere()) == []
+
+
+def test_what_lies_beside_a_model_is_not_listed_and_folders_name_quants(
+    store: ModelStore, user: Path, content: bytes
+) -> None:
+    folder = user / ".lmstudio" / "models" / "maker" / "m-GGUF"
+    for name in ("m-Q4_0.gguf", "mmproj-m.gguf", "m.mmproj-f16.gguf", "imatrix_x.gguf", "mtp-m-Q8_0.gguf"):
+        put(folder / name, content + name.encode())
+    cache = user / ".cache" / "huggingface" / "hub"
+    for name in ("Q8_0/model.gguf", "UD-Q4_K_XL/model.gguf"):
+        put_in_cache(cache, "u/r", "abc", name, content + name.encode())
+    assert listed(store) == [
+        ("m-Q4_0", "LM Studio", "lmstudio:maker/m-GGUF/m-Q4_0"),
+        ("model-Q8_0", "HF cache", "hf:u/r:Q8_0"),
+        ("model-UD-Q4_K_XL", "HF cache", "hf:u/r:UD-Q4_K_XL"),
+    ]

@@ -43,7 +43,8 @@ def test_tables_of_golden_models(results: Path) -> None:
         for op, window in layers:
             local = "local_frequencies" in expected and window is not None
             table = frequencies(op.table, weights.rope_factors(model.file, op.table))
-            np.testing.assert_allclose(table, expected["local_frequencies" if local else "frequencies"], rtol=1e-6)
+            known = expected["local_frequencies" if local else "frequencies"]
+            np.testing.assert_allclose(table, known, rtol=1e-6, atol=1e-30)  # what does not turn at all is near zero
             assert op.table.magnitude == pytest.approx(1.0 if local else float(expected["magnitude"]), rel=1e-6)
 
 

@@ -261,6 +261,8 @@ def test_what_is_no_source(store: ModelStore, text: str) -> None:
         ("model-IQ4_XS", "IQ4_XS", "model"),
         ("model.bf16", "BF16", "model"),
         ("gpt-oss-20b-MXFP4", "MXFP4", "gpt-oss-20b"),
+        ("Qwen3.5-9B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL", "Qwen3.5-9B"),
+        ("model-NVFP4", "NVFP4", "model"),
         ("plain", None, "plain"),
         ("big-Q8_0-00001-of-00002.gguf", "Q8_0", "big"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from tiny_models import write_model
 
 from edgeinfer.errors import DownloadFailed, ModelNotFound
-from edgeinfer.models.sources.hf import choose_files
+from edgeinfer.models.repository_files import choose_files
 from edgeinfer.models.store import ModelStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,6 +72,10 @@ except PullStopped:
 """
 
 
+MIXED = ["m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf", "mtp-m-Q8_0.gguf", "m.mmproj-q8_0.gguf", "imatrix_unsloth.gguf"]
+FOLDERS = ["Q4_K_M/model.gguf", "Q8_0/model.gguf"]
+
+
 @pytest.mark.parametrize(
     ("files", "quant", "chosen"),
     [
@@ -79,6 +83,23 @@ except PullStopped:
         (["a-Q8_0.gguf", "a-Q4_K_M.gguf"], "q8_0", ["a-Q8_0.gguf"]),
         (["a-Q2_K.gguf", "mmproj-a-F16.gguf"], None, ["a-Q2_K.gguf"]),
         (["plain.gguf"], None, ["plain.gguf"]),
+        (MIXED, "UD-Q4_K_XL", ["m-UD-Q4_K_XL.gguf"]),
+        (MIXED, "q4_k_xl", ["m-UD-Q4_K_XL.gguf"]),
+        (MIXED, "m-UD-Q4_K_XL.gguf", ["m-UD-Q4_K_XL.gguf"]),
+        (MIXED, None, ["m-Q4_K_M.gguf"]),
+        (["m-UD-Q4_K_XL.gguf", "m-UD-Q2_K_XL.gguf"], None, ["m-UD-Q4_K_XL.gguf"]),
+        (["m-UD-IQ2_M.gguf", "m-IQ2_M.gguf"], "IQ2_M", ["m-IQ2_M.gguf"]),
+        (["m-UD-IQ2_M.gguf", "m-IQ2_M.gguf"], "UD-IQ2_M", ["m-UD-IQ2_M.gguf"]),
+        (["m-NVFP4.gguf", "m-BF16.gguf"], "NVFP4", ["m-NVFP4.gguf"]),
+        (["m.i1-Q4_K_M.gguf", "m.i1-Q4_K_S.gguf"], "i1-Q4_K_M", ["m.i1-Q4_K_M.gguf"]),
+        (FOLDERS, "Q8_0", ["Q8_0/model.gguf"]),
+        (FOLDERS, None, ["Q4_K_M/model.gguf"]),
+        (["x-UD-Q3_K_XL/model.gguf", "mmproj/model.gguf"], None, ["x-UD-Q3_K_XL/model.gguf"]),
+        (
+            ["Q4_0/m-00001-of-00002.gguf", "Q8_0/m-00001-of-00002.gguf", "Q8_0/m-00002-of-00002.gguf"],
+            None,
+            ["Q8_0/m-00001-of-00002.gguf", "Q8_0/m-00002-of-00002.gguf"],
+        ),
         (
             ["q/a-F16-00002-of-00002.gguf", "q/a-F16-00001-of-00002.gguf", "a-Q2_K.gguf"],
             None,
@@ -97,6 +118,12 @@ def test_one_model_is_chosen(files: list[str], quant: str | None, chosen: list[s
         (["a-Q8_0.gguf"], "Q4_0", "hf:u/r:Q8_0"),
         (["a-Q2_K.gguf", "a-Q3_K_S.gguf"], None, "hf:u/r:Q2_K, hf:u/r:Q3_K_S"),
         (["a-F16-00001-of-00002.gguf"], "F16", "no complete F16"),
+        (MIXED, "Q8_0", "no complete Q8_0; there are: hf:u/r:Q4_K_M, hf:u/r:UD-Q4_K_XL$"),
+        (
+            ["mmproj-F16.gguf", "imatrix.gguf", "mtp-a-Q8_0.gguf", "a-Q4_0/mtp.gguf"],
+            None,
+            "holds no .gguf file of a model",
+        ),
     ],
 )
 def test_what_cannot_be_chosen_is_listed(files: list[str], quant: str | None, message: str) -> None:

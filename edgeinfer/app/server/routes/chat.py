@@ -66,6 +66,8 @@ def _choice(number: int, stream: TextStream, model: PooledModel) -> Record:
     logprobs, reader = stream.logprobs, ContentReader(stream)
     content = reader.push(stream.text) + reader.finish()
     message: Record = {"role": "assistant", "content": content, "refusal": None}
+    if thoughts := reader.new_thoughts():
+        message["reasoning_content"] = thoughts
     if reader.calls:
         message |= {"content": content or None, "tool_calls": tool_call_records(reader.calls)}
     return {
@@ -99,6 +101,8 @@ class _ChatChunks:
         yield self._writer.last(self._number, {"delta": {}}, self._logprobs(), stats, self._n_calls)
 
     def _deltas(self, content: str) -> Iterator[bytes]:
+        if thoughts := self._reader.new_thoughts():
+            yield self._delta({"reasoning_content": thoughts})
         if content:
             yield self._delta({"content": content})
         new = self._reader.calls[self._n_calls :]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -9,9 +11,14 @@ import edgeinfer
 from edgeinfer.app.server.errors import ERROR_RESPONSES, APIError
 from edgeinfer.app.server.objects import Record
 from edgeinfer.app.server.state import server_state
+from edgeinfer.engine.requests.sampling import SamplingSettings
 
 ROUTER = APIRouter(tags=["health"])
 
+USUAL = MappingProxyType(
+    {name: getattr(SamplingSettings(), name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
+)
+"""Sampling parameters of requests that say nothing, for models whose authors say nothing."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -40,7 +47,8 @@ async def props(request: Request) -> Record:
     state = server_state(request)
     async with state.model(None) as model:
         facts, prompts = model.llm.info, model.llm.prompts
-        params = {name: value for name, value in state.defaults.items() if isinstance(value, int | float | str)}
+        given = {name: value for name, value in state.defaults.items() if isinstance(value, int | float | str)}
+        params = {**USUAL, **prompts.sampling, **given}
         return {
             "default_generation_settings": {"n_ctx": facts.n_context, "params": params},
             "total_slots": state.options.parallel,
@@ -49,6 +57,7 @@ async def props(request: Request) -> Record:
             "build_info": f"edgeinfer {edgeinfer.__version__}",
             "device": model.llm.telemetry.device,
             "notices": list(facts.notices),
+            "author_sampling": dict(prompts.sampling),
         }
 
 

@@ -28,7 +28,7 @@ class EntriesRead(Message):
 
 
 class OffersFound(Message):
-    """The models that a source offers."""
+    """The models that a source offers, or without a source those recommended for this machine."""
 
     def __init__(self, source: str, offers: tuple[ModelEntry, ...]) -> None:
         super().__init__()
@@ -93,6 +93,15 @@ class CatalogueWork:
     def offers(self, source: str) -> None:
         """List the models that a source offers."""
         self._try(lambda: OffersFound(source, self._catalogue.offers(source)))
+
+    def recommended(self) -> None:
+        """List known models that suit this machine."""
+
+        def found() -> Message:
+            offers = self._catalogue.recommended()
+            return OffersFound("", offers) if offers else ModelTrouble("no known model fits this machine")
+
+        self._try(found)
 
     def look(self, entry: ModelEntry) -> None:
         """Fetch the header of an offer."""

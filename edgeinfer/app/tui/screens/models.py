@@ -61,6 +61,7 @@ class ModelsScreen(Screen[ChosenModel | None]):
         Binding("escape", "leave", "back", id="models.back"),
         Binding("slash", "source", "look up", id="models.source"),
         Binding("enter", "use", "use or pull", id="models.use", show=False),
+        Binding("r", "recommend", "recommended", id="models.recommend"),
         Binding("i", "detail", "detail", id="models.detail"),
         Binding("p", "pause", "pause", id="models.pause"),
         Binding("x", "cancel", "cancel", id="models.cancel"),
@@ -147,15 +148,21 @@ class ModelsScreen(Screen[ChosenModel | None]):
     def _show_offers(self, event: OffersFound) -> None:
         self._offers = event.offers
         self._list()
-        if self.query_one(Input).value.strip() == event.source:  # otherwise the user is already typing another source
+        if event.source in ("", self.query_one(Input).value.strip()):  # else the user is typing another source
             self._table.focus()
         new = [entry for entry in event.offers if self._table.shows(entry.key)]
         if new:
             self._table.select(new[0].key)
-            self._notice(f"{event.source} offers {counted(len(new), 'model')}; Enter pulls the one under the cursor")
+            offered = f"{event.source} offers {counted(len(new), 'model')}"
+            known = f"{counted(len(new), 'model')} would suit this machine, the best first"
+            self._notice(f"{offered if event.source else known}; Enter pulls the one under the cursor")
         else:
             self._table.select_name(event.offers[0].name)
             self._notice(f"{event.offers[0].name} is here already; Enter uses it")
+
+    def action_recommend(self) -> None:
+        """List known models that suit this machine."""
+        self._begin("offers", self._work.recommended)
 
     # Forecasts
 

@@ -11,12 +11,17 @@ import re
 from dataclasses import dataclass
 
 from edgeinfer.app.tui.text.markdown import FenceStart, opening_of
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS, ThoughtFormat
 
 PAIRS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<reasoning>", "</reasoning>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
 )
 _BEGIN = re.compile(r"\s*(" + "|".join(re.escape(begin) for begin, _ in PAIRS) + ")")
 _ENDS = dict(PAIRS)
@@ -33,6 +38,8 @@ class Section:
 
 def sections_of(text: str) -> tuple[Section, ...]:
     """Split an answer into sections. Thoughts are only recognised at its beginning; later tags are text."""
+    if (form := _form_of(text)) is not None:
+        return _in_channels(text, form)
     sections: list[Section] = []
     if _BEGIN.match(text) is None and (inside := _begun_inside(text)) is not None:
         thought, text = inside
@@ -47,6 +54,24 @@ def sections_of(text: str) -> tuple[Section, ...]:
     if text.strip() or not sections:
         sections.append(Section(False, text.lstrip("\n") if sections else text))
     return tuple(sections)
+
+
+def _form_of(text: str) -> ThoughtFormat | None:
+    """The form of an answer that begins with a mark of a family whose marks surround thoughts and answers."""
+    begun = text.lstrip()
+    if not begun.startswith("<|"):
+        return None
+    forms = [form for form in THOUGHT_FORMATS.entries().values() if form.anywhere]
+    return next((form for form in forms if begun.startswith((form.begin, *form.dropped))), None)
+
+
+def _in_channels(text: str, form: ThoughtFormat) -> tuple[Section, ...]:
+    reader = AnswerReader(form)
+    content = reader.push(text)
+    is_open = reader.is_thinking
+    content += reader.finish()
+    thoughts = [Section(True, reader.thoughts, is_open=is_open)] if reader.thoughts or is_open else []
+    return (*thoughts, *([Section(False, content)] if content.strip() or not thoughts else []))
 
 
 def may_begin_thought(text: str) -> bool:

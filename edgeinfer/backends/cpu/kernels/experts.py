@@ -134,6 +134,8 @@ def route_token(args, scores, out, powers, quality):
         share = np.float32(0.0)
         if simd.load_float(out + 4 * expert) == TAKEN:
             share = simd.load_float(powers + 4 * expert) / total * args.scale
+            if args.scales != 0:
+                share *= simd.load_float(args.scales + 4 * expert)
         simd.store_float(out + 4 * expert, share)
 
 

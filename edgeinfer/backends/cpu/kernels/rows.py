@@ -38,9 +38,10 @@ def rms_norm(pointer, worker, work_split):
                     odd = simd.fma(value, value, odd)
             mean = simd.sum_lanes(simd.add(even, odd)) / args.width
             inverse = simd.splat(np.float32(1.0) / simd.sqrt(mean + args.epsilon))
+            weight = args.weight + group * args.weight_stride
             for index in range(args.n_vectors):
                 value = simd.mul(simd.load(source + index * 64), inverse)
-                simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
+                simd.store(out + index * 64, simd.mul(value, simd.load(weight + index * 64)))
 
 
 def layer_norm(pointer, worker, work_split):
@@ -82,7 +83,8 @@ def gated(activation):
             ):
                 at = row * args.stride + index * 64
                 gate = simd.activated(activation, simd.load(args.source + at))
-                simd.store(args.out + at, simd.mul(gate, simd.load(args.other + at)))
+                other = simd.load(args.other + row * args.other_stride + index * 64)
+                simd.store(args.out + at, simd.mul(gate, other))
 
     return gated
 

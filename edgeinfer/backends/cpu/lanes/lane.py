@@ -34,6 +34,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
@@ -80,6 +81,8 @@ class CpuLane:
         )
         self._packed, self._buffers = packed, self._lowering.buffers
         self._embedded = None if embed is None else self._buffers.arrays[embed.out]
+        further = [op for op in spec.ops() if isinstance(op, TokenRows)]
+        self._tables = [(Embedding(file, op), self._buffers.arrays[op.out]) for op in further]
         self._one_logits = self._buffers.arrays[spec.logits][:1, : spec.output_width]
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -123,6 +126,7 @@ class CpuLane:
     @property
     def resident_bytes(self) -> int:
         kept = 0 if self._embedding is None else self._embedding.nbytes
+        kept += sum(table.nbytes for table, _ in self._tables)
         return self._packed.resident_bytes + self._lowering.resident_bytes + kept + self._kv.nbytes
 
     @property
@@ -218,6 +222,8 @@ class CpuLane:
             self._step.turn(rotations.rows_of(batch.axes))
         if self._embedding is not None and self._embedded is not None:
             self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
+        for table, out in self._tables:
+            table.write_rows(batch.tokens, out)
 
     def _advance(self) -> None:
         """Advance a state as `states.record` says."""
@@ -273,7 +279,7 @@ class CpuLane:
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
-        del self._embedding, self._embedded, self._one_logits
+        del self._embedding, self._embedded, self._tables, self._one_logits
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:

@@ -22,6 +22,7 @@ ROUTER = np.dtype(
         ("bias", "i8"),  # float32[n_experts], added to shares for ranking; 0: scores are ranked
         ("groups", "i8"),  # of neighbouring experts; only experts of the best groups may be chosen; 1: no groups
         ("active_groups", "i8"),
+        ("scales", "i8"),  # float32[n_experts], by which shares are multiplied; 0: none
         ("scale", "f4"),
     ]
 )

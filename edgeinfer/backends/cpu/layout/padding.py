@@ -24,6 +24,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
@@ -202,7 +203,7 @@ class BufferLayout:
         )
         tokens, heads, pages, width = self.partials_shape
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
-        embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]
+        embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed | TokenRows)]
         others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
         learned = learned_positions(self._spec, self._limits)
         others += 0 if learned is None else 4 * learned.n_rows * learned.columns

@@ -84,6 +84,7 @@ RMS_NORM = np.dtype(
         ("out", "i8"),
         ("out_stride", "i8"),
         ("weight", "i8"),  # float32[group_stride / 4], zero-padded
+        ("weight_stride", "i8"),  # bytes between weights of groups, 0 if they have the same
         ("groups", "i8"),
         ("group_stride", "i8"),  # bytes between groups of a row
         ("n_vectors", "i8"),  # vectors of a group
@@ -118,7 +119,8 @@ COLUMNS = np.dtype(
         ("source", "i8"),
         ("other", "i8"),
         ("out", "i8"),
-        ("stride", "i8"),  # of all three, bytes
+        ("stride", "i8"),  # of source and out, bytes
+        ("other_stride", "i8"),
         ("n_vectors", "i8"),
         ("count", "i8"),
         ("cap", "f4"),
@@ -177,6 +179,16 @@ DELTA = np.dtype(
 """Record of `kernels.delta`."""
 MOST_DELTA_WIDTH = 256
 """Most rows of a tile, which lies on the stack."""
+
+STATE_SPACE = np.dtype(
+    [
+        *((name, "i8") for name in ("mixed", "stride", "steps", "steps_stride", "out", "out_stride")),
+        *((name, "i8") for name in ("mixed_width", "width", "rows", "heads", "groups")),  # width of a head, rows of S
+        *((name, "i8") for name in ("rate", "shift", "skip")),  # float32[heads], padded
+        *((name, "i8") for name in ("states", "state_bytes", "kept", "kept_stride", "states_step", "count")),
+    ]
+)
+"""Record of `kernels.state_space`."""
 
 CUT_COLUMNS = np.dtype(
     [
@@ -292,12 +304,7 @@ ATTENTION = np.dtype(
         ("out", "i8"),
         ("out_stride", "i8"),
         *PAGES,
-        ("heads", "i8"),
-        ("kv_heads", "i8"),
-        ("key_width", "i8"),
-        ("key_padded", "i8"),
-        ("value_width", "i8"),
-        ("value_padded", "i8"),
+        *((name, "i8") for name in ("heads", "kv_heads", "key_width", "key_padded", "value_width", "value_padded")),
         ("full", "i8"),  # 1: a token sees its whole text, or all positions less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("scratch", "i8"),

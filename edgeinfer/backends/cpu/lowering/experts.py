@@ -87,7 +87,8 @@ class MoeLowering:
         args["sigmoid"], args["normalised"] = op.scoring == "sigmoid", op.normalised
         args["scale"] = op.scale
         args["groups"], args["active_groups"] = op.groups, op.active_groups
-        args["bias"] = 0 if op.bias is None else address(self._buffers.vector(op.bias, padded(op.experts)))
+        for field, vector in (("bias", op.bias), ("scales", op.scales)):
+            args[field] = 0 if vector is None else address(self._buffers.vector(vector, padded(op.experts)))
         scores = frozenset({op.scores})
         if self._matmul.alone:
             return Call(catalogue.ROUTE, args, NOTHING, NOTHING, "all of them", scores)

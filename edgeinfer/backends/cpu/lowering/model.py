@@ -174,7 +174,7 @@ class CpuLowering:
     def columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
         """The call of an element-wise kernel."""
         args = np.zeros(1, records.COLUMNS)
-        args["source"], args["other"] = address(self.buffers.arrays[source]), address(self.buffers.arrays[other])
+        args["source"], (args["other"], args["other_stride"]) = self.buffers.at(source)[0], self.buffers.at(other)
         args["out"], args["stride"] = self.buffers.at(out)
         args["n_vectors"] = self.buffers.arrays[out].shape[1] // LANES
         args["count"], args["cap"] = self.buffers.count(out), cap

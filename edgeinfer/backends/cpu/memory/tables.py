@@ -1,11 +1,11 @@
 """What a pass looks up before its first op: rows of the embedding by token, rotary cosines and sines by position.
 
-In: tokens and positions. Out: float32 rows. Rows of the embedding are read straight from the file, so only those of
-tokens that occur are ever touched; the few that a text uses again and again are cached decoded, as are learned
-positions, which are added. Rotations are computed only as far as passes reach, as a long context would delay the start:
-arrays float32[n_context, rotary_width / 2] that stay in place, filled from the start on. If pairs turn by several axes,
-the rows after those serve tokens of the pass whose axes differ: each pair's number comes from the row of its own
-position.
+In: tokens and positions. Out: float32 rows. Rows of the embedding, and of any further table, are read straight from the
+file, so only those of tokens that occur are ever touched; the few that a text uses again and again are cached decoded,
+as are learned positions, which are added. Rotations are computed only as far as passes reach, as a long context would
+delay the start: arrays float32[n_context, rotary_width / 2] that stay in place, filled from the start on. If pairs turn
+by several axes, the rows after those serve tokens of the pass whose axes differ: each pair's number comes from the row
+of its own position.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout.padding import embedding_rows
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.graph.step import Floats, InputRows, Int32s
 from edgeinfer.jit.memory import aligned
@@ -28,12 +29,12 @@ NOBODY = -1
 
 
 class Embedding:
-    """The embedding of one model. A cached row has the place of its token modulo the number of places.
+    """The embedding of one model, or a further table. A cached row has the place of its token modulo their number.
 
     `positions`: the rows of learned positions, from that of position 0 on.
     """
 
-    def __init__(self, file: GGUFFile, op: Embed, positions: Weight | None = None) -> None:
+    def __init__(self, file: GGUFFile, op: Embed | TokenRows, positions: Weight | None = None) -> None:
         tensor = file.tensors[op.weight.tensor]
         self._format = format_of(tensor.ggml_type)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
@@ -60,6 +61,10 @@ class Embedding:
             out[: len(tokens), : self._width][is_given] = rows.values
         if self._positions is not None:
             out[: len(tokens), : self._width] += self._positions[positions]
+
+    def write_rows(self, tokens: Int32s, out: Floats) -> None:
+        """Fill the first rows of float32[n, padded width] with those of the tokens; token 0 for any below zero."""
+        self._look_up(np.maximum(tokens, np.int32(0)), out)
 
     def _look_up(self, tokens: Int32s, out: Floats) -> None:
         wanted, owners = tokens.tolist(), self._owners

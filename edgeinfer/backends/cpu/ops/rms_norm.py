@@ -32,11 +32,13 @@ def _calls(lowering: CpuLowering, op: RMSNorm) -> list[Call]:
     args = np.zeros(1, records.RMS_NORM)
     args["source"], args["source_stride"] = buffers.at(op.source)
     args["out"], args["out_stride"] = buffers.at(op.out)
-    args["weight"] = address(buffers.norm_vector(op.weight, op.width, group, heads))
+    n_weights = group * (op.groups if op.own else 1)
+    args["weight"] = address(buffers.norm_vector(op.weight, op.width, n_weights, heads))
+    args["weight_stride"] = group * 4 if op.own else 0
     args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
     args["count"], args["width"], args["epsilon"] = buffers.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)
     return [Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"groups"}))
+OP = CpuOp(_kernels, _calls, frozenset({"groups", "own"}))

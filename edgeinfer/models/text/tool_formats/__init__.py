@@ -8,33 +8,42 @@ on (hermes).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from edgeinfer.registry import Registry
+
+Parameters = Mapping[str, Mapping[str, Any]]
+"""The JSON schemas of the arguments of functions, by the functions' names."""
+ReadCalls = Callable[[str, Parameters], list[tuple[str, dict[str, Any]]]]
+"""Reads names and arguments in the text between `trigger` and `end`. Raises ValueError if it has no calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """`trigger`: text that begins calls. Each call is an object {"name": …, `arguments_key`: {…}}.
+    """`trigger`: text that begins calls. Each call is an object {`name_key`: …, `arguments_key`: {…}}.
 
     shape: "each": every object is enclosed by `begin` (which begins with the trigger) and `end`; "list": a single list
-    of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else.
+    of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else;
+    "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "".
     marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
     templates whose calls begin in the same way and continue differently.
     """
 
     trigger: str
-    shape: Literal["each", "list", "bare"]
+    shape: Literal["each", "list", "bare", "block"]
     begin: str
     end: str
     marks: tuple[str, ...]
     strange: tuple[str, ...] = ()
     separator: str = "\n"
     arguments_key: str = "arguments"
+    name_key: str = "name"
+    read: ReadCalls | None = None
 
 
-TOOL_FORMATS: Registry[ToolFormat] = Registry(__name__, "FORMAT", "format of calls")
+TOOL_FORMATS: Registry[ToolFormat] = Registry(__name__, "FORMAT", "format of calls", skip=("values",))
 FALLBACK = "hermes"
 
 

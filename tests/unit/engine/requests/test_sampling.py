@@ -167,6 +167,16 @@ def test_greedy_takes_the_lowest_of_equals_and_minds_penalties_and_bias() -> Non
     assert logits.tolist() == [1, 5, 5, 4.5]
 
 
+def test_suppressed_tokens_are_not_chosen_unless_a_bias_names_them() -> None:
+    logits = np.array([1, 5, 5, 4.5], np.float32)
+    sampler = Sampler(SamplingSettings(temperature=0), {1, 2})
+    assert (sampler.choose(logits, [], 0), sampler.takes_likeliest, sampler.suppressed) == (3, True, {1, 2})
+    assert Sampler(SamplingSettings(temperature=0, logit_bias={2: 0.0}), [1, 2]).choose(logits, [], 0) == 2
+    drawn = Sampler(SamplingSettings(**OFF), {1, 2}).distribution(logits, [])
+    assert drawn.tokens.tolist() == [0, 3]
+    assert logits.tolist() == [1, 5, 5, 4.5]
+
+
 def test_of_equal_logits_at_the_edge_of_top_k_the_lowest_tokens_stay() -> None:
     found = Sampler(SamplingSettings(**{**OFF, "top_k": 3})).distribution(np.array([1, 2, 1, 1, 2], np.float32), [])
     assert found.tokens.tolist() == [0, 1, 4]

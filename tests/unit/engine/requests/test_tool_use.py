@@ -31,8 +31,7 @@ IN_TURNS = (
     "call",
     [
         "<tool_call>\n<function={{ call.function.name }}>\n</function>\n</tool_call>",
-        "<tool_call>{{ call.function.name }}\n<arg_key>a</arg_key></tool_call>",
-        "[TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments }}",
+        "<call>{{ call.function.name }}</call>",
     ],
 )
 def test_templates_of_a_form_of_their_own_are_told_in_words(call: str) -> None:

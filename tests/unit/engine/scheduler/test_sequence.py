@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,6 +88,21 @@ def test_tokens_are_those_of_a_loop_without_a_cache(
     assert stats.ttft_s > 0
     assert stats.prefill_tok_s > 0
     assert stats.decode_tok_s > 0
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+def test_suppressed_tokens_are_never_chosen(
+    cached: CachedSequence, tokenizer: Tokenizer, tiny_model: Path, temperature: float
+) -> None:
+    free = generate(cached, tokenizer, request(range(3, 80), temperature=temperature))
+    suppressed = frozenset(free.tokens[1::2])
+    with GGUFFile.open(tiny_model) as file:
+        vocabulary = replace(tokenizer.vocabulary, suppressed=suppressed)
+        held_back = Tokenizer.with_vocabulary(vocabulary, file.metadata)
+    found = generate(cached, held_back, request(range(3, 80), temperature=temperature))
+    biased = request(range(3, 80), temperature=temperature, logit_bias=NO_EOG | dict.fromkeys(suppressed, -np.inf))
+    assert found.tokens == generate(cached, tokenizer, biased).tokens
+    assert suppressed.isdisjoint(found.tokens)
 
 
 @pytest.mark.parametrize("n_same", [0, 1, 40, 76])

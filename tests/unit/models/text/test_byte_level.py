@@ -118,8 +118,8 @@ def test_ids_outside_the_vocabulary_are_refused(byte_level: SimpleNamespace) -> 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"tokenizer.ggml.model": "rwkv"}, UnsupportedModel, "'rwkv'; edgeinfer reads gpt2"),
-        ({"tokenizer.ggml.model": "plamo2"}, UnsupportedModel, "llama"),
+        ({"tokenizer.ggml.model": "hybriddna"}, UnsupportedModel, "'hybriddna'; edgeinfer reads gpt2 .*, rwkv"),
+        ({"tokenizer.ggml.model": "plamo2"}, BadGGUF, "scores is missing"),
         ({"tokenizer.ggml.model": "bert"}, BadGGUF, "unknown_token_id is missing"),
         ({"tokenizer.ggml.model": "t5"}, BadGGUF, "needs scores and an unknown token"),
         ({"tokenizer.ggml.model": None}, UnsupportedModel, "is missing"),

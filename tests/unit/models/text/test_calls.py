@@ -72,3 +72,16 @@ def test_only_texts_of_objects_become_objects() -> None:
         message = Message("assistant", "", {"tool_calls": calls})
         assert tools.with_objects(message) == message
         assert told_in_words([message], [])
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", None])
+def test_no_arguments_are_an_empty_object(arguments: str | None) -> None:
+    message = Message("assistant", "", {"tool_calls": [{"function": {"name": "clock", "arguments": arguments}}]})
+    assert tools.with_objects(message).extra["tool_calls"] == [{"function": {"name": "clock", "arguments": {}}}]
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "3", 3, [1], '"noon"'])
+def test_arguments_are_no_other_json(arguments: object) -> None:
+    message = Message("assistant", "", {"tool_calls": [{"function": {"name": "clock", "arguments": arguments}}]})
+    with pytest.raises(BadSetting, match=r"'clock' are .* must be an object"):
+        tools.with_objects(message)

@@ -12,7 +12,7 @@ from tokenizers import normalizers
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer, vocabulary_of
-from edgeinfer.models.text.sentencepiece import CHARSMAP, check_charsmap
+from edgeinfer.models.text.unigram import CHARSMAP, check_charsmap
 from tests.golden.goldens import DATA
 
 CHANGES = {"ﬁ": "fi", "½": "1⁄2", "Ω": "Ω", "é": "é"}

@@ -122,9 +122,67 @@ def test_a_system_message_that_is_left_out_is_put_back() -> None:
     assert rendering.system_merged
     assert rendering.text == "[Be brief.\n\n" + USER["content"] + "]"
     assert silent.render([SYSTEM]) == "[Be brief.]"
-    assert silent.render([USER, SYSTEM, ANSWER]).endswith("[Be brief.]")
+    assert silent.render([USER, SYSTEM, ANSWER]) == silent.render([USER, {**SYSTEM, "role": "user"}, ANSWER])
     assert not template("smollm2").rendering([SYSTEM, USER]).system_merged
     assert not silent.rendering([{"role": "system", "content": " "}, USER]).system_merged
+
+
+NO_ROLE = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
+FRAGILE = "{% for m in messages %}{% if '</think>' in m.content %}x{% endif %}{{ m.role }} {% endfor %}"
+JOINED = (
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}"
+    "{% endfor %}{% endfor %}"
+)
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+def test_templates_get_what_they_take() -> None:
+    """Templates that search in no content, add to arguments, or print parts or none."""
+    assert ChatTemplate({"default": FRAGILE}).render([USER, CALLING]) == "user assistant "
+    assert (
+        ChatTemplate({"default": JOINED})
+        .render([USER, CALLING])
+        .endswith('weather{"city": "Köln", "days": [1, 2.5, null]}')
+    )
+    assert "None" not in ChatTemplate({"default": NO_ROLE}).render([USER, CALLING])
+    parts = {"role": "user", "content": [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]}
+    assert ChatTemplate({"default": NO_ROLE}).render([parts]) == "user: Hi you;"
+    only_parts = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    assert ChatTemplate({"default": only_parts}).render([USER]) == USER["content"]
+    assert (
+        ChatTemplate({"default": "{{ messages[0].n | from_json | length }}"}).render([{**USER, "n": "[1, 2]"}]) == "2"
+    )
+    with pytest.raises(BadTemplate, match="a text that is none"):
+        ChatTemplate({"default": "{{ 'x' | from_json }}"}).render([USER])
+
+
+def test_one_call_at_a_time_where_the_template_wants_that() -> None:
+    single = ChatTemplate(
+        {
+            "default": "{% for m in messages %}{% if m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}"
+            "{{ m.role }}{{ m.content }}{% for c in m.tool_calls %}{{ c.id }}{% endfor %};{% endfor %}"
+        }
+    )
+    calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]
+    results = [{"role": "tool", "tool_call_id": name, "content": f"={name}"} for name in "ba"]
+    told = [{"role": "assistant", "content": "so ", "tool_calls": calls}, *results]
+    assert single.render(told) == "assistantso a;tool=a;assistantb;tool=b;"
+
+
+def test_developers_are_the_system_to_templates_that_do_not_know_them() -> None:
+    chat = [{"role": "developer", "content": "Be brief."}, USER]
+    assert ChatTemplate({"default": NO_ROLE}).render(chat).startswith("system: Be brief.")
+    assert ChatTemplate({"default": NO_ROLE + "{# developer #}"}).render(chat).startswith("developer: Be brief.")
+
+
+def test_templates_change_their_own_lists() -> None:
+    own = "{% set ns = namespace(ids=[]) %}{% for m in messages %}{% set _ = ns.ids.append(m.role) %}{% endfor %}"
+    assert (
+        ChatTemplate({"default": own + "{{ ns.ids.pop(0) }}{{ ns.ids }}"}).render([USER, ANSWER]) == "user['assistant']"
+    )
+    for wrong in ("{{ messages.append(1) }}", "{% set a = [] %}{{ a.append(a) }}", "{% set a = [] %}{{ a.pop() }}"):
+        with pytest.raises(BadTemplate):
+            ChatTemplate({"default": wrong}).render([USER])
 
 
 def test_the_templates_own_refusal_is_what_is_reported() -> None:

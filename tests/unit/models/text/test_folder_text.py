@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from small_vocabularies import FakeMetadata
 
 from edgeinfer.errors import EdgeInferError, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
@@ -74,6 +76,22 @@ def test_a_token_ends_answers_even_if_it_stands_for_the_unknown_too(tmp_path: Pa
     found = FolderText(tmp_path).vocabulary()
     assert found.types[2] == TokenType.UNKNOWN
     assert found.end_of_generation == {1, 2}
+
+
+def test_suppressed_tokens_of_the_settings(tmp_path: Path) -> None:
+    (spaced(tmp_path) / "generation_config.json").write_text(json.dumps({"suppress_tokens": [7, 900]}))
+    assert FolderText(tmp_path).vocabulary().suppressed == {7}
+
+
+def test_a_tokenizer_that_composes_characters_is_written_so(byte_level: SimpleNamespace) -> None:
+    from tokenizers import Tokenizer as Peer
+
+    for pre in ("qwen2", "smollm"):
+        metadata = FakeMetadata({**byte_level.metadata, "tokenizer.ggml.pre": pre})
+        written = Peer.from_str(tokenizer_files(metadata, 512).tokenizer)
+        ours = Tokenizer.from_metadata(metadata)
+        for each in ("e\u0301 한", "é 한"):
+            assert written.encode(each, add_special_tokens=False).ids == ours.encode(each, add_special=False)
 
 
 def test_tokenizers_of_other_kinds_are_refused(tmp_path: Path) -> None:

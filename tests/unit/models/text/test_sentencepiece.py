@@ -98,6 +98,16 @@ def test_text_that_goes_on_has_no_space_put_before_it() -> None:
     assert tokenizer.encode("a</s>a", add_special=False, goes_on=True) == [5, 2, 4]
 
 
+def test_text_begins_anew_after_tokens_that_were_added_later() -> None:
+    """As llama.cpp and the models' own tokenizers have it; those that SentencePiece was trained with are text."""
+    tokens, types = ["<unk>", "<s>", "</s>", "▁", "▁a", "a", "<x>", "<y>"], [2, 3, 3, 1, 1, 1, 4, 4]
+    tokenizer = _tokenizer(tokens, types, [0, 0, 0, -3, -1, -2, 0, -1000])
+    assert tokenizer.encode("<y>a<y> a", add_special=False) == [7, 4, 7, 3, 4]
+    assert tokenizer.encode("<x>a<x> a", add_special=False) == [3, 6, 5, 6, 4]
+    for text in ("<y>a<y> a", "<x>a<x> a", "a<y><x>a"):
+        assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == text
+
+
 def test_unused_tokens_fall_apart() -> None:
     tokens, scores = ["<unk>", "a", "b", "c", "ab", "abc"], [0, -9, -9, -9, -1, -2]
     whole = _tokenizer(tokens, [2, 1, 1, 1, 1, 1], scores, False)

@@ -8,7 +8,7 @@ import pytest
 from small_vocabularies import gguf_metadata
 
 from edgeinfer.models.text import Vocabulary
-from edgeinfer.models.text.vocabulary import SpecialTokens
+from edgeinfer.models.text.special_tokens import SpecialTokens
 
 TOKENS = ["a", "b", " ", "<|", "|>", "<|x|>", "<|xy|>", "x|>b", "aa", "aab", "[[", "b<|x"]
 

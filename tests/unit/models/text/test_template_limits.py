@@ -81,6 +81,7 @@ GREEDY = {
     "output that is set": "{% set y %}{% for i in range(99999) %}" + "x" * 5000 + "{% endfor %}{% endset %}",
     "many large values": "".join(f"{{% set a{i} = 'x' * 900000 %}}" for i in range(500)),
     "many split values": LONG.replace("x", "xy") + "".join(f"{{% set a{i} = a.split('x') %}}" for i in range(9)),
+    "appended": LONG + "{% set b = [] %}{% for i in range(99999) %}{% set _ = b.append(a) %}{% endfor %}",
     "slices": LONG + "{% set b = a[::-1] %}" * 500,
     "macros without end": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     "loops without end": "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",

@@ -22,9 +22,16 @@ def drawn(*shape: int, seed: int = 0, spread: float = 1.0) -> Floats:
     return (np.random.default_rng(seed).standard_normal(shape) * spread).astype(np.float32)
 
 
-def routed(library: KernelLibrary, scores: Floats, op: Router, workers: int = 1, bias: Floats | None = None) -> Floats:
+def routed(
+    library: KernelLibrary,
+    scores: Floats,
+    op: Router,
+    workers: int = 1,
+    bias: Floats | None = None,
+    scales: Floats | None = None,
+) -> Floats:
     """The kernel's shares; nothing is written beyond them."""
-    biases = None if bias is None else buffer(bias[None])
+    biases, factors = (None if vector is None else buffer(vector[None]) for vector in (bias, scales))
     source, n_rows = buffer(scores), len(scores)
     out = aligned((n_rows + 1, source.shape[1]), np.float32)
     out[:] = UNTOUCHED
@@ -45,6 +52,7 @@ def routed(library: KernelLibrary, scores: Floats, op: Router, workers: int = 1,
         groups=op.groups,
         active_groups=op.active_groups,
         bias=0 if biases is None else biases,
+        scales=0 if factors is None else factors,
     )
     assert np.all(out[n_rows] == UNTOUCHED)
     assert np.all(out[:, op.experts :] == UNTOUCHED)
@@ -83,6 +91,12 @@ def test_experts_of_the_best_groups_alone_are_chosen(
     if experts > 8:  # few are the best by themselves
         assert not same_bits(routed(library, scores, replace(op, groups=1, active_groups=1), bias=bias), found)
     assert same_bits(routed(library, scores, op, workers=3, bias=bias), found)
+
+
+def test_shares_are_multiplied_by_the_factors_of_their_experts(library: KernelLibrary) -> None:
+    op, scores, scales = Router("scores", "shares", 20, 4, "softmax", True), drawn(9, 20), drawn(20, seed=3)
+    plain, found = routed(library, scores, op), routed(library, scores, op, workers=3, scales=scales)
+    assert np.array_equal(found, plain * scales)
 
 
 def test_a_group_is_as_good_as_its_two_best(library: KernelLibrary) -> None:

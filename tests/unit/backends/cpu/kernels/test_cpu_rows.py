@@ -99,11 +99,15 @@ def test_layer_norm(library: KernelLibrary, width: int, spread: float, shift: fl
 
 
 def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float = 0.0, **buffers: Floats) -> None:
-    """Run a kernel that shares columns out on equal buffers (source, other, out), whose last row it must not touch."""
+    """Run a kernel that shares columns out on buffers (source, other, out), whose last row it must not touch.
+
+    All are of one size, except that `other` may be wider.
+    """
     first = next(iter(buffers.values()))
     n_rows = len(first) - 1
     kept = [values[n_rows].copy() for values in buffers.values()]
     sizes = {"stride": first.strides[0], "n_vectors": first.shape[1] // 16, "count": count_of(n_rows), "cap": cap}
+    sizes["other_stride"] = buffers.get("other", first).strides[0]
     call(library, kernel, workers, **sizes, **buffers)
     assert all(same_bits(values[n_rows], row) for values, row in zip(buffers.values(), kept, strict=True))
 
@@ -130,6 +134,16 @@ def test_gated_activations(library: KernelLibrary, activation: str, width: int) 
     cancelled = 5e-7 * np.abs(gate * up)[:5]  # 1 + tanh of a negative number
     assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + cancelled)
     assert all(same_bits(result, results[0]) for result in results)
+
+
+def test_gates_of_some_columns_of_a_wider_buffer(library: KernelLibrary) -> None:
+    gate, wide = special(6, 64, seed=1), drawn(6, 224, seed=2)
+    apart, within = buffer(np.zeros_like(gate)), buffer(np.zeros_like(gate))
+    kernel = catalogue.GATED["gelu_tanh"]
+    columns(library, kernel, 2, source=buffer(gate), other=buffer(wide[:, 96:160].copy()), out=apart)
+    columns(library, kernel, 2, source=buffer(gate), other=buffer(wide)[:, 96:], out=within)
+    assert same_bits(within, apart)
+    assert within[:5].any()
 
 
 @pytest.mark.parametrize("activation", sorted(catalogue.ACT))

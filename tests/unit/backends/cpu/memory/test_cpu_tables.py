@@ -16,6 +16,7 @@ from edgeinfer.backends.cpu.memory.tables import AT_ONCE, Embedding, Rotations
 from edgeinfer.backends.weights import matrix
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models import rope
 from edgeinfer.models.load import open_model
@@ -45,6 +46,20 @@ def test_rows_are_those_of_the_file(name: str, n_kept: int, monkeypatch: pytest.
             assert (out[:n_tokens, : op.weight.columns] == table[tokens] + added[positions]).all()
             assert (out[n_tokens] == 7).all()
             assert (out[:, op.weight.columns :] == 7).all()
+
+
+@pytest.mark.parametrize("name", ["gemma4-small-f32", "gemma4-small-q8_0"])
+def test_rows_of_a_further_table_are_those_of_the_file(name: str) -> None:
+    with open_model(Golden.read(name).model) as model:
+        (op,) = (op for op in model.spec.ops() if isinstance(op, TokenRows))
+        table, width = matrix(model.file, op.weight) * np.float32(op.scale), op.weight.columns
+        rows = Embedding(model.file, op)
+        for tokens in (np.array(ids, np.int32) for ids in ([3], [7, -1, 3, 7, -20], [0, 3])):
+            out = np.full((len(tokens) + 1, width + 3), 7, np.float32)
+            rows.write_rows(tokens, out)
+            assert (out[: len(tokens), :width] == table[np.maximum(tokens, 0)]).all()
+            assert (out[len(tokens)] == 7).all()
+            assert (out[:, width:] == 7).all()
 
 
 N_CONTEXT, MAX_TOKENS = 2 * AT_ONCE + 100, 16

@@ -118,6 +118,7 @@ class Layer:
             up = buffer(np.zeros_like(gate))
             own = {} if up_bias is None else {"bias": buffer(up_bias[None])[0], "bias_stride": 128}
             self._product(self.up_key, self.up, self.width, normed, up, **own)
+            sizes["other_stride"] = up.strides[0]
             call(self.library, catalogue.GATED[ACTIVATION], 1, source=before, other=up, out=hidden, **sizes)
         self.down_product(hidden, out, **fields)
         return hidden

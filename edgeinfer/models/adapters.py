@@ -1,0 +1,129 @@
+"""LoRA adapters of a model: low-rank products added to the products with its matrices (Hu et al., arXiv 2106.09685).
+
+In: a ModelSpec, the tensor table of its file with adapters opened beside it. Out: a ModelSpec that adds scale * alpha /
+rank * B (A x) to each product W x for which an adapter has A and B, so any device that multiplies runs it. Weights stay
+as they are in the file. Matrices of experts and the embedding are refused: they are not products of all rows. Source of
+names and keys: llama.cpp's convert_lora_to_gguf.py and llama-adapter.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgeinfer.errors import BadGGUF, BadSetting
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.operands import Buffer, Rows, Weight
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.scale import Scale
+from edgeinfer.models.gguf.adapter import Adapter
+from edgeinfer.models.gguf.header import TensorInfo
+
+DOWN, UP = ".lora_a", ".lora_b"
+"""How names of A (rank, columns) and B (rows, rank) end."""
+INVOKED = "adapter.alora.invocation_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """What one adapter adds to products with one matrix: factor * B (A x)."""
+
+    down: Weight
+    up: Weight
+    factor: float
+
+
+def with_adapters(spec: ModelSpec, tensors: Mapping[str, TensorInfo], adapters: Sequence[Adapter]) -> ModelSpec:
+    """The model with these adapters, whose tensors are in `tensors`.
+
+    Raises BadSetting for an adapter of another kind of model, or of weights that cannot be adapted, and BadGGUF
+    for one with tensors missing or of other shapes.
+    """
+    added: dict[str, list[LowRank]] = {}
+    for adapter in adapters:
+        _check(adapter, spec)
+        for matrix, low_rank in _pairs(adapter, tensors):
+            added.setdefault(matrix, []).append(low_rank)
+    _check_products(spec, added)
+    buffers: dict[str, Buffer] = {}
+    stages = [
+        replace(stage, ops=tuple(each for op in stage.ops for each in _with_added(op, added, spec, buffers)))
+        for stage in spec.stages
+    ]
+    return replace(spec, stages=tuple(stages), buffers=(*spec.buffers, *buffers.values()))
+
+
+def _check(adapter: Adapter, spec: ModelSpec) -> None:
+    """Raises BadSetting unless the file is a LoRA adapter of this architecture."""
+    metadata = adapter.metadata
+    if metadata.text("general.type", "model") != "adapter" or metadata.text("adapter.type", "lora") != "lora":
+        raise BadSetting(f"{adapter.path} is not a LoRA adapter, which --lora is for; give a model with -m")
+    architecture = metadata.text("general.architecture")
+    if architecture != spec.architecture:
+        raise BadSetting(
+            f"{adapter.path} is an adapter of {architecture[:80]} models, and this model is {spec.architecture}"
+        )
+    if INVOKED in metadata:
+        raise BadSetting(f"{adapter.path} is switched on by a text (activated LoRA), which edgeinfer lacks")
+
+
+def _pairs(adapter: Adapter, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, LowRank]]:
+    """The matrices that an adapter adds to, by name."""
+    alpha = adapter.metadata.number("adapter.lora.alpha", 0.0)
+    own = {name.removeprefix(adapter.prefix): info for name, info in tensors.items() if name.startswith(adapter.prefix)}
+    if not own:
+        raise BadGGUF(f"{adapter.path} holds no tensors")
+    matrices = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in own)
+    for matrix in matrices:
+        down, up = own.get(matrix + DOWN), own.get(matrix + UP)
+        if down is None or up is None:
+            raise BadGGUF(f"{adapter.path} lacks one of {(matrix + DOWN)[:80]!r} and {(matrix + UP)[:80]!r}")
+        base = tensors.get(matrix)
+        if base is None:
+            raise BadSetting(f"{adapter.path} changes {matrix[:80]!r}, which the model does not have")
+        if len(base.shape) != 2 or matrix == "token_embd.weight":
+            raise BadSetting(
+                f"{adapter.path} changes {matrix!r}: edgeinfer adapts neither experts' matrices nor the embedding; "
+                "merge the adapter into the model"
+            )
+        rank = down.shape[0]
+        if down.shape != (rank, base.shape[1]) or up.shape != (base.shape[0], rank):
+            raise BadGGUF(
+                f"{adapter.path} has {list(down.shape)} and {list(up.shape)} for {matrix!r} of {list(base.shape)}: it "
+                "was made for a model of another size"
+            )
+        factor = adapter.scale * (alpha / rank if alpha else 1.0)
+        yield (
+            matrix,
+            LowRank(Weight(down.name, 0, rank, base.shape[1]), Weight(up.name, 0, base.shape[0], rank), factor),
+        )
+
+
+def _check_products(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None:
+    """Raises BadSetting for a matrix that the model uses other than in a product."""
+    multiplied = {op.weight.tensor for op in spec.ops() if isinstance(op, MatMul)}
+    others = {weight.tensor for op in spec.ops() if not isinstance(op, MatMul) for weight in op.matrices}
+    for matrix in added:
+        if matrix not in multiplied or matrix in others:
+            raise BadSetting(
+                f"an adapter changes {matrix!r}, which {spec.architecture} does not only multiply rows by; merge the "
+                "adapter into the model"
+            )
+
+
+def _with_added(
+    op: Op, added: Mapping[str, Sequence[LowRank]], spec: ModelSpec, buffers: dict[str, Buffer]
+) -> Iterator[Op]:
+    """An op, and what adapters add to it; notes the buffers in between."""
+    yield op
+    if not isinstance(op, MatMul):
+        return
+    for each in added.get(op.weight.tensor, ()):
+        rank, rows = each.down.n_rows, spec.buffer(op.source).rows
+        low = f"rank {rank}" if rows is Rows.TOKENS else f"rank {rank} of outputs"
+        buffers.setdefault(low, Buffer(low, rank, rows))
+        yield MatMul(op.source, low, each.down)
+        if each.factor != 1.0:
+            yield Scale(low, rank, each.factor)
+        yield MatMul(low, op.out, replace(op.weight, tensor=each.up.tensor, columns=rank), accumulate=True)

@@ -1,0 +1,93 @@
+"""Models known by a short name: where they are, how large, and what they are good at.
+
+In: `known_models.toml`. Out: `KnownModel`s. Whether a model can be opened is asked of the architectures, not of the
+list. Touches no network.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from edgeinfer.errors import UnsupportedModel
+
+FILE = Path(__file__).with_name("known_models.toml")
+GIGA = 1e9
+Task = Literal["chat", "code", "embed", "vision"]
+TASKS: tuple[Task, ...] = get_args(Task)
+ANSWERED: tuple[Task, ...] = ("chat", "code", "embed")
+"""Tasks that the engine does: it reads no images."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A model. `n_params` of all weights, `n_active` of those that a token is multiplied by.
+
+    `width`: of the residual stream; `kv_numbers`: keys and values of a token in all layers that keep every position.
+    `quants`: bytes of the files, the usual quant first. `rank`: how good its answers are, by judgement.
+    """
+
+    name: str
+    source: str
+    architecture: str
+    n_params: int
+    n_active: int
+    n_layers: int
+    width: int
+    kv_numbers: int
+    n_context: int
+    quants: Mapping[str, int]
+    tasks: tuple[Task, ...]
+    good_at: str
+    licence: str
+    rank: int
+
+    @property
+    def opens(self) -> bool:
+        """Whether edgeinfer has its architecture."""
+        from edgeinfer.models.architectures import architecture_of
+
+        try:
+            architecture_of(self.architecture)
+        except UnsupportedModel:
+            return False
+        return True
+
+    def source_of(self, quant: str | None = None) -> str:
+        """The source of one quant; without `quant`, of the usual one."""
+        if not self.source.startswith("hf:"):
+            return self.source
+        return f"{self.source}:{quant or next(iter(self.quants))}"
+
+
+@functools.cache
+def known_models() -> Mapping[str, KnownModel]:
+    """All known models by name."""
+    import tomllib
+
+    table = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return MappingProxyType({name: _model(name, fields) for name, fields in table.items()})
+
+
+def _model(name: str, fields: Mapping[str, Any]) -> KnownModel:
+    n_params = round(fields["parameters"] * GIGA)
+    return KnownModel(
+        name=name,
+        source=fields["source"],
+        architecture=fields["architecture"],
+        n_params=n_params,
+        n_active=round(fields["active"] * GIGA) if "active" in fields else n_params,
+        n_layers=fields["layers"],
+        width=fields["width"],
+        kv_numbers=2 * fields["kv_width"] * fields["kv_layers"],
+        n_context=fields["context"],
+        quants=MappingProxyType({quant: round(size * GIGA) for quant, size in fields["quants"].items()}),
+        tasks=tuple(fields["tasks"]),
+        good_at=fields["good_at"],
+        licence=fields["licence"],
+        rank=fields["rank"],
+    )

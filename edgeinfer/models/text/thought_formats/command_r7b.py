@@ -1,0 +1,13 @@
+"""Command R7B and Command A: special tokens around plans and responses."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.thought_formats import ThoughtFormat
+
+FORMAT = ThoughtFormat(
+    begin="<|START_THINKING|>",
+    end="<|END_THINKING|>",
+    marks=("<|START_THINKING|>",),
+    anywhere=True,
+    dropped=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+)

@@ -1,0 +1,24 @@
+"""DeepSeek V4: as V3.2, with another name of the outer tag."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats.values import Calls, tagged
+
+_CALL = r'<｜DSML｜invoke name="([^"]+)">(.*?)(?:</｜DSML｜invoke>|\Z)'
+_ARGUMENT = r'<｜DSML｜parameter name="([^"]+)"[^>]*>(.*?)</｜DSML｜parameter>'
+
+
+def read(text: str, parameters: Parameters) -> Calls:
+    """The calls in a block."""
+    return tagged(text, _CALL, _ARGUMENT, parameters)
+
+
+FORMAT = ToolFormat(
+    trigger="<｜DSML｜tool_calls>",
+    shape="block",
+    begin="<｜DSML｜tool_calls>",
+    end="</｜DSML｜tool_calls>",
+    marks=("｜DSML｜", "tool_calls>"),
+    read=read,
+)

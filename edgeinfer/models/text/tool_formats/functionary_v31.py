@@ -1,0 +1,22 @@
+"""Functionary 3.1: a tag with the name, and an object."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats.values import Calls, with_objects
+
+
+def read(text: str, parameters: Parameters) -> Calls:
+    """The calls in a block."""
+    return with_objects(text, r"^([^>]+)>(.*)")
+
+
+FORMAT = ToolFormat(
+    trigger="<function=",
+    shape="block",
+    begin="<function=",
+    end="</function>",
+    marks=("<function=", "</function>"),
+    strange=("<parameter=", "<tool_call>"),
+    read=read,
+)

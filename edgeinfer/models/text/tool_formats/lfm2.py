@@ -1,0 +1,21 @@
+"""LFM2: calls as in Python, between special tokens."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats.values import Calls, python_calls
+
+
+def read(text: str, parameters: Parameters) -> Calls:
+    """The calls in a block."""
+    return python_calls(text)
+
+
+FORMAT = ToolFormat(
+    trigger="<|tool_call_start|>",
+    shape="block",
+    begin="<|tool_call_start|>",
+    end="<|tool_call_end|>",
+    marks=("<|tool_call_start|>",),
+    read=read,
+)

@@ -1,0 +1,23 @@
+"""MiniCPM 5: a tag with the name, and one for every argument."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats.values import Calls, tagged
+
+_ARGUMENT = r'<param name="([^"]+)">(?:<!\[CDATA\[)?(.*?)(?:\]\]>)?</param>'
+
+
+def read(text: str, parameters: Parameters) -> Calls:
+    """The calls in a block."""
+    return tagged(text, r'^([^">]+)">(.*)', _ARGUMENT, parameters)
+
+
+FORMAT = ToolFormat(
+    trigger='<function name="',
+    shape="block",
+    begin='<function name="',
+    end="</function>",
+    marks=('<function name="', '<param name="'),
+    read=read,
+)

@@ -1,0 +1,93 @@
+"""Reading calls that are no JSON objects: tags, Python-like calls, and the types of their arguments.
+
+In: text, schemas of arguments. Out: names and arguments, or ValueError. Knows no family.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from edgeinfer.models.text.tool_formats import Parameters
+
+Calls = list[tuple[str, dict[str, Any]]]
+
+
+def typed(text: str, function: str, argument: str, parameters: Parameters) -> Any:
+    """The value that a text stands for: itself where the schema wants text, else the JSON that it is, else itself."""
+    properties = parameters.get(function, {}).get("properties")
+    schema = properties.get(argument) if isinstance(properties, dict) else None
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if kind == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The JSON object that a text is; an empty text is an empty one. Raises ValueError for others."""
+    found = json.loads(text) if text.strip() else {}
+    if not isinstance(found, dict):
+        raise ValueError("arguments are no object")
+    return found
+
+
+def tagged(text: str, call: str, argument: str, parameters: Parameters) -> Calls:
+    """Calls and arguments that two regular expressions find: a name and what belongs to it."""
+    calls: Calls = []
+    for found in re.finditer(call, text, re.DOTALL):
+        name = found[1].strip()
+        arguments = {
+            key.strip(): typed(value, name, key.strip(), parameters)
+            for key, value in re.findall(argument, found[2], re.DOTALL)
+        }
+        calls.append((name, arguments))
+    return at_least_one(calls)
+
+
+def with_objects(text: str, call: str) -> Calls:
+    """Calls that a regular expression finds: a name and a JSON object."""
+    return at_least_one([(found[1].strip(), object_in(found[2])) for found in re.finditer(call, text, re.DOTALL)])
+
+
+def python_calls(text: str) -> Calls:
+    """Calls in a list, as in Python: [f(a=1), g()]. Raises ValueError for anything else."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError("no calls") from error
+    calls = []
+    for node in tree.elts if isinstance(tree, ast.List) else [tree]:
+        if not isinstance(node, ast.Call) or node.args:
+            raise ValueError("no call")
+        calls.append((ast.unparse(node.func), {_key(word): _value(word.value) for word in node.keywords}))
+    return at_least_one(calls)
+
+
+def _key(word: ast.keyword) -> str:
+    if word.arg is None:
+        raise ValueError("an argument without a name")
+    return word.arg
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, which may have JSON's names of constants."""
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False, "null": None}[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {str(_value(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+    return ast.literal_eval(node)
+
+
+def at_least_one(calls: Sequence[tuple[str, dict[str, Any]]]) -> Calls:
+    """The calls. Raises ValueError if there are none."""
+    if not calls:
+        raise ValueError("no calls")
+    return list(calls)

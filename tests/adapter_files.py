@@ -1,0 +1,74 @@
+"""LoRA adapters with random weights for a model file, and the model they are merged into, written by gguf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+ALPHA = 6.0
+MATRIX = re.compile(r"(blk\.\d+\.(attn|ffn|ssm)_.*|output)\.weight")
+Floats = NDArray[np.float32]
+
+
+def adaptable(tensor: Any) -> bool:
+    """Whether an adapter may change a tensor: matrices but those of experts, the embedding and convolutions."""
+    return bool(MATRIX.fullmatch(tensor.name)) and len(tensor.shape) == 2 and "conv" not in tensor.name
+
+
+def write_adapter(
+    model: Path,
+    path: Path,
+    *,
+    rank: int = 4,
+    seed: int = 0,
+    wanted: Callable[[Any], bool] = adaptable,
+    alpha: float = ALPHA,
+    architecture: str | None = None,
+) -> Path:
+    """Write an adapter of the matrices that are `wanted`."""
+    reader, rng = gguf.GGUFReader(model), np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, architecture or reader.fields["general.architecture"].contents())
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for tensor in reader.tensors:
+        if wanted(tensor):
+            columns, rows = (int(number) for number in tensor.shape)
+            size = 0.4 / np.sqrt(rank)
+            writer.add_tensor(f"{tensor.name}.lora_a", rng.standard_normal((rank, columns), np.float32) / columns**0.5)
+            writer.add_tensor(f"{tensor.name}.lora_b", rng.standard_normal((rows, rank), np.float32) * np.float32(size))
+    return _write(writer, path)
+
+
+def write_merged(model: Path, path: Path, adapters: dict[Path, float]) -> Path:
+    """Write a float32 model with the adapters added to its matrices, each times its scale."""
+    reader = gguf.GGUFReader(model)
+    added: dict[str, Floats] = {}
+    for adapter, scale in adapters.items():
+        tensors = {each.name: each.data for each in gguf.GGUFReader(adapter).tensors}
+        for name in {name.rpartition(".lora_")[0] for name in tensors}:
+            down, up = tensors[f"{name}.lora_a"], tensors[f"{name}.lora_b"]
+            added[name] = added.get(name, np.float32(0)) + np.float32(scale * ALPHA / len(down)) * (up @ down)
+    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            element = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), field.types[0], element)
+    for each in reader.tensors:
+        data = each.data + added[each.name] if each.name in added else each.data
+        writer.add_tensor(each.name, np.ascontiguousarray(data), raw_dtype=each.tensor_type)
+    return _write(writer, path)
+
+
+def _write(writer: gguf.GGUFWriter, path: Path) -> Path:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

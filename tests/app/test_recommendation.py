@@ -1,0 +1,128 @@
+"""Which models are recommended: they open, they fit, they are fast enough, and rates are near those of real headers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.catalogue.catalogue import Catalogue, ModelEntry, is_here
+from edgeinfer.app.catalogue.forecast import UNMEASURED, forecast_of
+from edgeinfer.app.catalogue.recommendation import READING_TOK_S, format_of_quant, known_forecast, recommended
+from edgeinfer.app.cli import main
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.known_models import ANSWERED, KnownModel, Task, known_models
+from edgeinfer.models.store import ModelStore
+from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profile
+
+GIB = 1 << 30
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    shown = capsys.readouterr()
+    return int(left.value.code or 0), shown.out, shown.err
+
+
+@pytest.mark.parametrize("machine", machine_names())
+@pytest.mark.parametrize("task", ANSWERED)
+def test_what_is_recommended_opens_fits_and_is_fast(machine: str, task: Task) -> None:
+    for memory in (1, 8, 64):
+        found = recommended(task, memory * GIB, machine_profile(machine))
+        ranks = [each.model.rank for each in found]
+        assert ranks == sorted(ranks, reverse=True)
+        for each in found:
+            assert each.model.opens
+            assert each.forecast.fits
+            assert each.forecast.ram_bytes < memory * GIB
+            assert (each.forecast.decode_tok_s or 0) >= READING_TOK_S
+            assert task in each.model.tasks
+
+
+def test_more_memory_and_a_faster_machine_allow_better_models() -> None:
+    slow, fast = machine_profile("raspberry-pi-5"), machine_profile("a10-16core")
+    best = [recommended("chat", memory * GIB, fast)[0].model.rank for memory in (2, 4, 8, 16, 64)]
+    assert best == sorted(best)
+    assert len(set(best)) > 2
+    assert recommended("chat", 16 * GIB, slow)[0].model.rank < recommended("chat", 16 * GIB, fast)[0].model.rank
+
+
+def test_an_architecture_that_is_not_there_is_not_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = known_models()
+    strange = replace(models["qwen3-4b"], name="strange", architecture="strange", rank=100)
+    names = {"strange": strange, "qwen3-4b": models["qwen3-4b"]}
+    monkeypatch.setattr("edgeinfer.app.catalogue.recommendation.known_models", lambda: names)
+    assert [each.model.name for each in recommended("chat", 64 * GIB, None)] == ["qwen3-4b"]
+
+
+def test_without_a_profile_rates_are_unknown_and_large_dense_models_are_left_out() -> None:
+    found = recommended("chat", 1000 * GIB, None)
+    assert "gpt-oss-20b" in {each.pull_name for each in found}
+    assert "llama-3.3-70b" not in {each.pull_name for each in found}
+    assert all(each.forecast.decode_tok_s is None and each.forecast.note == UNMEASURED for each in found)
+
+
+@pytest.mark.parametrize(
+    ("quant", "form"),
+    [("Q4_K_M", "Q4_K"), ("UD-Q4_K_XL", "Q4_K"), ("Q8_0", "Q8_0"), ("MXFP4_MOE", "MXFP4"), ("IQ4_XS", "IQ4_XS")],
+)
+def test_formats_of_quants(quant: str, form: str) -> None:
+    assert format_of_quant(quant) == form
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("machine", ["cloud-2core", "raspberry-pi-5", "a10-16core"])
+def test_the_rate_is_near_that_of_the_header(starter_model: Path, machine: str) -> None:
+    profile, known = machine_profile(machine), known_models()["smollm2-135m"]
+    with GGUFFile.open(starter_model) as file:
+        real = forecast_of(file, starter_model.stat().st_size, 2048, profile=profile)
+    found = known_forecast(known, "Q4_1", 2048, real.available_bytes, profile)
+    assert real.decode_tok_s is not None
+    assert found.decode_tok_s is not None
+    assert found.decode_tok_s == pytest.approx(real.decode_tok_s, rel=0.25)
+    assert found.ram_bytes == pytest.approx(real.ram_bytes, rel=0.25)
+
+
+def test_the_command_lists_them(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "models", "--recommend", "--task", "embed", "--json")
+    found = json.loads(out)
+    assert (code, found["task"]) == (0, "embed")
+    assert {"embeddinggemma-300m", "bge-small-en-v1.5"} <= {each["name"] for each in found["models"]}
+    assert all(each["fits"] and each["source"].startswith(("hf:", "pypi:")) for each in found["models"])
+    code, out, err = run(capsys, "models", "--recommend")
+    assert code == 0
+    assert out.split()[:2] == ["pull", "size"]
+    assert f"edgeinfer pull {out.splitlines()[1].split()[0]} " in err
+    assert "edgeinfer probe" in err
+    code, out, err = run(capsys, "models", "--task", "vision")
+    assert (code, out) == (0, "")
+    assert "reads no images" in err
+    code, out, err = run(capsys, "models", "--task", "cooking")
+    assert code != 0
+    assert "choose from chat, code, embed, vision" in err
+
+
+def test_the_catalogue_offers_them_with_forecasts(home: Path) -> None:
+    with Catalogue(ModelStore()) as catalogue:
+        offers = catalogue.recommended()
+        assert offers
+        for offer in offers:
+            forecast = catalogue.forecast(offer, 2048)
+            assert forecast is not None
+            assert (forecast.fits, forecast.n_context, forecast.is_estimate) == (True, 2048, True)
+        pulled = ModelEntry("M-Q4_K_M", offers[0].source, None, 1, path=Path("/m"))
+        assert is_here(offers[0], pulled)
+
+
+def test_a_smaller_quant_is_named_if_only_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: KnownModel = replace(known_models()["qwen3-4b"], quants={"Q8_0": 4 * GIB, "Q2_K": GIB})
+    monkeypatch.setattr("edgeinfer.app.catalogue.recommendation.known_models", lambda: {"qwen3-4b": known})
+    (found,) = recommended("chat", 4 * GIB, machine_profile("a10-16core"))
+    assert (found.pull_name, found.source) == (
+        "qwen3-4b:Q2_K",
+        "hf:unsloth/Qwen3-4B-Instruct-2507-GGUF:Q2_K",
+    )

@@ -1,0 +1,68 @@
+"""Thoughts in requests: opened by the prompt, closed before an answer that is continued, kept out of histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts
+from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import ChatTemplate
+
+TURNS = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.reasoning_content }}\n{% endfor %}"
+OPENED = TURNS + "{% if add_generation_prompt %}assistant: <think>\n{% endif %}{# </think> #}"
+CHANNELS = TURNS + "{# <|channel|>analysis #}"
+USER = {"role": "user", "content": "the capital"}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model: Path) -> Iterator[LLM]:
+    with load(tiny_model, spec="off") as opened:
+        yield opened
+
+
+def with_template(llm: LLM, source: str) -> Prompts:
+    return replace(llm.prompts, template=ChatTemplate({"default": source}))
+
+
+def test_a_prompt_that_opens_a_thought(llm: LLM) -> None:
+    request = with_template(llm, OPENED).chat([USER], {})
+    assert request.opens_thought
+    reader = request.reader()
+    assert reader is not None
+    assert (reader.push("why</think>\n\nso"), reader.thoughts) == ("so", "why")
+    assert with_template(llm, TURNS).chat([USER], {}).reader() is None
+    assert not with_template(llm, OPENED.replace("<think>", "<think></think>")).chat([USER], {}).opens_thought
+
+
+def test_an_answer_that_is_continued_is_in_no_thought(llm: LLM) -> None:
+    prompts = with_template(llm, OPENED)
+    told = prompts.render([USER, {"role": "assistant", "content": "Paris"}])
+    assert told.endswith("assistant: <think>\n\n</think>\n\nParis")
+    whole = prompts.render([USER, {"role": "assistant", "content": "<think>\nwhy</think>Paris"}])
+    assert whole.endswith("assistant: <think>\nwhy</think>Paris")
+    assert prompts.render([USER, {"role": "assistant", "content": ""}]) == prompts.render([USER])
+    assert not prompts.chat([USER, {"role": "assistant", "content": "Paris"}], {}).opens_thought
+
+
+def test_histories_have_no_channels(llm: LLM) -> None:
+    said = "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>final<|message|>So."
+    told = with_template(llm, CHANNELS).render([USER, {"role": "assistant", "content": said}, USER])
+    assert "assistant: So.why\n" in told
+
+
+def test_what_must_hold_holds_after_the_thought(llm: LLM) -> None:
+    prompts = with_template(llm, OPENED)
+    assert isinstance(prompts.chat([USER], {"schema": True}).constraint, AfterThoughts)
+    limited = prompts.chat([USER], {"max_thought_tokens": 0}).constraint
+    assert limited is not None
+    assert llm.prompts.tokenizer.decode(limited.forced()).startswith("</think>")
+    assert with_template(llm, TURNS).chat([USER], {"max_thought_tokens": 5}).constraint is None
+    with pytest.raises(BadSetting, match="max_thought_tokens"):
+        prompts.chat([USER], {"max_thought_tokens": -1})

@@ -1,0 +1,190 @@
+"""Scripted answers of every form, whole and cut at every place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS, thoughts_of
+from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
+from edgeinfer.models.text.tools import ToolReader
+
+ARGUMENTS = {"city": "Köln </b> {x} 1", "days": [1, 2.5, None], "now": True}
+TEXT = json.dumps(ARGUMENTS, ensure_ascii=False)
+SCHEMA = {"properties": {"city": {"type": "string"}, "days": {"type": "array"}, "now": {"type": "boolean"}}}
+PARAMETERS = {"get-weather": SCHEMA, "clock": {"properties": {}}, "weather": SCHEMA}
+XML = (
+    "<parameter=city>\nKöln </b> {x} 1\n</parameter>\n<parameter=days>\n[1, 2.5, null]\n</parameter>\n"
+    "<parameter=now>\ntrue\n"
+)
+KEYS = "".join(
+    f"<arg_key>{key}</arg_key>\n<arg_value>{value if isinstance(value, str) else json.dumps(value)}</arg_value>\n"
+    for key, value in ARGUMENTS.items()
+)
+
+
+def invoked(prefix: str, outer: str) -> str:
+    inside = ""
+    for key, value in ARGUMENTS.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        inside += f'<{prefix}parameter name="{key}">{text}</{prefix}parameter>\n'
+    return (
+        f'<{outer}>\n<{prefix}invoke name="get-weather">\n{inside}</{prefix}invoke>\n'
+        f'<{prefix}invoke name="clock">\n</{prefix}invoke>\n</{outer}>'
+    )
+
+
+def listed(name: str, arguments: str) -> str:
+    first, second = {name: "get-weather", arguments: ARGUMENTS}, {name: "clock", arguments: {}}
+    return json.dumps([first, second], ensure_ascii=False)
+
+
+def objects(arguments: str = "arguments") -> list[str]:
+    return [f'{{"name": "get-weather", "{arguments}": {TEXT}}}', f'{{"name": "clock", "{arguments}": {{}}}}']
+
+
+PYTHON = "[weather(city='Köln </b> {x} 1', days=[1, 2.5, null], now=True), clock()]"
+GEMMA = '<|tool_call>call:get-weather{city:<|"|>Köln </b> {x} 1<|"|>,days:[1,2.5,null],now:true}<tool_call|>'
+KIMI = "<|tool_call_begin|>functions.get-weather:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+WRITTEN = {
+    "hermes": "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects()),
+    "llama3": "; ".join(objects("parameters")),
+    "mistral": f"[TOOL_CALLS]{listed('name', 'arguments')}",
+    "phi4": f"<|tool_call|>{listed('name', 'arguments')}<|/tool_call|>",
+    "granite": f"<|tool_call|>{listed('name', 'arguments')}",
+    "nemotron_v2": f"<TOOLCALL>{listed('name', 'arguments')}</TOOLCALL>",
+    "apriel": f"<tool_calls>{listed('name', 'arguments')}</tool_calls>",
+    "firefunction": f"functools{listed('name', 'arguments')}",
+    "command_r7b": f"<|START_ACTION|>{listed('tool_name', 'parameters')}<|END_ACTION|>",
+    "command_r": f"Action:\n```json\n{listed('tool_name', 'parameters')}\n```",
+    "gigachat": "".join(f"<|function_call|>{each}" for each in objects()),
+    "qwen3_coder": f"<tool_call>\n<function=get-weather>\n{XML}</parameter>\n</function>\n</tool_call>\n"
+    "<tool_call>\n<function=clock>\n</function>\n</tool_call>",
+    "seed_oss": f"<seed:tool_call>\n<function=get-weather>\n{XML}</parameter>\n</function>\n</seed:tool_call>"
+    "<seed:tool_call><function=clock></function></seed:tool_call>",
+    "glm": f"<tool_call>get-weather\n{KEYS}</tool_call>\n<tool_call>clock</tool_call>",
+    "hunyuan3": f"<tool_calls:opensource><tool_call:opensource>get-weather\n{KEYS}</tool_call:opensource>"
+    "<tool_call:opensource>clock</tool_call:opensource></tool_calls:opensource>",
+    "deepseek": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n{TEXT}\n```"
+    "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "deepseek_v32": invoked("｜DSML｜", "｜DSML｜function_calls"),
+    "deepseek_v4": invoked("｜DSML｜", "｜DSML｜tool_calls"),
+    "minimax_m2": invoked("", "minimax:tool_call"),
+    "muse": invoked("atem:", "atem:function_calls"),
+    "minicpm5": '<function name="get-weather"><param name="city"><![CDATA[Köln </b> {x} 1]]></param>'
+    '<param name="days">[1, 2.5, null]</param><param name="now">true</param></function>'
+    '<function name="clock"></function>',
+    "kimi_k2": f"<|tool_calls_section_begin|>{KIMI.replace('{}', TEXT)}"
+    f"{KIMI.replace('get-weather:0', 'clock:1')}<|tool_calls_section_end|>",
+    "solar": f"<|tool_call:begin|>1<|tool_call:name|>get-weather<|tool_call:args|>{TEXT}<|tool_call:end|>"
+    "<|tool_call:begin|>2<|tool_call:name|>clock<|tool_call:args|>{}<|tool_call:end|>",
+    "functionary_v31": f"<function=get-weather>{TEXT}</function><function=clock>{{}}</function>",
+    "mistral_args": f"[TOOL_CALLS]get-weather[ARGS]{TEXT}[TOOL_CALLS]clock[CALL_ID]123456789[ARGS]{{}}",
+    "harmony": f"<|channel|>commentary to=functions.get-weather <|constrain|>json<|message|>{TEXT}<|call|>"
+    "<|start|>assistant to=functions.clock<|channel|>commentary json<|message|>{}<|call|>",
+    "lfm2": f"<|tool_call_start|>{PYTHON}<|tool_call_end|>",
+    "llama4": f"<|python_start|>{PYTHON}<|python_end|>",
+    "minimax_m1": "<tool_calls>\n" + "\n".join(objects()) + "\n</tool_calls>",
+    "apertus": f'<|tools_prefix|>[{{"get-weather": {TEXT}}}, {{"clock": {{}}}}]<|tools_suffix|>',
+    "gemma4": GEMMA + "<|tool_call>call:clock{}<tool_call|>",
+}
+WRITTEN["hunyuan3"] = (
+    WRITTEN["hunyuan3"].replace("arg_key>", "arg_key:opensource>").replace("arg_value>", "arg_value:opensource>")
+)
+
+
+def read(
+    name: str, pieces: list[str], thought: str | None = None, *, opened: bool = False
+) -> tuple[str, str, list[tuple[str, object]]]:
+    tools = ToolReader(TOOL_FORMATS.get(name), frozenset(PARAMETERS), PARAMETERS)
+    reader = AnswerReader(THOUGHT_FORMATS.get(thought) if thought else None, tools, opened=opened)
+    content = "".join([*map(reader.push, pieces), reader.finish()])
+    return reader.thoughts, content, [(call.name, json.loads(call.arguments)) for call in reader.calls]
+
+
+def thought_for(name: str) -> str:
+    own = {"harmony", "gemma4", "command_r7b", "apertus", "solar", "seed_oss", "hunyuan3"}
+    return name if name in own else "mistral" if name.startswith("mistral") else "think"
+
+
+def test_every_form_is_tried() -> None:
+    assert set(WRITTEN) == set(TOOL_FORMATS.keys())
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_calls_are_found_wherever_the_text_is_cut(name: str) -> None:
+    thought = THOUGHT_FORMATS.get(thought_for(name))
+    text = f"{thought.begin}\nlet me see{thought.end}\n\n{WRITTEN[name]}"
+    thoughts, content, calls = read(name, [text], thought_for(name))
+    assert (thoughts, content.strip()) == ("let me see", "")
+    assert [call[1] for call in calls] == [ARGUMENTS, {}]
+    assert [call[0] for call in calls] in (["get-weather", "clock"], ["weather", "clock"])
+    assert read(name, list(text), thought_for(name))[2] == calls
+    for at in range(len(text)):
+        assert read(name, [text[:at], text[at:]], thought_for(name)) == (thoughts, content, calls)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(WRITTEN)), st.data())
+def test_nothing_depends_on_the_pieces(name: str, data: st.DataObject) -> None:
+    thought = THOUGHT_FORMATS.get(thought_for(name))
+    parts = [
+        WRITTEN[name],
+        WRITTEN[name][:-9],
+        thought.begin,
+        thought.end,
+        *thought.dropped,
+        "words",
+        " ",
+        "\n",
+        "<",
+        "{",
+    ]
+    text = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=6)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    opened = data.draw(st.booleans())
+    assert read(name, pieces, thought_for(name), opened=opened) == read(name, [text], thought_for(name), opened=opened)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_unknown_functions_stay_text(name: str) -> None:
+    text = WRITTEN[name].replace("weather", "climate").replace("clock", "watch")
+    thoughts, content, calls = read(name, [text])
+    assert (thoughts, content, calls) == ("", text, [])
+
+
+def test_thoughts_begin_where_answers_do() -> None:
+    assert read("hermes", ["a <think>b</think>"], "think")[:2] == ("", "a <think>b</think>")
+    assert read("hermes", ["why</think>\n\nso"], "think", opened=True)[:2] == ("why", "so")
+    assert read("hermes", ["why"], "think", opened=True)[:2] == ("why", "")
+    assert read("hermes", [" \n<think>\n\n</think>\n\nso"], "think")[:2] == ("", "so")
+    assert read("hermes", ["<think>1</think><think>"], "think")[:2] == ("1", "<think>")
+
+
+def test_channels_come_apart() -> None:
+    text = (
+        "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>commentary<|message|>I look<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>ah<|end|><|start|>assistant<|channel|>final<|message|>So."
+    )
+    assert read("harmony", list(text), "harmony")[:2] == ("why\n\nah", "I lookSo.")
+
+
+@pytest.mark.parametrize(
+    ("source", "tool", "thought"),
+    [
+        ("<tool_call><function=a><parameter=b></think>", "qwen3_coder", "think"),
+        ("<tool_call> <arg_key> <arg_value></think>", "glm", "think"),
+        ("<|channel|>analysis to=functions.x", "harmony", "harmony"),
+        ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral_args", "mistral"),
+        ("nothing", None, None),
+    ],
+)
+def test_forms_are_chosen_by_the_template(source: str, tool: str | None, thought: str | None) -> None:
+    found = format_of(source)
+    assert (found and found[0]) == tool
+    assert thoughts_of(source) is (THOUGHT_FORMATS.get(thought) if thought else None)

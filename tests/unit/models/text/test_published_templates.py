@@ -1,0 +1,124 @@
+"""Published chat templates against Jinja as `transformers` sets it up; read from where EDGEINFER_TEST_TEMPLATES says.
+
+The folder is `models/templates` of llama.cpp's sources. None of them is part of this project.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja_judge import TODAY, render_unguarded
+
+from edgeinfer.models.text import ChatTemplate
+from edgeinfer.models.text.message import Message
+from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
+
+FOLDER = Path(os.environ.get("EDGEINFER_TEST_TEMPLATES", "/nowhere"))
+PATHS = sorted(FOLDER.glob("*.jinja"))
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The <weather> & more in «Köln»",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "a city"},
+                "days": {"type": "array", "items": {"type": "integer"}},
+            },
+            "required": ["city"],
+        },
+    },
+}
+CLOCK = {
+    "type": "function",
+    "function": {"name": "clock", "description": "The time", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def call(identity: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+USER = {"role": "user", "content": "What is the weather, <b>you</b>?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+ASKED = call("call00001", "weather", {"city": "Köln", "days": [1, 2]})
+TIMED = call("call00002", "clock", {})
+RESULT = {"role": "tool", "tool_call_id": "call00001", "name": "weather", "content": '{"degrees": 5}'}
+CHATS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "plain": ([USER], {}),
+    "turns": ([USER, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "And 🦙 now?"}], {}),
+    "no prompt": ([USER, {"role": "assistant", "content": "Hello!"}], {"add_generation_prompt": False}),
+    "system": ([SYSTEM, USER], {}),
+    "developer": ([{"role": "developer", "content": "Be brief."}, USER], {}),
+    "tools": ([SYSTEM, USER], {"tools": [WEATHER, CLOCK]}),
+    "no system and tools": ([USER], {"tools": [WEATHER]}),
+    "result": (
+        [SYSTEM, USER, {"role": "assistant", "content": "", "tool_calls": [ASKED]}, RESULT],
+        {"tools": [WEATHER, CLOCK]},
+    ),
+    "null": (
+        [USER, {"role": "assistant", "content": None, "tool_calls": [ASKED]}, RESULT],
+        {"tools": [WEATHER, CLOCK]},
+    ),
+    "two calls": (
+        [
+            USER,
+            {"role": "assistant", "content": "", "tool_calls": [ASKED, TIMED]},
+            RESULT,
+            {"role": "tool", "tool_call_id": "call00002", "name": "clock", "content": "noon"},
+        ],
+        {"tools": [WEATHER, CLOCK]},
+    ),
+    "calls without tools": ([USER, {"role": "assistant", "content": "", "tool_calls": [ASKED]}, RESULT], {}),
+    "no user": ([SYSTEM, {"role": "assistant", "content": "", "tool_calls": [ASKED]}, RESULT], {"tools": [WEATHER]}),
+    "parts": ([{"role": "user", "content": [{"type": "text", "text": "What "}, {"type": "text", "text": "now?"}]}], {}),
+    "thoughts": ([USER, {"role": "assistant", "content": "Yes.", "reasoning_content": "why"}, USER], {}),
+    "thinking": ([USER], {"enable_thinking": True}),
+    "not thinking": ([USER], {"enable_thinking": False}),
+}
+
+
+def forms(chat: list[dict[str, Any]], source: str) -> list[list[dict[str, Any]]]:
+    if "developer" not in source:
+        chat = [{**message, "role": message["role"].replace("developer", "system")} for message in chat]
+    return [[message.as_mapping() for message in form] for form in forms_of([Message.of(message) for message in chat])]
+
+
+def judged(source: str, chat: list[dict[str, Any]], variables: dict[str, Any]) -> str | None:
+    """What Jinja makes of the first form that it takes.
+
+    None if it takes none, as where a template changes its own lists or writes what a filter made as JSON: llama.cpp
+    allows both.
+    """
+    texts = []
+    for form, tools in product(forms(chat, source), forms_of_tools(variables, TODAY)):
+        try:
+            text = render_unguarded(source, messages=form, documents=None, **{**SPECIAL, **variables, **tools})
+        except Exception:
+            continue
+        if is_in_words(text, [Message.of(message) for message in chat]):
+            return text
+        texts.append(text)
+    return texts[0] if texts else None
+
+
+@pytest.mark.skipif(not PATHS, reason="needs EDGEINFER_TEST_TEMPLATES")
+@pytest.mark.parametrize("chat", CHATS)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_text_equals_jinjas(path: Path, chat: str) -> None:
+    source, (messages, options) = path.read_text(encoding="utf-8"), CHATS[chat]
+    variables = {"add_generation_prompt": True, "tools": None, **options}
+    template = ChatTemplate({"default": source}, SPECIAL, now=lambda: TODAY)
+    expected = judged(source, messages, variables)
+    found = template.rendering(messages, **variables)
+    assert all(
+        str(message["content"] or "").strip() in found.text for message in messages if message["role"] == "system"
+    )
+    if not found.system_merged and expected is not None:
+        assert found.text == expected
