@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Weight
+from edgeinfer.graph.operands import Every, PagedKV, Weight
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.join_heads import JoinHeads
 from edgeinfer.graph.ops.join_parts import JoinParts
@@ -91,7 +91,7 @@ class LatentAttention:
         """The latent row of keys and values, and the rotated part of keys."""
         rank, rotary = self.kv_rank, self.rotary_width
         latent, rotated = g.buffer("latent_key", rank), g.buffer("rotated_key", rotary)
-        order = RopePermutation(rotary, rotary) if self.paired else None
+        order = Every(rotary, rank + rotary, self.paired)
         name, shape = f"{g.prefix}attn_kv_a_mqa.weight", (rank + rotary, g.sizes.width)
         g.add(MatMul(source, latent, g.hp.matrix(name, shape, (0, rank))))
         g.add(MatMul(source, rotated, g.hp.matrix(name, shape, (rank, rank + rotary), order)))

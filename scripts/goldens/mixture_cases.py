@@ -27,8 +27,8 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max
 
 
 def deepseek3(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """DeepSeek-V3: a dense layer, then three of eight experts from two of four groups; YaRN."""
-    own = {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 1}
+    """DeepSeek-V3: a dense layer, then three of twelve experts from two of four groups; YaRN."""
+    own = {"n_routed_experts": 12, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "n_shared_experts": 1}
     own |= {"first_k_dense_replace": 1, "moe_intermediate_size": 16, "routed_scaling_factor": 1.7}
     own |= {"scoring_func": "sigmoid"}
     rope = YARN | {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}
@@ -91,5 +91,11 @@ PLAIN = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64)
 MIXTURE_CASES = (
     Case("hunyuan-moe", "hunyuan-moe", hunyuan_moe, ("f32", "q8_0"), KINDS),
     Case("bailingmoe2", "bailingmoe2", bailingmoe2, ("f32", "q8_0"), PLAIN),
-    Case("deepseek2", "deepseek2", lambda sizes: deepseek3(sizes, moe_intermediate_size=32), ("f32", "q8_0"), PLAIN),
+    Case(
+        "deepseek2",
+        "deepseek2",
+        lambda sizes: deepseek3(sizes, moe_intermediate_size=32),
+        ("f32", "q8_0", "q4_0"),
+        PLAIN,
+    ),
 )

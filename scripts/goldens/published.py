@@ -174,7 +174,6 @@ MTP = (extras.guess_one_more,)
 OLDER = (extras.older_layer_types,)
 
 LATENT = cases.Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=32)
-DEEPSEEK = byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>")
 GLM4 = byte_level(LLAMA3, "glm4", marks=("[gMASK]", "<|user|>", "<|observation|>"))
 HUNYUAN = byte_level(LLAMA3, "hunyuan-dense")
 
@@ -263,8 +262,8 @@ PUBLISHED = (
     Published("bloom", _of(further_cases.bloom, SIX), QWEN),
     Published("mpt", _of(further_cases.mpt, SMALL_SQUARE), QWEN, beside=(extras.name_class("MPTForCausalLM"),)),
     Published("command-r-plus", _of(further_cases.command_r_plus, SMALL_SQUARE), QWEN),
-    Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), DEEPSEEK, kept=False),
-    Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), DEEPSEEK),
+    Published("deepseek2", _of(mixture_cases.deepseek3, LATENT), QWEN, kept=False),
+    Published("deepseek2-lite", _of(mixture_cases.deepseek2_lite, LATENT), QWEN),
     Published("glm4-moe-lite", _of(mixture_cases.glm4_moe_lite, LATENT), GLM4, kept=False),
     Published("minimax-m2", _of(mixture_cases.minimax_m2, SMALL), QWEN),
     Published("hy-v3", _of(mixture_cases.hy_v3, SMALL), QWEN),
