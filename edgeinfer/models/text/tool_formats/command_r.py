@@ -9,7 +9,7 @@ FORMAT = ToolFormat(
     shape="list",
     begin="Action:\n```json\n",
     end="```",
-    marks=("Action:\n```json", "tool_name"),
+    marks=("Action:", "tool_name", "directly-answer"),
     name_key="tool_name",
     arguments_key="parameters",
 )

@@ -16,6 +16,6 @@ FORMAT = ToolFormat(
     shape="block",
     begin="to=functions.",
     end="<|call|>",
-    marks=("<|channel|>", "to=functions."),
+    marks=("<|channel|>", "functions.", "<|call|>"),
     read=read,
 )

@@ -13,5 +13,5 @@ FORMAT = ToolFormat(
     begin="<tool_call>\n",
     end="\n</tool_call>",
     marks=("<tool_call>",),
-    strange=("<function=", "<arg_key>"),
+    strange=("<function=", "<arg_key>", "<mm:think>"),
 )

@@ -16,6 +16,6 @@ FORMAT = ToolFormat(
     shape="block",
     begin="<tool_calls>\n",
     end="</tool_calls>",
-    marks=("<tool_calls>\n{", "<beginning_of_sentence>"),
+    marks=("<tool_calls>", "<beginning_of_sentence>"),
     read=read,
 )

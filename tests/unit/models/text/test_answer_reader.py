@@ -92,6 +92,7 @@ WRITTEN = {
     "apertus": f'<|tools_prefix|>[{{"get-weather": {TEXT}}}, {{"clock": {{}}}}]<|tools_suffix|>',
     "gemma4": GEMMA + "<|tool_call>call:clock{}<tool_call|>",
 }
+WRITTEN["lfm2_list"] = WRITTEN["lfm2"]
 WRITTEN["hunyuan3"] = (
     WRITTEN["hunyuan3"].replace("arg_key>", "arg_key:opensource>").replace("arg_value>", "arg_value:opensource>")
 )
@@ -179,7 +180,7 @@ def test_channels_come_apart() -> None:
     [
         ("<tool_call><function=a><parameter=b></think>", "qwen3_coder", "think"),
         ("<tool_call> <arg_key> <arg_value></think>", "glm", "think"),
-        ("<|channel|>analysis to=functions.x", "harmony", "harmony"),
+        ("<|channel|>analysis functions.x <|call|>", "harmony", "harmony"),
         ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral_args", "mistral"),
         ("nothing", None, None),
     ],
