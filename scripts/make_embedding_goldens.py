@@ -1,10 +1,10 @@
 """Makes the golden files of `tests/golden/data/embedding`: tiny random embedding models and transformers' results.
 
-Run from the repository root: `python scripts/make_embedding_goldens.py`. Needs torch, transformers and gguf. The files
-have the layout that llama.cpp's converter writes; transformers computes the results in float32 from the files' own
-numbers, dequantised. For NAME.gguf there is NAME.npz with tokens int32[T]; hidden float32[T, D], the last hidden rows;
-and embedding float32[D]: their mean, after the products that follow pooling if there are any, scaled to length 1. For
-rerankers it has tokens and score float32[1].
+Run from the repository root: `python scripts/make_embedding_goldens.py [FAMILY …]`. Needs torch, transformers and gguf.
+The files have the layout that llama.cpp's converter writes; transformers computes the results in float32 from the
+files' own numbers, dequantised. For NAME.gguf there is NAME.npz with tokens int32[T]; hidden float32[T, D], the last
+hidden rows; and embedding float32[D]: their mean, after the products that follow pooling if there are any, scaled to
+length 1. For rerankers it has tokens and score float32[1].
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from transformers import (
     BertModel,
     Gemma3TextConfig,
     Gemma3TextModel,
+    JinaEmbeddingsV3Config,
+    JinaEmbeddingsV3Model,
     NomicBertConfig,
     NomicBertModel,
     XLMRobertaConfig,
@@ -38,13 +40,18 @@ VOCABULARY, N_TOKENS, CONTEXT, WIDTH, FFN, INNER = 264, 90, 96, 64, 96, 96
 WINDOW, PAD = 24, 1
 Array = NDArray[np.float32]
 COMMON = {"hidden_size": WIDTH, "intermediate_size": FFN, "num_attention_heads": 4, "vocab_size": VOCABULARY}
-NOMIC = {
+NEWER = ("nomic-bert", "jina-bert-v3")
+"""Families whose parameters transformers names in its newer way."""
+BASES = {"nomic-bert": 1000.0, "jina-bert-v3": 20000.0}
+PARTS = {
     "post_attention_layernorm": "attn_output_norm",
     "post_mlp_layernorm": "layer_output_norm",
     "self_attn.o_proj": "attn_output",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down",
 }
 
 
@@ -87,6 +94,16 @@ def nomic() -> torch.nn.Module:
     )
 
 
+def jina3() -> torch.nn.Module:
+    """Jina Embeddings v3 without adapters."""
+    rope = {"rope_type": "default", "rope_theta": 20000.0}
+    ids = {"bos_token_id": 0, "pad_token_id": PAD, "eos_token_id": 2}
+    config = JinaEmbeddingsV3Config(
+        **COMMON, **ids, num_hidden_layers=2, rope_parameters=rope, max_position_embeddings=258, layer_norm_eps=1e-5
+    )
+    return JinaEmbeddingsV3Model(config, add_pooling_layer=False)
+
+
 def gemma() -> torch.nn.Module:
     """EmbeddingGemma: windows shorter than the text in all layers but the sixth."""
     rope = {
@@ -112,6 +129,7 @@ CASES = (
     Case("bert", xlm_roberta, 2, ranks=True),
     Case("nomic-bert", nomic, 2),
     Case("gemma-embedding", gemma, 7, has_dense=True),
+    Case("jina-bert-v3", jina3, 2),
 )
 
 
@@ -137,14 +155,14 @@ def tensors(model: torch.nn.Module, case: Case) -> Iterator[tuple[str, list[str]
         if case.ranks and key.startswith("classifier"):
             yield f"{'cls.output' if 'out_proj' in key else 'cls'}.{key.rpartition('.')[2]}", [key]
             continue
-        if case.architecture == "nomic-bert" and "self_attn." in key and "o_proj" not in key:
-            if "q_proj" in key:
-                prefix = key.removesuffix("q_proj.weight")
+        if case.architecture in NEWER and "self_attn." in key and "o_proj" not in key:
+            prefix, found, part = key.partition("q_proj.")
+            if found:
                 layer = key.split(".")[1]
-                yield f"blk.{layer}.attn_qkv.weight", [f"{prefix}{letter}_proj.weight" for letter in "qkv"]
+                yield f"blk.{layer}.attn_qkv.{part}", [f"{prefix}{letter}_proj.{part}" for letter in "qkv"]
             continue
-        own = next((name for part, name in NOMIC.items() if part in key), None)
-        if case.architecture == "nomic-bert" and own is not None:
+        own = next((name for part, name in PARTS.items() if part in key), None)
+        if case.architecture in NEWER and own is not None:
             yield f"blk.{key.split('.')[1]}.{own}.{key.rpartition('.')[2]}", [key]
         else:
             full = f"model.{key}" if case.architecture == "gemma-embedding" else key.removeprefix("roberta.")
@@ -173,9 +191,9 @@ def add_keys(writer: gguf.GGUFWriter, case: Case, config: Any) -> None:
     else:
         writer.add_layer_norm_eps(config.layer_norm_eps)
         writer.add_causal_attention(False)
-        writer.add_token_type_count(1 if case.ranks else 2)
-        if case.architecture == "nomic-bert":
-            writer.add_rope_freq_base(1000.0)
+        writer.add_token_type_count(1 if case.ranks or case.architecture == "jina-bert-v3" else 2)
+        if case.architecture in BASES:
+            writer.add_rope_freq_base(BASES[case.architecture])
     if case.ranks:
         add_unigram(writer)
     else:
@@ -273,6 +291,8 @@ def main() -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
     for number, case in enumerate(CASES):
+        if sys.argv[1:] and case.architecture not in sys.argv[1:]:
+            continue
         for index, form in enumerate(("f32", "q8_0")):
             make(case, form, 10 * number + index)
     return 0

@@ -7,7 +7,8 @@ differs from ours by rounding alone.
 Those of which other goldens lack an op lie in `tests/golden/data` itself.
 
 For each file NAME.gguf there is NAME.npz with tokens int32[T], n_context, columns int32[C], logits float32[T, C] and
-last float32[V], as in `make_goldens.py`, and judge.
+last float32[V], as in `make_goldens.py`, and judge. Embedding models lie in `embedding/peer`; in place of logits they
+have embedding float32[D], the mean of the hidden rows, of length 1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import gguf
 import llama_cpp
 import numpy as np
 from goldens.cases import N_TOKENS, VOCABULARY
+from goldens.encoder_peers import ENCODERS
 from goldens.peer_cases import PEERS, Peer, Value
 from goldens.peer_mixtures import PEER_MIXTURES
 from goldens.small_tokenizers import add_tokenizer
@@ -47,8 +49,12 @@ def write(peer: Peer, path: Path, seed: int) -> None:
     for key, value in peer.keys.items():
         _add(writer, key if key.startswith("xielu.") else f"{peer.architecture}.{key}", value)
     add_tokenizer(writer)
-    ends = ("token_embd.weight",) if peer.tied else ("token_embd.weight", "output.weight")
-    shapes = dict.fromkeys(ends, (VOCABULARY, peer.width)) | {"output_norm.weight": (peer.width,), **peer.beside}
+    if peer.embeds:
+        writer.add_token_type_count(2)
+    ends = ("token_embd.weight",) if peer.tied or peer.embeds else ("token_embd.weight", "output.weight")
+    shapes = dict.fromkeys(ends, (VOCABULARY, peer.width)) | peer.beside
+    if not peer.embeds:
+        shapes["output_norm.weight"] = (peer.width,)
     for number, layer in enumerate(peer.layers):
         shapes |= {f"blk.{number}.{name}": shape for name, shape in layer.items()}
     random = np.random.default_rng(seed)
@@ -96,6 +102,37 @@ def judged(path: Path, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     return logits
 
 
+def embedded(path: Path, tokens: NDArray[np.int32], width: int) -> NDArray[np.float32]:
+    """llama.cpp's embedding float32[D]."""
+    model = llama_cpp.Llama(
+        str(path),
+        embedding=True,
+        verbose=False,
+        n_ctx=CONTEXT,
+        n_batch=CONTEXT,
+        n_ubatch=CONTEXT,
+        n_threads=1,
+        flash_attn=False,
+        pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+    )
+    model._batch.set_batch(batch=tokens.tolist(), n_past=0, logits_all=True)
+    model._ctx.decode(model._batch)
+    found = np.array(llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[:width], np.float32)
+    model.close()
+    unit: NDArray[np.float32] = found / np.linalg.norm(found)
+    return unit
+
+
+def make_encoder(peer: Peer, seed: int) -> None:
+    """Write an embedding model and llama.cpp's embedding of some tokens."""
+    path = DATA / "embedding" / "peer" / f"{peer.name}.gguf"
+    path.parent.mkdir(exist_ok=True)
+    write(peer, path, seed)
+    tokens = np.random.default_rng(seed).integers(0, VOCABULARY, N_TOKENS).astype(np.int32)
+    np.savez(path.with_suffix(".npz"), tokens=tokens, embedding=embedded(path, tokens, peer.width))
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
+
+
 def main(chosen: list[str]) -> int:
     (DATA / "peer").mkdir(parents=True, exist_ok=True)
     for number, peer in enumerate(PEERS + PEER_MIXTURES):
@@ -112,6 +149,9 @@ def main(chosen: list[str]) -> int:
         held = {"columns": columns, "logits": logits[:, columns], "last": logits[-1], "judge": np.array("llama.cpp")}
         np.savez(path.with_suffix(".npz"), tokens=tokens, n_context=np.int32(CONTEXT), **held)
         print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB, logits spread {spread:.2f}", flush=True)
+    for number, peer in enumerate(ENCODERS):
+        if not chosen or peer.name in chosen:
+            make_encoder(peer, 4000 + number)
     return 0
 
 

@@ -125,9 +125,9 @@ def norm_in_place(g: ModelGraph, tensor: str) -> None:
     g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
 
 
-def norm(g: ModelGraph, tensor: str, out: str = "normed") -> None:
-    """The family's norm of `x`, written to `normed` or another buffer: the start of a branch."""
-    g.add(_norm(g, "x", g.buffer(out, g.sizes.width), f"{g.prefix}{tensor}.weight"))
+def norm(g: ModelGraph, tensor: str, out: str = "normed", source: str = "x") -> None:
+    """The family's norm of `source`, written to `normed` or another buffer: the start of a branch."""
+    g.add(_norm(g, source, g.buffer(out, g.sizes.width), f"{g.prefix}{tensor}.weight"))
 
 
 def rejoin(g: ModelGraph, tensor: str) -> None:
@@ -247,14 +247,14 @@ def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str, *, 
     g.add(MatMul(source, g.buffer(out, width), weight, bias, accumulate=adds or out == "x"))
 
 
-def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSNorm:
-    """The family's norm over the model width."""
-    hp, sizes = g.hp, g.sizes
+def _norm(g: ModelGraph, source: str, out: str, tensor: str, width: int = 0) -> LayerNorm | RMSNorm:
+    """The family's norm over the given width, or the model's."""
+    hp, sizes, width = g.hp, g.sizes, width or g.sizes.width
     if sizes.norms == "rms":
-        return RMSNorm(source, out, hp.vector(tensor, sizes.width), sizes.width, sizes.epsilon)
-    weight = None if sizes.norms == "bare layer" else hp.vector(tensor, sizes.width)
-    bias = hp.vector(tensor.removesuffix("weight") + "bias", sizes.width) if sizes.norms == "layer" else None
-    return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
+        return RMSNorm(source, out, hp.vector(tensor, width), width, sizes.epsilon)
+    weight = None if sizes.norms == "bare layer" else hp.vector(tensor, width)
+    bias = hp.vector(tensor.removesuffix("weight") + "bias", width) if sizes.norms == "layer" else None
+    return LayerNorm(source, out, weight, bias, width, sizes.epsilon)
 
 
 def _last_norm(g: ModelGraph, buffer: str, tensor: str, width: int) -> None:
@@ -344,11 +344,9 @@ def _head_norms(g: ModelGraph, counts: Mapping[str, int], *, paired: bool) -> No
 
 
 def _whole_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
-    """RMSNorm over all heads of each of these buffers."""
+    """The family's norm over all heads of each of these buffers."""
     for name, heads in counts.items():
-        width = heads * g.sizes.head_width
-        weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", width)
-        g.add(RMSNorm(name, name, weight, width, g.sizes.epsilon))
+        g.add(_norm(g, name, name, f"{g.prefix}attn_{name[0]}_norm.weight", heads * g.sizes.head_width))
 
 
 def _activation(hp: Hyperparameters, usual: Activation) -> Activation:

@@ -18,7 +18,8 @@ Value = int | float | bool | str | Sequence[int] | Sequence[float] | Sequence[bo
 class Peer:
     """A file: `keys` beside the sizes, under the family's name; `layers` holds the tensors of each layer.
 
-    `whole`: its file lies among those of `make_goldens.py`, with which most tests run: for what these lack.
+    `whole`: its file lies among those of `make_goldens.py`, with which most tests run: for what these lack. `embeds`:
+    it has no logits; its norms are all in `beside`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Peer:
     epsilon: str = "layer_norm_rms_epsilon"
     tied: bool = False
     whole: bool = False
+    embeds: bool = False
 
 
 def vectors(*names: str, length: int = WIDTH) -> dict[str, Shape]:

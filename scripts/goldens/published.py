@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from transformers import (
     BertConfig,
+    EuroBertConfig,
+    ModernBertConfig,
     NomicBertConfig,
     PretrainedConfig,
     Qwen2VLConfig,
@@ -145,6 +147,19 @@ def nomic() -> PretrainedConfig:
     return NomicBertConfig(**BERT | {"max_position_embeddings": 2048}, rope_parameters=rope)
 
 
+def eurobert() -> PretrainedConfig:
+    """EuroBERT, with fewer heads of keys than of queries."""
+    rope = {"rope_type": "default", "rope_theta": 1e5}
+    return EuroBertConfig(**BERT | BYTE_IDS, num_key_value_heads=1, rope_parameters=rope, classifier_pooling="mean")
+
+
+def modern_bert() -> PretrainedConfig:
+    """ModernBERT, with windows shorter than the text in two of three layers."""
+    ids = {"cls_token_id": 266, "sep_token_id": 268}
+    sizes = BERT | BYTE_IDS | {"num_hidden_layers": 4}
+    return ModernBertConfig(**sizes | ids, local_attention=24, layer_norm_eps=1e-5)
+
+
 def _longrope() -> PretrainedConfig:
     """Phi 3 with LongRoPE, over whole heads."""
     made = cases.phi3_longrope(SQUARE)
@@ -166,7 +181,8 @@ def _of(config: Callable[..., PretrainedConfig], sizes: cases.Sizes, **changes: 
 QWEN, SEEN = byte_level(QWEN2, "qwen2"), byte_level(QWEN35, "qwen35")
 LFM = byte_level(LLAMA3, "lfm2", begin="<|endoftext|>")
 LLAMA = byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>")
-OLMO = byte_level(r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", "olmo")
+GPT2 = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+OLMO = byte_level(GPT2, "olmo")
 GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
@@ -220,6 +236,15 @@ PUBLISHED = (
     ),
     Published("bert", bert, word_piece(), "BertModel", beside=(extras.pool_by("cls"),), pooling="cls"),
     Published("nomic-bert", nomic, word_piece(), "NomicBertModel", beside=NOMIC, pooling="mean"),
+    Published("eurobert", eurobert, QWEN, "EuroBertModel", beside=(extras.pool_by("mean"),), pooling="mean"),
+    Published(
+        "modern-bert",
+        modern_bert,
+        byte_level(GPT2, "modern-bert", begin="<|endoftext|>", end="<|im_end|>"),
+        "ModernBertModel",
+        beside=(extras.pool_by("cls"),),
+        pooling="cls",
+    ),
     Published("qwen3-reranker", _of(cases.qwen3, SMALL, max_position_embeddings=1024), QWEN, ranks=True),
     Published("xlm-roberta-reranker", xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True),
     *(

@@ -82,11 +82,16 @@ class Kind:
 
 
 def byte_level(
-    pattern: str, pre: str, begin: str | None = None, first: tuple[str, ...] = (), marks: tuple[str, ...] = ()
+    pattern: str,
+    pre: str,
+    begin: str | None = None,
+    first: tuple[str, ...] = (),
+    marks: tuple[str, ...] = (),
+    end: str = "",
 ) -> Kind:
     """Byte-level BPE within pieces split by `pattern`, after the patterns `first`; `begin` is put before every text.
 
-    `marks`: further special tokens.
+    `marks`: further special tokens. `end`: put after every text that has a beginning.
     """
 
     def write(folder: Path) -> Encode:
@@ -103,8 +108,9 @@ def byte_level(
         core.decoder = decoders.ByteLevel()
         core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *marks])
         if begin is not None:
-            ids = [(begin, core.token_to_id(begin))]
-            core.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=ids)
+            ids = [(token, core.token_to_id(token)) for token in (begin, end) if token]
+            template = f"{begin} $A {end}".strip()
+            core.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
         given = {"bos_token": begin} if begin else {}
         return _saved(core, folder, eos_token="<|im_end|>", pad_token="<|endoftext|>", **given)
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place, ranks
+from edgeinfer.models.blocks import embed, ranks
+from edgeinfer.models.encoder import TYPES, norm_embeddings, post_normed
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
-
-TYPES = "token_types.weight"
-FIRST_NORM = "token_embd_norm"
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -38,21 +35,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         )
     embed(g, positions=hp.matrix("position_embd.weight", (sizes.n_context_trained, sizes.width)))
     norm_embeddings(g)
-    for number in range(sizes.n_layers):
-        g.stage(f"blk.{number}")
-        attention(g, None, causal=False, source="x")
-        norm_in_place(g, "attn_output_norm")
-        feed_forward(g, "gelu", gate="none", source="x")
-        norm_in_place(g, "layer_output_norm")
-    return hidden_head(g)
-
-
-def norm_embeddings(g: ModelGraph) -> None:
-    """The first token type, if the file has token types, and the norm of the embeddings."""
-    if TYPES in g.hp.tensors:
-        g.add(AddVector(g.hp.first_row(TYPES, g.sizes.width), "x", g.sizes.width))
-    g.prefix = ""
-    norm_in_place(g, FIRST_NORM)
+    return post_normed(g)
 
 
 ARCHITECTURE = Architecture(build)

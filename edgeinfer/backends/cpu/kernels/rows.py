@@ -57,11 +57,13 @@ def layer_norm(pointer, worker, work_split):
                 total = simd.add(total, simd.load(source + index * 64))
             mean = simd.splat(simd.sum_lanes(total) / args.width)
             squares = simd.splat(zero)
-            for index in range(args.n_vectors):
-                value = simd.sub(simd.load(source + index * 64), mean)
-                if index + 1 == args.n_vectors:  # padding does not count
-                    value = simd.keep_lanes(value, 0, args.last, zero)
-                squares = simd.fma(value, value, squares)
+            for part in range(args.parts):
+                stop = (part + 1) * args.period
+                for index in range(stop - args.period, stop):
+                    value = simd.sub(simd.load(source + index * 64), mean)
+                    if index + 1 == stop:  # padding does not count
+                        value = simd.keep_lanes(value, 0, args.last, zero)
+                    squares = simd.fma(value, value, squares)
             variance = simd.sum_lanes(squares) / args.width
             inverse = simd.splat(np.float32(1.0) / simd.sqrt(variance + args.epsilon))
             for index in range(args.n_vectors):

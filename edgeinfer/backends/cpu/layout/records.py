@@ -107,9 +107,11 @@ LAYER_NORM = np.dtype(
         ("count", "i8"),
         ("width", "f4"),  # columns
         ("epsilon", "f4"),
-        ("last", "i8"),  # columns of the last vector
+        ("last", "i8"),  # columns of the last vector of a part
         ("groups", "i8"),
         ("group_stride", "i8"),  # of all: bytes
+        ("parts", "i8"),  # places with padding at their end: a whole row, or its heads
+        ("period", "i8"),  # vectors of a part
     ]
 )
 """Record of `kernels.rows.layer_norm`."""

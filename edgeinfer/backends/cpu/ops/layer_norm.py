@@ -1,4 +1,4 @@
-"""LayerNorm, of rows or of heads."""
+"""LayerNorm, of rows, of heads or of all heads as one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 def _calls(lowering: CpuLowering, op: LayerNorm) -> list[Call]:
     buffers = lowering.buffers
     heads = buffers.heads.get(op.source)
-    group = padded(op.width) if heads is None else heads.padded
+    is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
+    parts, part = (heads.count, heads.width) if heads is not None and is_whole else (1, op.width)
+    period = padded(part) if heads is None else heads.padded
+    group = period * parts
     length = group * op.groups
     args = np.zeros(1, records.LAYER_NORM)
     args["source"], args["source_stride"] = buffers.at(op.source)
@@ -31,7 +34,8 @@ def _calls(lowering: CpuLowering, op: LayerNorm) -> list[Call]:
     )
     args["bias"] = address(buffers.constant(0.0, length) if op.bias is None else buffers.vector(op.bias, length, heads))
     args["groups"], args["group_stride"] = op.groups, group * 4
-    args["n_vectors"], args["last"] = group // LANES, op.width - group + LANES
+    args["n_vectors"], args["last"] = group // LANES, part - period + LANES
+    args["parts"], args["period"] = parts, period // LANES
     args["count"], args["width"], args["epsilon"] = buffers.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)
     return [Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]

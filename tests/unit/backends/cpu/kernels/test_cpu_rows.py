@@ -85,6 +85,8 @@ def test_layer_norm(library: KernelLibrary, width: int, groups: int, spread: flo
             bias=buffer(bias, length),
             n_vectors=length // 16,
             last=width - length + 16,
+            parts=1,
+            period=length // 16,
             count=count_of(len(rows) // groups),
             width=width,
             epsilon=1e-5,

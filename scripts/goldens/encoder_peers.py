@@ -1,0 +1,45 @@
+"""Tiny embedding models of families that transformers lacks: keys and tensors of their files, as llama.cpp reads them.
+
+In: nothing. Out: one `Peer` per file, with random norms and biases.
+"""
+
+from __future__ import annotations
+
+from goldens.peer_cases import FFN, HEADS, LAYERS, NORMS, WIDTH, Peer, biases, fused, heads_of, network, vectors
+
+EPSILON = "layer_norm_epsilon"
+WHOLE = {"attention.causal": False, "pooling_type": 1}
+FIRST = vectors("token_embd_norm.weight", "token_embd_norm.bias") | {"token_types.weight": (2, WIDTH)}
+AFTER = vectors(
+    *(f"{name}.{part}" for name in ("attn_output_norm", "layer_output_norm") for part in ("weight", "bias"))
+)
+SQUARE = heads_of(kv_heads=HEADS)
+DOWN_BIAS = vectors("ffn_down.bias")
+JINA = AFTER | SQUARE | biases(SQUARE) | DOWN_BIAS
+PARTS = [f"{name}.{part}" for name in ("attn_q_norm", "attn_k_norm", "attn_norm_2") for part in ("weight", "bias")]
+CODE = JINA | vectors(*PARTS) | network(gate=False, up=2 * FFN) | {"ffn_up.bias": (2 * FFN,)}
+
+ENCODERS = (
+    Peer(
+        "jina-bert-v2",
+        "jina-bert-v2",
+        [JINA | network()] * LAYERS,
+        WHOLE,
+        FIRST,
+        kv_heads=HEADS,
+        epsilon=EPSILON,
+        embeds=True,
+    ),
+    Peer(
+        "jina-bert-v2-code", "jina-bert-v2", [CODE] * LAYERS, WHOLE, FIRST, kv_heads=HEADS, epsilon=EPSILON, embeds=True
+    ),
+    Peer(
+        "neo-bert",
+        "neo-bert",
+        [NORMS | fused(kv_heads=HEADS) | network(gate=False, up=2 * FFN)] * LAYERS,
+        WHOLE | {"rope.freq_base": 10000.0},
+        vectors("enc.output_norm.weight"),
+        kv_heads=HEADS,
+        embeds=True,
+    ),
+)
