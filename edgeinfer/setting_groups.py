@@ -124,35 +124,35 @@ class GenerationSettings:
         "Sampling temperature, 0 to 2; 0 is greedy.",
         unset_or(number(at_least=0, at_most=2)),
         "NUMBER",
-        "the model's, else 0.7",
+        "model's, else 0.7",
     )
     top_p: float | None = option(
         None,
         "Nucleus sampling: keep the most likely tokens up to this total probability.",
         unset_or(number(above=0, at_most=1)),
         "NUMBER",
-        "the model's, else 0.95",
+        "model's, else 0.95",
     )
     top_k: int | None = option(
         None,
         "Keep the N most likely tokens; 0 keeps all.",
         unset_or(whole(at_least=0)),
         "N",
-        "the model's, else 40",
+        "model's, else 40",
     )
     min_p: float | None = option(
         None,
         "Drop tokens less likely than this fraction of the most likely one.",
         unset_or(number(at_least=0, at_most=1)),
         "NUMBER",
-        "the model's, else 0.05",
+        "model's, else 0.05",
     )
     repeat_penalty: float | None = option(
         None,
         "Penalty for repeated tokens; 1 disables it.",
         unset_or(number(above=0, at_most=10)),
         "NUMBER",
-        "the model's, else 1",
+        "model's, else 1",
     )
     seed: int | None = option(None, "RNG seed.", unset_or(whole(at_least=0)), "N", "random")
     max_tokens: int | None = option(

@@ -99,7 +99,7 @@ def test_a_setting_is_taken_out(home: Path, capsys: pytest.CaptureFixture[str]) 
     run(capsys, "config", "set", "top-k", "7")
     code, out, err = run(capsys, "config", "unset", "temp")
     assert (code, out) == (0, "")
-    assert err.endswith("the default is: the model's, else 0.7\n")
+    assert err.endswith("the default is: model's, else 0.7\n")
     assert tomllib.loads((home / "config.toml").read_text()) == {"top_k": 7}
     record = json.loads(run(capsys, "config", "unset", "top_k", "--json")[1])
     assert record == {"name": "top_k", "value": None, "path": str(home / "config.toml")}
@@ -124,7 +124,7 @@ def test_what_is_not_set_is_shown_with_what_counts(home: Path, capsys: pytest.Ca
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["seed"].endswith("  default")
     assert "random  " in lines["seed"]
-    assert "the model's, else 1  " in lines["repeat_penalty"]
+    assert "model's, else 1  " in lines["repeat_penalty"]
     assert lines["model"].split() == ["model", long, str(home / "config.toml")]  # a long value leaves its place alone
     assert lines["device"].split() == ["device", "auto", "default"]
 

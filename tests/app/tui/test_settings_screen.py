@@ -73,7 +73,7 @@ async def test_every_declared_setting_stands_there(make: Make) -> None:
     async with make(Script()).run_test(size=SIZE) as pilot:
         await opened(pilot)
         assert [str(key.value) for key in table(pilot).rows] == list(declared_options())
-        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert row(pilot, "temp") == ["temp", "model's, else 0.7", ""]
         assert row(pilot, "seed") == ["seed", "random", ""]
         assert "temperature" in explained(pilot)
 
@@ -89,11 +89,11 @@ async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
         assert in_file() == {}
         await pilot.press("escape")
         assert not app.screen.has_class("-editing")
-        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert row(pilot, "temp") == ["temp", "model's, else 0.7", ""]
         assert "temperature" in explained(pilot)
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
-        assert app.state.tuning.settings.generation.temp == 0.7
+        assert app.state.tuning.settings.generation.temp is None
 
 
 async def test_a_right_value_is_in_the_file_and_counts(make: Make) -> None:
@@ -120,10 +120,10 @@ async def test_delete_takes_a_setting_out_of_the_file(make: Make, home: Path) ->
         await opened(pilot)
         assert row(pilot, "temp")[1] == "0.25"
         await pilot.press("delete")
-        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert row(pilot, "temp") == ["temp", "model's, else 0.7", ""]
         assert in_file() == {}
         assert "# mine" in user_config_path().read_text()
-        assert app.state.tuning.settings.generation.temp == 0.7
+        assert app.state.tuning.settings.generation.temp is None
 
 
 async def test_find_lists_what_has_the_words(make: Make) -> None:
