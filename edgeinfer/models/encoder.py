@@ -1,4 +1,4 @@
-"""Whole models that read texts as a whole, for embeddings and ranking: BERT's descendants.
+"""Whole models that read texts as a whole, for embeddings: BERT's descendants.
 
 In: a graph after its embedding, the feed-forward branch, how the layers differ. Out: a ModelSpec without logits. Uses
 `blocks`; independent of the families. Raises as the blocks do.
@@ -14,7 +14,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.rotary import RopeTable
-from edgeinfer.models.blocks import attention, feed_forward, hidden_head, norm, norm_in_place, ranks
+from edgeinfer.models.blocks import attention, feed_forward, hidden_head, norm, norm_in_place
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
@@ -97,12 +97,5 @@ def without_classifier(hp: Hyperparameters) -> None:
     if any(name.startswith("cls.") for name in hp.tensors):
         raise UnsupportedModel(
             f"this {hp.architecture} ranks or classifies; edgeinfer has those that embed, and rerankers of bert "
-            "(bge-reranker-v2-m3, jina-reranker-v2), neo-bert, modern-bert and Qwen3-Reranker"
+            "(bge-reranker-v2-m3, jina-reranker-v2) and Qwen3-Reranker"
         )
-
-
-def with_ranking(g: ModelGraph) -> None:
-    """The ranking head, if the file has one. Raises UnsupportedModel for a classifier."""
-    has_head = "cls.weight" in g.hp.tensors or "cls.output.weight" in g.hp.tensors
-    if has_head and not ranks(g, unsaid=True):
-        raise UnsupportedModel(f"this {g.hp.architecture} is a classifier; edgeinfer has those that embed or rank")

@@ -11,12 +11,15 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.engine.loading import load
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.models.architectures import architecture_of
+from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import DATA, distance
 from tests.golden.test_architecture_logits import change, edited
@@ -83,3 +86,13 @@ def test_texts_of_one_pass_do_not_see_each_other(path: Path) -> None:
     together = hidden(device, path, parts)
     alone = np.concatenate([hidden(CpuDevice(DeviceOptions(n_workers=3)), path, [part]) for part in parts])
     assert together.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_rankers_are_refused(path: Path) -> None:
+    """Each of these families has a ranking head of its own kind."""
+    with open_model(path) as model:
+        tensors = {**model.file.tensors, "cls.weight": next(iter(model.file.tensors.values()))}
+        hp = Hyperparameters(model.file.metadata, tensors, 96)
+    with pytest.raises(UnsupportedModel, match="ranks or classifies"):
+        architecture_of(hp.architecture).build(hp)
