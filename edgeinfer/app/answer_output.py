@@ -1,7 +1,8 @@
 """Prints an answer while it is generated: text on stdout, notices and numbers on stderr; Ctrl-C stops it.
 
 In: a `TextStream`. Out: printed text, and whether Ctrl-C ended it. On a terminal the model's control characters are
-removed, so that no answer can control the terminal. Knows no commands.
+removed, so that no answer can control the terminal, and thoughts are shown dimmed before the answer; elsewhere they are
+left out. Knows no commands.
 """
 
 from __future__ import annotations
@@ -25,6 +26,55 @@ if TYPE_CHECKING:
     from edgeinfer.engine.scheduler.stream import TextStream
 
 
+DIM, USUAL = "\x1b[2m", "\x1b[0m"
+
+
+class _Printer:
+    """Writes pieces of an answer to stdout: on a terminal thoughts too, dimmed."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self._reader, self._terminal = stream.reader, sys.stdout.isatty()
+        self._n_thoughts, self._is_dim = 0, False
+        self.ends_line, self.is_empty = True, True
+
+    def push(self, piece: str) -> None:
+        """Write what a piece adds."""
+        if self._reader is None:
+            self._write(piece)
+            return
+        content = self._reader.push(piece)
+        self._think(self._reader.thoughts.rstrip())  # white space comes with what follows it
+        self._write(content)
+
+    def finish(self) -> None:
+        """Write what was held back, and end the line."""
+        if self._reader is not None:
+            self._write(self._reader.finish())
+        self._end_thoughts()
+        if self.is_empty or not self.ends_line:
+            self._write("\n")
+
+    def _think(self, thoughts: str) -> None:
+        more, self._n_thoughts = thoughts[self._n_thoughts :], len(thoughts)
+        if more and self._terminal:
+            begin, self._is_dim = "" if self._is_dim else DIM, True
+            sys.stdout.write(begin + harmless(more))
+            sys.stdout.flush()
+
+    def _write(self, text: str) -> None:
+        shown = harmless(text) if self._terminal else text
+        if shown:
+            self._end_thoughts()
+            sys.stdout.write(shown)
+            sys.stdout.flush()
+            self.ends_line, self.is_empty = shown.endswith("\n"), False
+
+    def _end_thoughts(self) -> None:
+        if self._is_dim:
+            sys.stdout.write(f"{USUAL}\n\n")
+            self._is_dim = False
+
+
 def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressLine | None = None) -> bool:
     """Print an answer piece by piece and end its line; return whether it was interrupted. `quiet` prints nothing.
 
@@ -32,22 +82,17 @@ def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressL
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    terminal = sys.stdout.isatty()
-    ends_line = True
+    printer = _Printer(stream)
     with stopping(stream.stop) as interrupted:
         for piece in stream:
             if progress is not None:
                 progress.clear()
-            shown = harmless(piece) if terminal else piece
-            if shown and not quiet:
-                sys.stdout.write(shown)
-                sys.stdout.flush()
-                ends_line = shown.endswith("\n")
+            if not quiet:
+                printer.push(piece)
     if progress is not None:  # the answer may be empty
         progress.clear()
-    if not quiet and not (ends_line and stream.text):
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+    if not quiet:
+        printer.finish()
     return interrupted.is_set()
 
 

@@ -22,7 +22,18 @@ from edgeinfer.engine.scheduler.output import StopStrings
 from tests.unit.engine.measure.test_power import count, powercap
 
 KEYS = {
-    *("model", "text", "tokens", "n_prompt", "n_cached", "n_generated", "finish_reason", "truncated", "ttft_s"),
+    *(
+        "model",
+        "text",
+        "reasoning",
+        "tokens",
+        "n_prompt",
+        "n_cached",
+        "n_generated",
+        "finish_reason",
+        "truncated",
+        "ttft_s",
+    ),
     *("prefill_tok_s", "decode_tok_s", "steps", "accepted_per_step", "draft", "load_s", "peak_rss_bytes"),
     *("weights_read_bytes", "devices", "plan", "seed", "mode", "policy", "joules", "joules_per_token"),
 }

@@ -95,6 +95,7 @@ class ReadThenText:
     """A stream that reads its prompt with progress, then gives text, slowly."""
 
     text = "one two"
+    reader = None
 
     def __init__(self, progress: ProgressLine) -> None:
         self._progress = progress

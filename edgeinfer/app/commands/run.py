@@ -178,7 +178,8 @@ def _record(
     assert stats is not None
     return {
         "model": facts.name,
-        "text": stream.text,
+        "text": stream.content,
+        "reasoning": stream.reasoning,
         "tokens": list(stream.tokens),
         "n_prompt": stats.n_prompt,
         "n_cached": stats.n_cached,
