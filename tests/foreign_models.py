@@ -1,7 +1,7 @@
 """Small random models that edgeinfer has no architecture or tokenizer for, written by the gguf package.
 
-starcoder: learnt positions and LayerNorm, as GPT-2 has them. mamba: a state instead of a cache. unigram: a llama with
-T5's kind of tokenizer.
+mpt: learnt positions and LayerNorm, as GPT-2 has them, and clamped values. mamba: a state instead of a cache. unigram:
+a llama with T5's kind of tokenizer.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def _add_bytes(writer: gguf.GGUFWriter) -> int:
     return len(tokens)
 
 
-def write_starcoder(path: Path, seed: int = 0, architecture: str = "starcoder") -> Arrays:
-    """A StarCoder with as many heads of keys as of queries; gives its weights."""
-    writer = _begin(path, architecture, "tiny-starcoder")
+def write_mpt(path: Path, seed: int = 0, architecture: str = "mpt") -> Arrays:
+    """An MPT that clamps what never is so large; gives its weights."""
+    writer = _begin(path, architecture, "tiny-mpt")
+    writer.add_clamp_kqv(1e9)
     writer.add_layer_norm_eps(EPSILON)
     n_tokens = _add_bytes(writer)
     shapes: dict[str, tuple[int, ...]] = {
@@ -97,7 +98,7 @@ def write_starcoder(path: Path, seed: int = 0, architecture: str = "starcoder") 
     return arrays
 
 
-def starcoder_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+def mpt_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     """Logits float32[T, V] of every token of a text, as the code of GPT-2's paper computes them."""
 
     def norm(values: NDArray[np.float32], name: str) -> NDArray[np.float32]:

@@ -96,11 +96,11 @@ def gelu(builder: Builder, x: Value) -> Value:
 
 
 def xielu(builder: Builder, x: Value, rise: Value, fall: Value, slope: Value, edge: Value) -> Value:
-    """slope x + rise x^2 above zero, slope x + fall (e^min(x, edge) - 1 - x) elsewhere."""
+    """slope x + rise x^2 from zero on, slope x + fall (e^min(x, edge) - 1 - x) below. Padding stays zero."""
     least = builder.select(builder.fcmp_ordered("<", x, edge), x, edge)
     below = builder.fsub(builder.fsub(exp(builder, least), constant(1.0)), x)
     above = builder.fmul(builder.fmul(rise, x), x)
-    bent = builder.select(builder.fcmp_ordered(">", x, constant(0.0)), above, builder.fmul(fall, below))
+    bent = builder.select(builder.fcmp_ordered(">=", x, constant(0.0)), above, builder.fmul(fall, below))
     return emit.fma(builder, slope, x, bent)
 
 

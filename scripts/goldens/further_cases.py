@@ -29,6 +29,7 @@ from transformers import (
     Glm4MoeConfig,
     GlmConfig,
     GPT2Config,
+    GPTBigCodeConfig,
     GPTNeoXConfig,
     GraniteConfig,
     GraniteMoeSharedConfig,
@@ -223,6 +224,12 @@ def gpt2(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return GPT2Config(**own | {"n_positions": 256, "n_ctx": 256} | changes)
 
 
+def starcoder(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """StarCoder: GPT-2 with one head of keys."""
+    own = {"n_embd": sizes.width, "n_layer": sizes.layers, "n_head": sizes.heads, "n_positions": 256}
+    return GPTBigCodeConfig(**own | {"n_inner": 4 * sizes.width} | changes)
+
+
 def mistral3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Ministral 3: queries grow three times in the text, as its original context is short."""
     rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 20}
@@ -365,9 +372,9 @@ FURTHER_CASES = (
     Case("stablelm-parallel", "stablelm", lambda sizes: stablelm(sizes, use_parallel_residual=True), ("f32",), SQUARE),
     Case("nemotron", "nemotron", nemotron, ("f32",), SQUARE),
     Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
-    Case("bitnet", "bitnet", bitnet, ("f32",), SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
     Case("llama", "llama", llama, ("low",), LOW),
     Case("mixtral", "llama", mixtral, ("low",), LOW, turn=5),
+    Case("bitnet", "bitnet", bitnet, ("f32",), SQUARE),
 )

@@ -70,7 +70,7 @@ def holds_differences(model: str, name: str) -> bool:
 
 
 def _gain(name: str) -> float:
-    if "embed_tokens" in name or "embed_in" in name or "lm_head" in name:
+    if any(part in name for part in ("embed_tokens", "embed_in", "wte", "lm_head")):
         return 2.0
     if "embed_positions" in name:
         return 4.0

@@ -22,7 +22,7 @@ from edgeinfer.engine.run.evaluators import open_subject
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.load_options import LoadOptions
-from tests.foreign_models import starcoder_logits, write_mamba, write_rwkv_text, write_starcoder
+from tests.foreign_models import mpt_logits, write_mamba, write_mpt, write_rwkv_text
 from tests.golden.goldens import DATA, distance
 from tests.unit.engine.run.test_executor import chain
 from tests.unit.models.test_other_names import rewritten
@@ -55,10 +55,10 @@ def command(*arguments: str, stdin: str = "") -> Result:
 
 @with_peer
 def test_logits_of_an_architecture_that_edgeinfer_lacks(tmp_path: Path) -> None:
-    arrays = write_starcoder(tmp_path / "starcoder.gguf")
+    arrays = write_mpt(tmp_path / "mpt.gguf")
     tokens = np.random.default_rng(1).integers(3, 200, 60).astype(np.int32)
     limits = Limits(128, 4, 64, 64)
-    subject = open_subject(tmp_path / "starcoder.gguf", LoadOptions(device="llamacpp", n_context=128))
+    subject = open_subject(tmp_path / "mpt.gguf", LoadOptions(device="llamacpp", n_context=128))
     assert subject.spec is None
     with subject.file:
         evaluator = open_evaluator(subject, limits, DeviceOptions(n_workers=1), LoadOptions(device="llamacpp"))
@@ -66,7 +66,7 @@ def test_logits_of_an_architecture_that_edgeinfer_lacks(tmp_path: Path) -> None:
         batch = chain(sequence, 0, tokens.tolist())
         order = np.arange(60, dtype=np.int32)
         found = evaluator.evaluate(type(batch)(batch.tokens, batch.sequences, batch.positions, batch.parents, order))
-        assert distance(found, starcoder_logits(arrays, tokens)) < 0.01  # keys and values are float16
+        assert distance(found, mpt_logits(arrays, tokens)) < 0.01  # keys and values are float16
         evaluator.close()
 
 
@@ -84,8 +84,8 @@ def test_a_model_that_writes_no_text_is_not_given_to_another_program(tmp_path: P
 
 @with_peer
 def test_auto_takes_the_program_that_can_and_says_so(tmp_path: Path) -> None:
-    write_starcoder(tmp_path / "starcoder.gguf")
-    result = command("run", "the cat", "-m", "starcoder.gguf", "--temp", "0", "--max-tokens", "8", "--json")
+    write_mpt(tmp_path / "mpt.gguf")
+    result = command("run", "the cat", "-m", "mpt.gguf", "--temp", "0", "--max-tokens", "8", "--json")
     assert result.exit_code == 0, result.stderr
     record = json.loads(result.stdout)
     assert (record["devices"], record["n_generated"]) == (["llamacpp"], 8)
@@ -94,9 +94,9 @@ def test_auto_takes_the_program_that_can_and_says_so(tmp_path: Path) -> None:
     ]
     assert result.stderr.count("note: llamacpp runs this model") == 1
     assert "llama_" not in result.stderr  # its own messages stay out
-    refused = command("run", "the cat", "-m", "starcoder.gguf", "--device", "cpu", "--max-tokens", "8")
+    refused = command("run", "the cat", "-m", "mpt.gguf", "--device", "cpu", "--max-tokens", "8")
     assert refused.exit_code == 1
-    assert "architecture is 'starcoder'" in refused.stderr
+    assert "this mpt clamps" in refused.stderr
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -142,8 +142,8 @@ def test_the_program_s_tokenizer_and_ours_agree(tiny_model: Path) -> None:
 @with_peer
 def test_a_crash_of_the_program_is_an_error_and_the_next_request_works(tmp_path: Path) -> None:
     """This model has no embeddings of positions from its 512th on: llama.cpp aborts its process over them."""
-    write_starcoder(tmp_path / "starcoder.gguf")
-    with load(tmp_path / "starcoder.gguf", spec="off", isolate=True, n_context=1024) as llm:
+    write_mpt(tmp_path / "mpt.gguf")
+    with load(tmp_path / "mpt.gguf", spec="off", isolate=True, n_context=1024) as llm:
         first = llm.chat(QUESTION, temperature=0, max_tokens=8).read()
         with pytest.raises(DeviceFailed, match=r"crashed .*GGML_ASSERT.* second time in a row"):
             llm.complete("a" * 600, temperature=0, max_tokens=8).read()
@@ -221,8 +221,8 @@ def test_a_target_that_is_not_there(tiny_model: Path, device: str, error: type[E
 
 @with_peer
 def test_what_neither_can_read_is_refused_with_both_reasons(tmp_path: Path) -> None:
-    path = tmp_path / "starcoder.gguf"
-    write_starcoder(path, architecture="gpt9")
+    path = tmp_path / "mpt.gguf"
+    write_mpt(path, architecture="gpt9")
     with pytest.raises(UnsupportedModel, match=r"architecture is 'gpt9'.*llama\.cpp .* cannot load .*gpt9"):
         load(path)
 
@@ -234,7 +234,7 @@ def test_rounded_keys_of_narrow_heads_are_refused_with_what_works(tiny_model: Pa
 
 
 def test_without_the_package_the_message_says_how_to_get_it(tmp_path: Path) -> None:
-    write_starcoder(tmp_path / "starcoder.gguf")
+    write_mpt(tmp_path / "mpt.gguf")
     code = f"""
 import sys
 sys.modules["llama_cpp"] = None
@@ -244,13 +244,13 @@ importlib.util.find_spec = lambda name, package=None: None if name == "llama_cpp
 import edgeinfer
 for device in ("auto", "llamacpp"):
     try:
-        edgeinfer.load({str(tmp_path / "starcoder.gguf")!r}, device=device)
+        edgeinfer.load({str(tmp_path / "mpt.gguf")!r}, device=device)
     except edgeinfer.EdgeInferError as reason:
         print(type(reason).__name__, reason)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     auto, named = ran.stdout.splitlines()
-    assert auto.startswith("UnsupportedModel the model's architecture is 'starcoder'")
+    assert auto.startswith("UnsupportedModel this mpt clamps")
     assert "llamacpp may run it: pip install 'edgeinfer[llamacpp]'" in auto
     assert named == "DeviceUnavailable llama-cpp-python is not installed: pip install 'edgeinfer[llamacpp]'"
 

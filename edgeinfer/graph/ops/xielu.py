@@ -12,9 +12,9 @@ from edgeinfer.graph.step import Floats
 
 @dataclass(frozen=True, slots=True)
 class XIELU(Op):
-    """out = slope * source + rise * source^2 where the source is above zero, + fall * (e^s - 1 - source) elsewhere.
+    """out = slope * source + rise * source^2 from zero on, slope * source + fall * (e^s - 1 - source) below.
 
-    s is the source, or `edge`, a number slightly below zero, where the source is above that.
+    s is the source, or `edge`, a number slightly below zero, where the source is above that. Zero stays zero.
     """
 
     source: str
@@ -40,7 +40,7 @@ class XIELU(Op):
 def xielu(source: Floats, op: XIELU) -> Floats:
     """The activation of values float32[…]."""
     rise, fall, slope, edge = (np.float32(value) for value in (op.rise, op.fall, op.slope, op.edge))
-    bent = np.where(source > 0, rise * source * source, fall * (np.expm1(np.minimum(source, edge)) - source))
+    bent = np.where(source >= 0, rise * source * source, fall * (np.expm1(np.minimum(source, edge)) - source))
     activated: Floats = bent + slope * source
     return activated
 

@@ -1,4 +1,7 @@
-"""GPT-2: LayerNorms, learned positions, biases in all products, GELU without a gate. Source: Radford et al., 2019."""
+"""GPT-2 and StarCoder: LayerNorms, learned positions, biases in all products, GELU without a gate.
+
+StarCoder has a single head of keys and values. Sources: Radford et al., 2019; StarCoder (arXiv 2305.06161).
+"""
 
 from __future__ import annotations
 
@@ -20,4 +23,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return decoder(g, feed, positions=learned_positions(hp, g.sizes))
 
 
-ARCHITECTURE = Architecture(build)
+ARCHITECTURE = Architecture(build, aliases=("starcoder",))

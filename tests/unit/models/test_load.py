@@ -98,7 +98,7 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedModel,
-        match=r"'mamba'; edgeinfer has: afmoe, arcee, bert, .*command-r, .*hunyuan-dense, .*starcoder2",
+        match=r"'mamba'; edgeinfer has: afmoe, apertus, arcee, .*bert, .*command-r, .*hunyuan-dense, .*starcoder2",
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 

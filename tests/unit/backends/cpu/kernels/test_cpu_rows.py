@@ -10,6 +10,7 @@ from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.ops.rms_norm import rms_norm
+from edgeinfer.graph.ops.xielu import XIELU, xielu
 from edgeinfer.jit.code import Kernel
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.jit.memory import aligned
@@ -63,42 +64,45 @@ def test_rms_norm(library: KernelLibrary, width: int, groups: int) -> None:
         assert same_bits(norm(library, values[-1:], weight, groups, epsilon, workers=1), actual[-1:])
 
 
+@pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("width", [16, 40, 576, 17, 3, 1])
 @pytest.mark.parametrize(("spread", "shift"), [(1.0, 0.0), (300.0, -50.0), (1e-3, 8.0), (0.0, 2.0)])
-def test_layer_norm(library: KernelLibrary, width: int, spread: float, shift: float) -> None:
-    weight, bias = drawn(width, seed=1), drawn(width, seed=2)
-    values = drawn(7, width, seed=3, spread=spread) + np.float32(shift)
+def test_layer_norm(library: KernelLibrary, width: int, groups: int, spread: float, shift: float) -> None:
+    weight, bias = drawn(groups, width, seed=1), drawn(groups, width, seed=2)
+    values = drawn(7 * groups, width, seed=3, spread=spread) + np.float32(shift)
     length, results = -(-width // 16) * 16, []
-    for workers, rows in ((1, values), (3, values), (2, values[-1:])):
+    for workers, rows in ((1, values), (3, values), (2, values[-groups:])):
         source, out = buffer(rows, length), buffer(np.full((len(rows) + 1, width), UNTOUCHED, np.float32), length)
         call(
             library,
             catalogue.LAYER_NORM,
             workers,
             source=source,
-            source_stride=source.strides[0],
+            source_stride=groups * source.strides[0],
             out=out,
-            out_stride=out.strides[0],
-            weight=buffer(weight[None], length)[0],
-            bias=buffer(bias[None], length)[0],
+            out_stride=groups * out.strides[0],
+            weight=buffer(weight, length),
+            bias=buffer(bias, length),
             n_vectors=length // 16,
             last=width - length + 16,
-            groups=1,
             parts=1,
             period=length // 16,
-            count=count_of(len(rows)),
+            count=count_of(len(rows) // groups),
             width=width,
             epsilon=1e-5,
+            groups=groups,
+            group_stride=length * 4,
         )
         assert np.all(out[len(rows), :width] == UNTOUCHED)
         assert not out[: len(rows), width:].any()
         results.append(out[: len(rows), :width].copy())
+    weights, biases = np.tile(weight, (7, 1)), np.tile(bias, (7, 1))
     exact = values.astype(np.float64) - values.astype(np.float64).mean(axis=1, keepdims=True)
-    expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weight + bias
+    expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weights + biases
     lost = 4e-7 * np.abs(values).max() / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5)  # by the mean
-    assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + lost * np.abs(weight) + 1e-6)
+    assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + lost * np.abs(weights) + 1e-6)
     assert same_bits(results[1], results[0])
-    assert same_bits(results[2], results[0][-1:])
+    assert same_bits(results[2], results[0][-groups:])
 
 
 def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float = 0.0, **buffers: Floats) -> None:
@@ -109,6 +113,21 @@ def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float
     sizes = {"stride": first.strides[0], "n_vectors": first.shape[1] // 16, "count": count_of(n_rows), "cap": cap}
     call(library, kernel, workers, **sizes, **buffers)
     assert all(same_bits(values[n_rows], row) for values, row in zip(buffers.values(), kept, strict=True))
+
+
+@pytest.mark.parametrize("width", [16, 40, 3])
+def test_xielu(library: KernelLibrary, width: int) -> None:
+    op = XIELU("up", "hidden", width, rise=1.3, fall=0.9, slope=0.5, edge=-1e-6)
+    values, length, results = drawn(5, width, seed=4, spread=5.0), -(-width // 32) * 32, []
+    for workers in (1, 3):
+        source, out = buffer(values, length), buffer(np.full((5, width), UNTOUCHED, np.float32), length)
+        sizes = {"stride": source.strides[0], "n_vectors": length // 16, "count": count_of(5)}
+        shape = {field: getattr(op, field) for field in ("rise", "fall", "slope", "edge")}
+        call(library, catalogue.XIELU, workers, source=source, other=source, out=out, **sizes, **shape)
+        assert not out[:, width:].any()
+        results.append(out[:, :width].copy())
+    np.testing.assert_allclose(results[0], xielu(values, op), rtol=2e-6, atol=3e-7)
+    assert same_bits(results[1], results[0])
 
 
 def special(n_rows: int, width: int, seed: int) -> Floats:
