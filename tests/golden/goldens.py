@@ -33,7 +33,7 @@ ONE_BY_ONE = [*range(1, 16), *range(56, 70)]
 CPU_ONLY = (
     *("afmoe", "bailingmoe2", "deepseek2", "glm4moe", "gpt-oss", "hunyuan-moe", "granitemoe", "lfm2", "mixtral"),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
-    *("apertus", "gemma3n", "refact", "stablelm-heads"),
+    *("apertus", "gemma3n", "gemma4", "refact", "stablelm-heads"),
 )
 """Families with ops that only these devices have:"""
 ALL_OPS = ("cpu", "null", "reference")

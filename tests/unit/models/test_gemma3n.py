@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS
 from edgeinfer.backends.device_ops import DeviceOps
 from edgeinfer.errors import BadGGUF, UnsupportedModel
@@ -108,3 +109,10 @@ def test_other_devices_refuse_it_by_name(device: str) -> None:
     ops: DeviceOps[object] = DeviceOps(f"edgeinfer.backends.{device}.ops", device)  # type: ignore[type-var]
     with pytest.raises(UnsupportedModel, match=f"{device} cannot run the op mix_parts: it has no such op"):
         ops.check_kinds([of_kind(MixParts)])
+
+
+def test_routers_stay_in_memory_as_a_pass_reads_them_twice() -> None:
+    with open_model(FILE) as model:
+        bundles = contents_of(model.spec, model.file.tensors).bundles
+    staying = [{part.key[0].tensor for part in bundle.parts} for bundle in bundles if bundle.stays]
+    assert staying == [{f"blk.{number}.altup_router.weight"} for number in range(5)]
