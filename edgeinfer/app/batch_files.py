@@ -145,7 +145,8 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) 
         return found | {"error": str(answer.error)}
     stats = answer.stats
     return found | {
-        "text": answer.text,
+        "text": answer.content,
+        **({"reasoning": answer.reasoning} if answer.reasoning else {}),
         "tokens": list(answer.tokens),
         "n_prompt": stats.n_prompt,
         "n_generated": stats.n_generated,

@@ -11,7 +11,8 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.request import Options, Prompts
+from edgeinfer.engine.scheduler.batcher import BatchStream
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate
 
@@ -66,3 +67,11 @@ def test_what_must_hold_holds_after_the_thought(llm: LLM) -> None:
     assert with_template(llm, TURNS).chat([USER], {"max_thought_tokens": 5}).constraint is None
     with pytest.raises(BadSetting, match="max_thought_tokens"):
         prompts.chat([USER], {"max_thought_tokens": -1})
+
+
+def test_answers_of_a_batch_have_their_thoughts_apart(llm: LLM) -> None:
+    options: Options = {"max_thought_tokens": 4, "max_tokens": 24, "temperature": 0}
+    (answer,) = BatchStream([llm.batcher(1)], [[USER]], with_template(llm, OPENED), options)
+    thoughts, end, content = answer.text.partition("</think>")
+    assert end
+    assert (answer.reasoning, answer.content) == (thoughts.strip(), content.lstrip())
