@@ -94,6 +94,11 @@ class Sizes:
         """The same with the numbers of one layer."""
         return replace(self, **asdict(self.layers[number]))
 
+    def with_heads(self, head_width: int, value_width: int) -> Sizes:
+        """The same with heads of these widths in all layers."""
+        layers = tuple(replace(layer, head_width=head_width, value_width=value_width) for layer in self.layers)
+        return replace(self, head_width=head_width, value_width=value_width, layers=layers)
+
     @property
     def query_width(self) -> int:
         """Width of all query heads together."""
