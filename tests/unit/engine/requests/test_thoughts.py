@@ -75,3 +75,17 @@ def test_answers_of_a_batch_have_their_thoughts_apart(llm: LLM) -> None:
     thoughts, end, content = answer.text.partition("</think>")
     assert end
     assert (answer.reasoning, answer.content) == (thoughts.strip(), content.lstrip())
+
+
+def test_forms_are_those_of_the_chosen_template(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text(OPENED)
+    with load(tiny_model, spec="off", isolate=True, device="reference", chat_template_file=path) as llm:
+        path.unlink()  # a child that starts again has no need of it
+        request = llm.prompts.chat([USER], {})
+        assert request.opens_thought
+        assert llm.chat([USER], max_tokens=4, temperature=0).read()
+    with load(tiny_model, spec="off", chat_template="qwen3") as llm:
+        assert llm.prompts.thoughts is not None
+    with load(tiny_model, spec="off", chat_template="chatml") as llm:
+        assert llm.prompts.thoughts is None
