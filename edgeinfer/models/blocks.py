@@ -21,6 +21,7 @@ from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.keep_highest import KeepHighest
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
@@ -218,17 +219,20 @@ def feed_forward(
     source: str = "normed",
     out: str = "x",
     adds: bool = False,
+    deviations: float | None = None,
 ) -> None:
     """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
     `width` (hidden width, if not the layer's) and `suffix` (of tensor names) are for a shared expert. `adds`: add to
-    `out`, as is always done for `x`.
+    `out`, as is always done for `x`. `deviations`: how far above their mean gates must be to be kept (`KeepHighest`).
     """
     hp, ffn = g.hp, width or g.sizes.ffn_width
     activation = _activation(hp, activation)
     if gate != "none":
         gates, up = g.buffer("gate", ffn), g.buffer("up", ffn)
         _gate_and_up(g, source, (gates, up), ffn, suffix, fused=gate == "in ffn_up")
+        if deviations is not None:
+            g.add(KeepHighest(gates, ffn, deviations))
         hidden = g.buffer("hidden", ffn)
         g.add(GatedAct(gates, up, hidden, ffn, activation))
     else:

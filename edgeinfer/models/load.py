@@ -15,7 +15,9 @@ from types import TracebackType
 from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.adapters import with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
@@ -137,16 +139,23 @@ def _names(spec: ModelSpec) -> set[str]:
     return {weight.tensor for weight in (*spec.weights(), *beside)} | factors
 
 
+def _unused_keys(spec: ModelSpec) -> set[str]:
+    """Tensors of keys and values that Gemma 3n's files hold for layers that attend to those of others."""
+    stores = {stage.name for stage in spec.stages if any(isinstance(op, StoreKV) for op in stage.ops)}
+    attends = {stage.name for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)}
+    return {f"{name}.attn_{part}.weight" for name in attends - stores for part in ("k", "v", "k_norm")}
+
+
 def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int) -> None:
     """Raises UnsupportedModel for a tensor that is read but has no supported quant format, or that no op reads."""
-    names = _names(spec)
+    names, unused = _names(spec), _unused_keys(spec)
     for name in tensors:
         if name in names:
             try:
                 format_of(tensors[name].ggml_type)
             except UnsupportedModel as error:
                 raise UnsupportedModel(f"{name}: {error}") from None
-        elif not UNREAD.fullmatch(name) and _part(name, spec.n_layers, n_blocks) is None:
+        elif name not in unused and not UNREAD.fullmatch(name) and _part(name, spec.n_layers, n_blocks) is None:
             raise UnsupportedModel(
                 f"the file has a tensor {name[:80]!r} that edgeinfer's {spec.architecture} does not use: "
                 "the model is a variant of it, and answers without that tensor would be wrong"

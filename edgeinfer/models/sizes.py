@@ -5,6 +5,7 @@ In: Hyperparameters. Out: checked numbers. Raises BadGGUF if they are missing, i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,8 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 
 LAYERS_MAX = 4096
 Norms: TypeAlias = Literal["rms", "layer", "unbiased layer", "bare layer"]
+PATTERN = "attention.sliding_window_pattern"
+"""Key that says which layers have a window."""
 GUESSING = "nextn_predict_layers"
 """Key with the number of a file's blocks that predict tokens beyond the next one (MTP)."""
 
@@ -185,13 +188,29 @@ def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, def
     return [length if flag else None for length, flag in zip(lengths, own, strict=True)]
 
 
+def owners(hp: Hyperparameters, reaches: Sequence[int | None], default: int = 0) -> list[int | None]:
+    """The earlier layer whose keys and values each layer attends to, None for its own.
+
+    The last layers, as many as the file says or else `default`, use those of the last layer before them that has a
+    window too, or none.
+    """
+    n_own = len(reaches) - hp.integer("attention.shared_kv_layers", default, least=0, most=len(reaches) - 1)
+    last = {window is None: number for number, window in enumerate(reaches[:n_own])}
+    found: list[int | None] = [None] * n_own
+    for number, window in enumerate(reaches[n_own:], n_own):
+        owner = last.get(window is None)
+        if owner is None:
+            raise BadGGUF(f"layer {number} has no keys and values, nor an earlier layer of its kind that has some")
+        found.append(owner)
+    return found
+
+
 def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None) -> list[bool]:
-    key = "attention.sliding_window_pattern"
-    flags = hp.flags(key)
+    flags = hp.flags(PATTERN)
     if flags is not None:
         if len(flags) != n_layers:
-            raise BadGGUF(f"{hp.architecture}.{key} has {len(flags)} entries for {n_layers} layers")
+            raise BadGGUF(f"{hp.architecture}.{PATTERN} has {len(flags)} entries for {n_layers} layers")
         return flags
-    if hp.has(key):
-        period = hp.integer(key, least=0)
+    if hp.has(PATTERN):
+        period = hp.integer(PATTERN, least=0)
     return [not period or (layer + 1) % period != 0 for layer in range(n_layers)]

@@ -18,7 +18,7 @@ import torch
 from block_formats import Type, dequantise, quantise
 from numpy.typing import NDArray
 
-from goldens import further, gemma4, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
+from goldens import further, gemma3n, gemma4, gpt_oss, latent, lfm2, minicpm3, opt, qwen35
 from goldens.small_tokenizers import add_tokenizer
 from goldens.weights import Types, learned
 
@@ -26,6 +26,8 @@ Arrays = dict[str, NDArray[np.float32]]
 DELTA_NETS = ("qwen35", "qwen3next")
 ONE_PLUS = ("gemma", "gemma2", "gemma3", "nemotron")
 """Families whose files hold 1 + weight of norms."""
+EXACT = ("ffn_gate_inp", "altup")
+"""Parts of the names of tensors that stay exact in all files."""
 LARGEST_NVFP4 = 6 * 448
 """The largest weight of the format: that of its codes times that of its groups' scales."""
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -49,6 +51,8 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     held: Arrays = {}
     types = Types(form, turn)
     exact_of = {key: parameter.detach().numpy() for key, parameter in learned(model)}
+    if architecture == "gemma3n":
+        exact_of = gemma3n.stacked(exact_of)
     for key, exact in (further.joined(exact_of) if architecture in further.JOINED else exact_of).items():
         parts = []
         for target, part in _parts(exact, key, config, architecture):
@@ -68,6 +72,8 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    if architecture == "gemma3n":
+        return gemma3n.apart(held)
     return further.apart(held, config) if architecture in further.JOINED else held
 
 
@@ -79,7 +85,8 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
     if architecture == "deepseek2" and (both := latent.parts(key, values, config)) is not None:
         yield from both
         return
-    special_part = {"lfm2": lfm2.part, "lfm2moe": lfm2.part, "gemma4": gemma4.part}.get(architecture)
+    own_parts = {"lfm2": lfm2.part, "lfm2moe": lfm2.part, "gemma3n": gemma3n.part, "gemma4": gemma4.part}
+    special_part = own_parts.get(architecture)
     if special_part is not None and (own := special_part(key, values)) is not None:
         yield own
         return
@@ -100,8 +107,12 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
-    """Write a tensor and return what the file then holds. Matrices use the next type, except a router's."""
-    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", *lfm2.EXACT, *qwen35.EXACT))
+    """Write a tensor and return what the file then holds. Matrices use the next type, except some."""
+    is_exact = (
+        values.ndim < 2
+        or any(part in target for part in EXACT)
+        or target.endswith((".bias", *lfm2.EXACT, *qwen35.EXACT))
+    )
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
     if kind == Type.F32:
@@ -185,6 +196,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if architecture == "gemma4":
         gemma4.add_sizes(writer, config)
+    if architecture == "gemma3n":
+        gemma3n.add_sizes(writer, config)
 
 
 def _rope_parameters(config: Any) -> Mapping[str, Any]:

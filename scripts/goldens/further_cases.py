@@ -52,7 +52,7 @@ from transformers import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from goldens import gemma4, minicpm3
+from goldens import gemma3n, gemma4, minicpm3
 from goldens.cases import LLAMA3, LOW, SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes, llama, mixtral
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
@@ -376,6 +376,7 @@ FURTHER_CASES = (
     Case("starcoder2", "starcoder2", starcoder2, FLOATS, SQUARE),
     Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
     Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
+    Case("gemma3n", "gemma3n", gemma3n.small, FLOATS, FEW_OWN),
     Case("gemma4", "gemma4", gemma4.dense, FLOATS, TWO_TURNS),
     Case("gemma4-small", "gemma4", gemma4.small, FLOATS, FEW_OWN),
     Case("gemma4-moe", "gemma4", gemma4.mixture, ("f32",), TWO_TURNS),

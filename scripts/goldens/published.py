@@ -24,7 +24,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, gemma4, mixture_cases, state_spaces
+from goldens import cases, extras, further_cases, gemma3n, gemma4, mixture_cases, state_spaces
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -257,6 +257,7 @@ PUBLISHED = (
         )
     ),
     Published("glm4", _of(further_cases.glm4, SMALL), byte_level(LLAMA3, "glm4", marks=("<|user|>",)), kept=False),
+    Published("gemma3n", _of(gemma3n.small, FIVE, **PIECE_IDS, vocab_size_per_layer_input=VOCABULARY), GEMMA),
     Published("gemma4", _of(gemma4.dense, FOUR, **PIECE_IDS), spaced()),
     Published(
         "gemma4-small",

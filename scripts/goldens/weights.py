@@ -81,6 +81,8 @@ def _gain(name: str) -> float:
         return 2.0
     if "embed_positions" in name:
         return 4.0
+    if "modality_router" in name:
+        return 8.0  # its product is divided by the width of the model
     if "router.proj" in name:
         return 3.0  # so that few experts are chosen by a hair
     return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name or "query_key" in name else 1.0

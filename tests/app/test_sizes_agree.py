@@ -61,7 +61,7 @@ def test_a_plan_is_what_an_answer_then_tells_and_the_machine_screen_shows(tiny: 
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("family", ["qwen35", "lfm2", "gemma3", "gpt-oss", "gemma4-small"])
+@pytest.mark.parametrize("family", ["qwen35", "lfm2", "gemma3", "gpt-oss", "gemma4-small", "gemma3n"])
 def test_windows_and_states_are_of_the_cache_on_the_machine_screen_too(family: str) -> None:
     path = DATA / f"{family}-q8_0.gguf"
     planned = printed("plan", "-m", str(path), "--device", "cpu", "--ctx", "4096")["memory"]

@@ -44,7 +44,7 @@ CPU_ONLY = (
         "mixtral",
     ),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
-    *("apertus", "refact", "stablelm-heads"),
+    *("apertus", "gemma3n", "refact", "stablelm-heads"),
 )
 """Families with ops that only these devices have:"""
 ALL_OPS = ("cpu", "null", "reference")

@@ -13,6 +13,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.add_to_parts import AddToParts
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.embed import Embed
@@ -21,8 +22,12 @@ from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.gated_columns import GatedColumns
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.join_parts import JoinParts
+from edgeinfer.graph.ops.keep_highest import KeepHighest
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.match_magnitude import MatchMagnitude
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.mix_parts import MixParts
+from edgeinfer.graph.ops.mul_vector import MulVector
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
@@ -184,6 +189,11 @@ def without_post_norms(op: Op) -> Op | None:
 def without_normed(out: str) -> Edit:
     """No norms of a buffer."""
     return lambda op: None if isinstance(op, RMSNorm) and op.out == op.source == out else op
+
+
+def without(kind: type[Op]) -> Edit:
+    """No ops of a kind."""
+    return lambda op: None if isinstance(op, kind) else op
 
 
 def values_as_keys(op: Op) -> Op:
@@ -356,6 +366,18 @@ MISTAKES = {
     "gemma4-moe: scores whole": ("gemma4-moe-f32", scaled_as("scores", 1.0)),
     "gemma4-moe: experts not normed": ("gemma4-moe-f32", without_normed("routed")),
     "gemma4-moe: other activation": ("gemma4-moe-f32", change(Experts, activation="silu")),
+    "gemma3n: rows not mixed": ("gemma3n-f32", without(MixParts)),
+    "gemma3n: all rows corrected alike": ("gemma3n-f32", change(AddToParts, factors=None)),
+    "gemma3n: inputs for the first row too": ("gemma3n-f32", change(AddToParts, first=0)),
+    "gemma3n: factors unbounded": ("gemma3n-f32", without(SoftCap)),
+    "gemma3n: rows of other magnitudes": ("gemma3n-f32", without(MatchMagnitude)),
+    "gemma3n: all gates": ("gemma3n-f32", without(KeepHighest)),
+    "gemma3n: gates above their mean": ("gemma3n-f32", change(KeepHighest, deviations=0.0)),
+    "gemma3n: first row as it is": ("gemma3n-f32", without(MulVector)),
+    "gemma3n: low rank not normed": ("gemma3n-f32", without_normed("laurel")),
+    "gemma3n: sum of branches whole": ("gemma3n-f32", scaled_as("x", 1.0)),
+    "gemma3n: router's rows whole": ("gemma3n-f32", scaled_as("modes", 1.0)),
+    "gemma3n: other scale": ("gemma3n-f32", change(Attention, scale=0.25)),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -60,6 +60,7 @@ FAMILIES = (
     "gemma4-q8_0",
     "gemma4-small-q8_0",
     "gemma4-moe-q8_0",
+    "gemma3n-q8_0",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66], ONE_BY_ONE)
 

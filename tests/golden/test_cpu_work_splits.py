@@ -18,7 +18,7 @@ from edgeinfer.models.load import open_model
 from edgeinfer.steps import no_progress
 from tests.golden.goldens import Golden, Player
 
-NAMES = ("llama-k", "qwen3-q4_0", "gemma2-k", "phi3-f16", "gemma4-small-q8_0")
+NAMES = ("llama-k", "qwen3-q4_0", "gemma2-k", "phi3-f16", "gemma4-small-q8_0", "gemma3n-q8_0")
 WORK_SPLITS = (
     WorkSplit((0, 1, 2), (0, WHOLE // 10, WHOLE // 2, WHOLE)),
     WorkSplit((0, 1, 2), (0, WHOLE * 97 // 100, WHOLE * 98 // 100, WHOLE)),

@@ -34,7 +34,12 @@ SAMPLED = {"temperature": 0.8, "top_p": 0.95, "seed": 7, "repeat_penalty": 1.1}
 
 @pytest.fixture(
     scope="module",
-    params=[*((kv, None) for kv in get_args(KVKind)), ("f16", "qwen3moe-q4_0"), ("f16", "gemma4-small-q8_0")],
+    params=[
+        *((kv, None) for kv in get_args(KVKind)),
+        ("f16", "qwen3moe-q4_0"),
+        ("f16", "gemma4-small-q8_0"),
+        ("f16", "gemma3n-q8_0"),
+    ],
 )
 def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Pool, Tokenizer]]:
     kv, mixture = request.param

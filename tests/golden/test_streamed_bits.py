@@ -40,6 +40,7 @@ MODELS = (
     "afmoe-mix",
     "gemma4-small-q8_0",
     "gemma4-moe-q8_0",
+    "gemma3n-q8_0",
 )
 
 

@@ -15,7 +15,7 @@ from edgeinfer.engine.session import Session
 from edgeinfer.errors import EdgeInferError
 from tests.golden.goldens import DATA
 
-FAMILIES = ("gemma3-q8_0", "gpt-oss-q8_0", "mistral-window-q8_0", "afmoe-q8_0", "gemma4-small-q8_0")
+FAMILIES = ("gemma3-q8_0", "gpt-oss-q8_0", "mistral-window-q8_0", "afmoe-q8_0", "gemma4-small-q8_0", "gemma3n-q8_0")
 N_CONTEXT = 2048
 LONG = "one two three four five six seven eight nine ten " * 30
 """More tokens than layers with a window keep: a token is a byte in these files."""

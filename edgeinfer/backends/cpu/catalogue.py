@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from edgeinfer.backends import base, meanings
-from edgeinfer.backends.cpu.layout import chosen_records, records
+from edgeinfer.backends.cpu.layout import chosen_records, part_records, records
 from edgeinfer.backends.cpu.layout.pages import PageLayout
 from edgeinfer.backends.cpu.layout.panels import FloatPanel, IntegerPanel
 from edgeinfer.backends.meanings import FORMS
@@ -66,10 +66,15 @@ CUT_ACT = {
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
 ADD_VECTOR = Kernel("add_vector", _source("rows", "add_vector"), records.COLUMNS)
+MUL_VECTOR = Kernel("mul_vector", _source("rows", "mul_vector"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", _source("rows", "soft_cap"), records.COLUMNS)
 XIELU = Kernel("xielu", _source("rows", "xielu"), records.COLUMNS)
 SCALE = Kernel("scale_rows", _source("rows", "scale_rows"), records.COLUMNS)
 ZERO = Kernel("zero_rows", _source("rows", "zero_rows"), records.COLUMNS)
+MIX_PARTS = Kernel("mix_parts", _source("parts", "mix_parts"), part_records.PARTS)
+ADD_TO_PARTS = Kernel("add_to_parts", _source("parts", "add_to_parts"), part_records.PARTS)
+MATCH_MAGNITUDE = Kernel("match_magnitude", _source("spread", "match_magnitude"), part_records.MATCH_MAGNITUDE)
+KEEP_HIGHEST = Kernel("keep_highest", _source("spread", "keep_highest"), part_records.KEEP_HIGHEST)
 FIND_PEAKS = Kernel("find_peaks", _source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", _source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 JOIN_HEADS = Kernel("join_heads", _source("attention.rotary", "join_heads"), records.JOIN_HEADS)

@@ -8,8 +8,6 @@ norm weights are stored as they are. Source: Gemma 4 model card (Google, 2026).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add import Add
@@ -22,9 +20,7 @@ from edgeinfer.models.layer_inputs import LayerInputs
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import local_rope_table, rope_table
-from edgeinfer.models.sizes import Sizes, windows
-
-PATTERN = "attention.sliding_window_pattern"
+from edgeinfer.models.sizes import PATTERN, Sizes, owners, windows
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
@@ -34,6 +30,8 @@ def build(hp: Hyperparameters) -> ModelSpec:
     mixture = _mixture(g)
     embed(g, g.sizes.width**0.5)
     inputs = LayerInputs.read(g)
+    if hp.flags(PATTERN) is None:
+        raise BadGGUF(f"the file has no array {hp.architecture}.{PATTERN}, which says which layers have a window")
     caches: list[int] = []
     for number, (window, owner) in enumerate(zip(reaches, owners(hp, reaches), strict=True)):
         g.stage(f"blk.{number}")
@@ -52,24 +50,6 @@ def build(hp: Hyperparameters) -> ModelSpec:
         if factor is not None:
             g.add(Scale("x", g.sizes.width, 1.0, factor))
     return head(g, hp.number("final_logit_softcapping", 0.0) or None)
-
-
-def owners(hp: Hyperparameters, reaches: Sequence[int | None]) -> list[int | None]:
-    """The earlier layer whose keys and values each layer attends to, None for its own.
-
-    The last layers, as many as the file says, use those of the last layer before them that has a window too, or none.
-    """
-    if hp.flags(PATTERN) is None:
-        raise BadGGUF(f"the file has no array {hp.architecture}.{PATTERN}, which says which layers have a window")
-    n_own = len(reaches) - hp.integer("attention.shared_kv_layers", 0, least=0, most=len(reaches) - 1)
-    last = {window is None: number for number, window in enumerate(reaches[:n_own])}
-    found: list[int | None] = [None] * n_own
-    for number, window in enumerate(reaches[n_own:], n_own):
-        owner = last.get(window is None)
-        if owner is None:
-            raise BadGGUF(f"layer {number} has no keys and values, nor an earlier layer of its kind that has some")
-        found.append(owner)
-    return found
 
 
 def attend(g: ModelGraph, window: int | None, shared: int | None) -> int:

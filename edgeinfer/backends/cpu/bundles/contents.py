@@ -8,6 +8,7 @@ Reads no weights and knows no files.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -126,12 +127,16 @@ class _MatrixGroup:
 
 
 def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[RecordLayer]) -> Iterator[_MatrixGroup]:
-    """Groups in order: one matrix, a gate with its up matrix, an expert's matrices, or a layer's records."""
+    """Groups in order: one matrix, a gate with its up matrix, an expert's matrices, or a layer's records.
+
+    What a pass reads twice (a router of AltUp) stays in memory, as bundles are read once and in order.
+    """
     heads, gates = heads_of(spec), {layer.place for layer in layers}
     partners = {gate: up for gate, up in choice.fusion.gated.values() if gate not in gates}
     by_records = {place for layer in layers for place in layer.stored_places}
     of_place = {layer.stored_places[-1]: (number, layer) for number, layer in enumerate(layers)}
     stages = [stage.name for stage in spec.stages for _ in stage.ops]
+    uses = Counter(op.weight for op in choice.ops if isinstance(op, MatMul))
     seen: set[Key] = set()
     for place, (stage, op) in enumerate(zip(stages, choice.ops, strict=True)):
         if isinstance(op, Experts):
@@ -149,7 +154,7 @@ def _groups(spec: ModelSpec, choice: KernelChoice, layers: Sequence[RecordLayer]
         group = tuple(_matrix(each.weight, heads.get(each.out), choice.panel(each)) for each in products)
         if not seen.issuperset(matrix.key for matrix in group):
             seen.update(matrix.key for matrix in group)
-            yield _MatrixGroup(stage, group)
+            yield _MatrixGroup(stage, group, stays=any(uses[each.weight] > 1 for each in products))
 
 
 def _matrix(weight: Weight, heads: PaddedHeads | None, panel: Panel) -> BundledMatrix:

@@ -139,6 +139,16 @@ def add_vector(pointer, worker, work_split):
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + index * 64)))
 
 
+def mul_vector(pointer, worker, work_split):
+    """out *= source, one row for all, by columns."""
+    args = columns_at(pointer)
+    pairs = args.n_vectors // 2
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.mul(simd.load(args.out + at), simd.load(args.source + index * 64)))
+
+
 def soft_cap(pointer, worker, work_split):
     """out = cap * tanh(source / cap), by columns."""
     args = columns_at(pointer)

@@ -191,6 +191,14 @@ def test_added_rows(library: KernelLibrary) -> None:
         assert same_bits(out[:3], (before + source)[:3])
 
 
+def test_rows_times_a_vector(library: KernelLibrary) -> None:
+    vector, before = drawn(1, 96, seed=1), drawn(4, 96, seed=2)
+    for workers in (1, 2, 4):
+        out = buffer(before)
+        columns(library, catalogue.MUL_VECTOR, workers, out=out, source=buffer(vector.repeat(4, axis=0)))
+        assert same_bits(out[:3], (before * vector)[:3])
+
+
 @pytest.mark.parametrize("factor", [0.0625, -1.7])
 def test_scaled_rows(library: KernelLibrary, factor: float) -> None:
     values = drawn(4, 96, seed=4)
