@@ -28,6 +28,7 @@ from edgeinfer.setting_values import (
     number,
     one_of,
     path_list,
+    path_text,
     spec_choice,
     switch,
     text,
@@ -81,6 +82,20 @@ class LoadOptions:
         adapter_list,
         "FILE[:SCALE]",
         several="repeated",
+    )
+    chat_template: str | None = option(
+        None,
+        "Built-in chat template in place of the model's own: chatml, llama3, mistral-v3, gemma, ….",
+        unset_or(text),
+        "NAME",
+        "the model's own",
+    )
+    chat_template_file: str | Path | None = option(
+        None,
+        "Jinja file with the chat template to use in place of the model's own.",
+        unset_or(path_text),
+        "FILE",
+        "the model's own",
     )
     spec: Spec = option(
         "auto",

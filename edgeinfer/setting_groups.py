@@ -12,12 +12,14 @@ from typing import Generic, Literal, TypeVar
 
 from edgeinfer.setting_values import (
     THEMES,
+    Thinking,
     disk_space,
     key_list,
     nearest_of,
     number,
     one_of,
     text,
+    thinking_choice,
     unset_or,
     whole,
 )
@@ -157,6 +159,19 @@ class GenerationSettings:
     seed: int | None = option(None, "RNG seed.", unset_or(whole(at_least=0)), "N", "random")
     max_tokens: int | None = option(
         None, "Maximum number of tokens to generate.", unset_or(whole(at_least=1)), "N", "when the answer ends"
+    )
+    enable_thinking: Thinking = option(
+        "auto",
+        "Whether the model thinks before it answers, if its chat template has a choice: auto (as it does by itself), "
+        "on or off.",
+        thinking_choice,
+    )
+    max_thought_tokens: int | None = option(
+        None,
+        "Maximum number of tokens of thoughts, after which the model is made to answer.",
+        unset_or(whole(at_least=0)),
+        "N",
+        "no limit",
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
 

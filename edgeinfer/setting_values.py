@@ -32,6 +32,9 @@ MOST_DRAFTED = 64
 Mode = Literal["max", "balanced", "quiet", "battery"]
 """How to use the machine: everything, whatever does no harm, quietly, or with little energy."""
 
+Thinking = Literal["auto", "on", "off"]
+"""Whether a model thinks before it answers: as its chat template has it, or as the template is told."""
+
 Race = Literal["never", "first", "after"]
 """When device "auto" is chosen by trying all devices: never, when a model is first used, or after its first answer."""
 
@@ -172,6 +175,13 @@ def kv_kind(value: object) -> KVKind:
     return one_of(get_args(KVKind))(known)  # type: ignore[no-any-return]
 
 
+def thinking_choice(value: object) -> Thinking:
+    """Read a Thinking, also by the words of a switch."""
+    if isinstance(value, bool) or value in ("true", "false"):
+        value = "on" if switch(value) else "off"
+    return one_of(get_args(Thinking))(value)  # type: ignore[no-any-return]
+
+
 def spec_choice(value: object) -> Spec:
     """Read a Spec."""
     text = str(value).strip().lower()
@@ -208,6 +218,13 @@ def path_list(value: object) -> tuple[str, ...]:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
         raise ValueError("paths")
     return tuple(str(part) for part in parts if str(part).strip())
+
+
+def path_text(value: object) -> str:
+    """Read a path."""
+    if not isinstance(value, str | Path):
+        raise ValueError("a path")
+    return str(value)
 
 
 def adapter_list(value: object) -> tuple[str, ...]:

@@ -33,8 +33,9 @@ NUMBERS: Mapping[str, str] = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-WHOLE: Mapping[str, str] = {"top_k": "top_k", "seed": "seed", "max_tokens": "max_tokens"}
-KEYS = (*CONTENTS, "id", "system", "stop", *NUMBERS, *WHOLE)
+WHOLE: Mapping[str, str] = {name: name for name in ("top_k", "seed", "max_tokens", "max_thought_tokens")}
+THINKING = "enable_thinking"
+KEYS = (*CONTENTS, "id", "system", "stop", THINKING, *NUMBERS, *WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def _question(text: str, system: str | None) -> list[Mapping[str, object]]:
 
 
 def _options(found: Mapping[str, object]) -> Options:
+    from edgeinfer.engine.requests.request import thinking_variables
+
     wanted: dict[str, object] = {}
     for key, name in (*NUMBERS.items(), *WHOLE.items()):
         value = found.get(key)
@@ -123,6 +126,10 @@ def _options(found: Mapping[str, object]) -> Options:
         if not isinstance(texts, Sequence) or not all(isinstance(each, str) for each in texts):
             raise BadSetting(f"stop must be a text or a list of texts, not {stop!r}")
         wanted["stop"] = tuple(texts)
+    if (thinks := found.get(THINKING)) is not None:
+        if not isinstance(thinks, bool):
+            raise BadSetting(f"{THINKING} must be true or false, not {thinks!r}")
+        wanted["template_variables"] = thinking_variables(thinks)
     return wanted  # type: ignore[return-value]
 
 
@@ -145,7 +152,8 @@ def record(entry: BatchEntry, answer: BatchAnswer, approx: float | None = None) 
         return found | {"error": str(answer.error)}
     stats = answer.stats
     return found | {
-        "text": answer.text,
+        "text": answer.content,
+        **({"reasoning": answer.reasoning} if answer.reasoning else {}),
         "tokens": list(answer.tokens),
         "n_prompt": stats.n_prompt,
         "n_generated": stats.n_generated,

@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -33,7 +33,7 @@ from edgeinfer.engine.offload.weight_placement import WeightBudget, fit_weights,
 from edgeinfer.engine.opening.comparison import Comparison
 from edgeinfer.engine.opening.device_choice import Choices, ChosenDevice, CompareDevices, DeviceChoice, chosen_device
 from edgeinfer.engine.opening.evaluator import approximate_on, open_evaluator
-from edgeinfer.engine.requests.texts import Texts, check_vocabulary, own_texts, texts_with
+from edgeinfer.engine.requests.texts import chosen_template, program_texts, texts_beside
 from edgeinfer.engine.run.evaluators import (
     SequenceEvaluator,
     Subject,
@@ -53,7 +53,6 @@ from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.store import LocalModel, ModelStore
-from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.variants import told as told_of
 from edgeinfer.scheduling.cost.memory import require_fit
 from edgeinfer.scheduling.cost.work import work_of
@@ -93,6 +92,7 @@ def load_with(name_or_path: str | Path, options: LoadOptions) -> LLM:
     """Load a model that is on this machine, with options given as a record. Raises as `load`."""
     started = time.perf_counter()
     options = replace(options, device=approximate_on(options.device, options.approx))
+    chosen_template(options)  # a mistake in it is told before the model is opened
     local = ModelStore().find(str(name_or_path))
     options, notices = _with_memory_in_bytes(options)
     if options.device == AUTO and (only := only_device(local.path)) is not None:
@@ -119,6 +119,8 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  bundle file in every pass, with the same answer
     packs        allow writing the bundle file if it is missing
     approx       treat activations below this value as zero, which reads less and changes the answer; cpu only
+    chat_template
+                 name of a built-in template in place of the model's own; or chat_template_file, the path of one
     lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE"
     spec         speculation: "auto" drafts tokens and verifies several per pass where this changes none of them, "on"
                  always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
@@ -129,7 +131,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
                  tables that drafts come from while nothing is generated, except in the power-saving modes
 
     `LoadOptions` has the rest: n_sessions, parallel, rows, race, sharing, progress.
-    Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
+    Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting, BadTemplate.
     """
     return load_with(name_or_path, options)
 
@@ -323,14 +325,14 @@ def _start(
     try:
         power_limiter = PowerLimiter.of_machine(options.mode, kinds)
         with ThreadPoolExecutor(1) as beside:
-            texts = _texts_beside(subject, beside) if is_own(options.device) else None
+            texts = texts_beside(subject, options, beside) if is_own(options.device) else None
             if options.isolate:
                 from edgeinfer.engine.isolation.isolated import Isolated
 
                 executor = Isolated.open(subject.file, limits, workers, options, kinds, power_limiter)
             else:
                 executor = open_evaluator(subject, limits, workers, options, power_limiter)
-            tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
+            tokenizer, template = texts.result() if texts is not None else program_texts(subject, options, executor)
         if loops is not None and loops.must_measure(options, executor, subject.fingerprint):
             loops, drafts_later = None, True
         drafts, draft_notices = drafts_for(executor, tokenizer, subject.fingerprint, options, loops, options.progress)
@@ -339,7 +341,7 @@ def _start(
             executor.close()
         raise
     subject.release()
-    notices += told + executor.notices + draft_notices
+    notices += told + executor.notices + draft_notices + template.notices
     notices += _doubtful(options, executor.device, limits.n_context, trained)
     facts = ModelInfo(
         name=name,
@@ -369,15 +371,6 @@ def _start(
     return LLM(*own, parallel=options.parallel, comparison=comparison)
 
 
-def _texts_beside(subject: Subject, beside: ThreadPoolExecutor) -> Future[Texts] | None:
-    """Start building tokenizer and template in another thread; None if another program runs the model and has them."""
-    if subject.spec is None:
-        return None
-    vocabulary = vocabulary_of(subject.file.metadata)
-    check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
-    return beside.submit(own_texts, subject.file.metadata, vocabulary)
-
-
 def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -> tuple[str, ...]:
     """Notices about options that may not do what the user meant."""
     notices: tuple[str, ...] = ()
@@ -389,12 +382,3 @@ def _doubtful(options: LoadOptions, device: str, n_context: int, trained: int) -
     if n_context > trained:
         notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
     return notices
-
-
-def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:
-    """Tokenizer and template of a model that another program runs."""
-    program = executor.capabilities.program
-    assert program is not None
-    texts = texts_with(subject.file.metadata, program.text)
-    check_vocabulary(subject.file.path, texts[0].n_tokens, program.n_vocab)
-    return texts

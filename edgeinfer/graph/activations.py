@@ -15,7 +15,7 @@ import numpy as np
 from edgeinfer.graph.step import Floats
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu"]
-ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "swiglu_oai"]
+ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "gelu", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
 """The factor of `swiglu_oai`."""
 

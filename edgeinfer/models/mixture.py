@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.graph.activations import ExpertActivation
+from edgeinfer.graph.activations import Activation, ExpertActivation
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.zero import Zero
-from edgeinfer.models.blocks import feed_forward, join
+from edgeinfer.models.blocks import FeedForwardGate, feed_forward, join
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -33,7 +33,8 @@ class Mixture:
 
     `normalised`, `scale`, `scoring`, `groups` and `active_groups` are as in `ops.Router`. `shared_width`: FFN width of
     the shared expert that every token also uses, 0 if there is none; its share is the sigmoid of its own score, or one
-    if it is not `shared_scored`.
+    if it is not `shared_scored`. `gated`: whether experts have a gate matrix. `latent_width`: width of the rows that
+    experts read and write, if those are not the model's own but products of them; the shared expert's are.
     """
 
     count: int
@@ -47,6 +48,8 @@ class Mixture:
     shared_scored: bool = True
     groups: int = 1
     active_groups: int = 1
+    gated: bool = True
+    latent_width: int = 0
 
     @classmethod
     def read(
@@ -104,7 +107,7 @@ class Mixture:
 
     def add(self, g: ModelGraph, scale: float = 1.0) -> None:
         """The experts of a layer: read `normed` and add their output, times `scale`, to `x`."""
-        self._add_routed(g, "x", scale)
+        self.add_routed(g, "x", scale)
         self._add_shared(g, "x", scale)
 
     def after_dense(self, g: ModelGraph) -> None:
@@ -123,28 +126,30 @@ class Mixture:
         """
         out = g.buffer(out, g.sizes.width)
         g.add(Zero(out, g.sizes.width))
-        self._add_routed(g, out, scored=scored, score_scale=score_scale)
+        self.add_routed(g, out, scored=scored, score_scale=score_scale)
         self._add_shared(g, out)
 
-    def _add_routed(
-        self, g: ModelGraph, out: str, scale: float = 1.0, scored: str = "normed", score_scale: float = 1.0
+    def add_routed(
+        self,
+        g: ModelGraph,
+        out: str,
+        scale: float = 1.0,
+        scored: str = "normed",
+        score_scale: float = 1.0,
+        source: str = "normed",
     ) -> None:
-        """A router and the experts it chooses; their output is added to `out`.
+        """A router and the experts it chooses, which read `source`; their output is added to `out`.
 
         Biases, and factors of experts, are used if the file has them; gate and up matrices may be halves of one tensor.
         """
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         scores, shares = g.buffer("scores", self.count), g.buffer("shares", self.count)
         router = hp.matrix(f"{prefix}ffn_gate_inp.weight", (self.count, width))
-        inner, outer = (self.width, width), (width, self.width)
-        if f"{prefix}ffn_gate_up_exps.weight" in hp.tensors:
-            gate, up = hp.stacked_halves(f"{prefix}ffn_gate_up_exps.weight", self.count, inner)
-        else:
-            gate, up = (_matrices(hp, f"{prefix}ffn_{name}", self.count, inner) for name in ("gate", "up"))
-        down = _matrices(hp, f"{prefix}ffn_down", self.count, outer)
+        gate, up, down = self._stacks(hp, prefix, self.latent_width or width)
         g.add(MatMul(scored, scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)))
         if score_scale != 1.0:
             g.add(Scale(scores, self.count, score_scale))
+        source, end = self._latent_rows(g, source) if self.latent_width else (source, out)
         g.add(
             Router(
                 *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
@@ -154,14 +159,35 @@ class Mixture:
                 hp.bias(f"{prefix}ffn_down_exps.scale", self.count),
             ),
             Experts(
-                *("normed", shares, out, gate, up, down, self.active, self.activation),
+                *(source, shares, end, gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),
             ),
         )
+        if self.latent_width:
+            back = hp.matrix(f"{prefix}ffn_latent_up.weight", (width, self.latent_width))
+            g.add(MatMul(end, out, back, accumulate=True))
+
+    def _stacks(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[tuple[Weight, ...], ...]:
+        """The gate matrices (none if not `gated`), up matrices and down matrices of a layer's experts."""
+        inner = (self.width, width)
+        gate: tuple[Weight, ...] = ()
+        if self.gated and f"{prefix}ffn_gate_up_exps.weight" in hp.tensors:
+            gate, up = hp.stacked_halves(f"{prefix}ffn_gate_up_exps.weight", self.count, inner)
+        else:
+            gate = _matrices(hp, f"{prefix}ffn_gate", self.count, inner) if self.gated else ()
+            up = _matrices(hp, f"{prefix}ffn_up", self.count, inner)
+        return gate, up, _matrices(hp, f"{prefix}ffn_down", self.count, (width, self.width))
+
+    def _latent_rows(self, g: ModelGraph, source: str) -> tuple[str, str]:
+        """The product of `source` that experts read, and the zeros to which they add."""
+        rows, end = (g.buffer(name, self.latent_width) for name in ("latent", "latent_out"))
+        weight = g.hp.matrix(f"{g.prefix}ffn_latent_down.weight", (self.latent_width, g.sizes.width))
+        g.add(MatMul(source, rows, weight), Zero(end, self.latent_width))
+        return rows, end
 
     def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
-        """The biases of gate, up and down, if the file has that of gate."""
-        if f"{prefix}ffn_gate_exps.bias" not in hp.tensors:
+        """The biases of gate, up and down, if there are gates and the file has their bias."""
+        if not self.gated or f"{prefix}ffn_gate_exps.bias" not in hp.tensors:
             return None
         inner, outer = (self.count, self.width), (self.count, width)
         gate, up = (hp.table(f"{prefix}ffn_{name}_exps.bias", inner) for name in ("gate", "up"))
@@ -172,10 +198,16 @@ class Mixture:
         if self.shared_width and self.shared_scored:
             self._add_scored(g, out)
         elif self.shared_width and scale == 1.0:
-            feed_forward(g, width=self.shared_width, suffix="_shexp", out=out, adds=True)
+            self._add_plain(g, out, adds=True)
         elif self.shared_width:
-            feed_forward(g, width=self.shared_width, suffix="_shexp", out="branch")
+            self._add_plain(g, "branch", adds=False)
             join(g, scale)
+
+    def _add_plain(self, g: ModelGraph, out: str, *, adds: bool) -> None:
+        """The shared expert without a score."""
+        activation: Activation = "silu" if self.activation == "swiglu_oai" else self.activation
+        gate: FeedForwardGate = "own" if self.gated else "none"
+        feed_forward(g, activation, gate=gate, width=self.shared_width, suffix="_shexp", out=out, adds=adds)
 
     def _add_scored(self, g: ModelGraph, out: str) -> None:
         """The shared expert with a score, as a mixture with a single expert."""

@@ -71,7 +71,7 @@ class Sizes:
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
                 "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy-v3, bailingmoe, bailingmoe2, "
-                "exaone-moe, smallthinker and arctic"
+                "exaone-moe, smallthinker, arctic, nemotron_h_moe and nomic-bert-moe"
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")
@@ -96,6 +96,11 @@ class Sizes:
     def of_layer(self, number: int) -> Sizes:
         """The same with the numbers of one layer."""
         return replace(self, **asdict(self.layers[number]))
+
+    def with_heads(self, head_width: int, value_width: int) -> Sizes:
+        """The same with heads of these widths in all layers."""
+        layers = tuple(replace(layer, head_width=head_width, value_width=value_width) for layer in self.layers)
+        return replace(self, head_width=head_width, value_width=value_width, layers=layers)
 
     @property
     def query_width(self) -> int:

@@ -5,7 +5,20 @@ In: nothing. Out: one `Peer` per file, with random norms and biases.
 
 from __future__ import annotations
 
-from goldens.peer_cases import FFN, HEADS, LAYERS, NORMS, WIDTH, Peer, biases, fused, heads_of, network, vectors
+from goldens.peer_cases import (
+    FFN,
+    HEADS,
+    LAYERS,
+    NORMS,
+    WIDTH,
+    Peer,
+    Shape,
+    biases,
+    fused,
+    heads_of,
+    network,
+    vectors,
+)
 
 EPSILON = "layer_norm_epsilon"
 WHOLE = {"attention.causal": False, "pooling_type": 1}
@@ -18,6 +31,15 @@ DOWN_BIAS = vectors("ffn_down.bias")
 JINA = AFTER | SQUARE | biases(SQUARE) | DOWN_BIAS
 PARTS = [f"{name}.{part}" for name in ("attn_q_norm", "attn_k_norm", "attn_norm_2") for part in ("weight", "bias")]
 CODE = JINA | vectors(*PARTS) | network(gate=False, up=2 * FFN) | {"ffn_up.bias": (2 * FFN,)}
+EXPERTS, CHOSEN = 4, 2
+ROUTED: dict[str, Shape] = {
+    "ffn_gate_inp.weight": (EXPERTS, WIDTH),
+    "ffn_up_exps.weight": (EXPERTS, FFN, WIDTH),
+    "ffn_down_exps.weight": (EXPERTS, WIDTH, FFN),
+}
+NOMIC = AFTER | fused(kv_heads=HEADS) | biases(fused(kv_heads=HEADS))
+DENSE = NOMIC | network(gate=False) | DOWN_BIAS | {"ffn_up.bias": (FFN,)}
+MIXED = {"expert_count": EXPERTS, "expert_used_count": CHOSEN, "moe_every_n_layers": 2, "rope.freq_base": 10000.0}
 
 ENCODERS = (
     Peer(
@@ -40,6 +62,16 @@ ENCODERS = (
         WHOLE | {"rope.freq_base": 10000.0},
         vectors("enc.output_norm.weight"),
         kv_heads=HEADS,
+        embeds=True,
+    ),
+    Peer(
+        "nomic-bert-moe",
+        "nomic-bert-moe",
+        [DENSE, NOMIC | ROUTED, DENSE],
+        WHOLE | MIXED,
+        FIRST,
+        kv_heads=HEADS,
+        epsilon=EPSILON,
         embeds=True,
     ),
 )

@@ -37,8 +37,12 @@ def deepseek3(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def deepseek2_lite(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """DeepSeek-V2-Lite: queries without a latent row, two of four experts and two shared ones; YaRN."""
+    """DeepSeek-V2-Lite: queries without a latent row, two of four experts and two shared ones; YaRN.
+
+    Heads are narrower than the latent row, as in published models.
+    """
     own = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 2, "q_lora_rank": None}
+    own |= {"qk_nope_head_dim": 16, "v_head_dim": 16}
     own |= {"first_k_dense_replace": 1, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1}
     rope = YARN | {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707}
     heads = {"num_key_value_heads": sizes.heads, "rope_parameters": rope}

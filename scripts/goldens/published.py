@@ -48,6 +48,7 @@ PERIODIC = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=3
 PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
 FOUR = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64, layers=4)
 FIVE = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=5)
+WIDE = cases.Sizes(width=64, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=3)
 HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
 DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32)
 MIXED = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=16)
@@ -185,6 +186,7 @@ GPT2 = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s
 OLMO = byte_level(GPT2, "olmo")
 GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
+AS_WRITTEN = ("--as-written",)
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 OLDER = (extras.older_layer_types,)
@@ -307,7 +309,9 @@ PUBLISHED = (
         "nemotron-h",
         _of(state_spaces.nemotron_h, PERIODIC),
         QWEN,
-        options=("--as-written",),
+        options=AS_WRITTEN,
         beside=(extras.dense_pattern,),
     ),
+    Published("nemotron-h-moe", _of(state_spaces.nemotron_h_moe, PERIODIC), QWEN, options=AS_WRITTEN),
+    Published("nemotron-h-latent", _of(state_spaces.nemotron_h_latent, WIDE), QWEN, options=AS_WRITTEN),
 )

@@ -65,3 +65,25 @@ def nemotron_h(sizes: Sizes, **changes: object) -> PretrainedConfig:
     }
     common = {key: value for key, value in sizes.common().items() if key != "num_hidden_layers"}
     return NemotronHConfig(**common | own | changes)
+
+
+def nemotron_h_moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Nemotron-H with two groups of experts and a shared one of another width, in place of dense networks."""
+    kinds = ["linear_attention", "moe", "full_attention", "linear_attention", "moe"]
+    own = {
+        "layers_block_type": kinds[: sizes.layers],
+        "n_routed_experts": 6,
+        "n_group": 2,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 48,
+        "routed_scaling_factor": 2.5,
+    }
+    return nemotron_h(sizes, **own | changes)
+
+
+def nemotron_h_latent(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """The same with experts that read narrower rows; their shares do not add up to one."""
+    own = {"moe_latent_size": 32, "moe_intermediate_size": 32, "norm_topk_prob": False}
+    return nemotron_h_moe(sizes, **own | changes)

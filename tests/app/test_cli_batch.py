@@ -77,6 +77,23 @@ def test_every_line_is_answered_with_its_own_options(tiny_model: Path) -> None:
     assert [found[index]["id"] for index in range(4)] == [0, "b", 2, 3]
 
 
+def test_lines_say_whether_to_think(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text("{{ messages[0].content }} {{ enable_thinking }} {{ thinking }}")
+    lines = ['{"prompt": "a", "enable_thinking": true, "max_thought_tokens": 3}', "a", '{"text": "a off off"}']
+    more = ("--max-tokens", "4", "--chat-template-file", str(path), "--enable-thinking", "off")
+    found = records(batch(tiny_model, *more, lines=lines))
+    with load(tiny_model, device="reference", n_context=128, chat_template_file=path) as llm:
+        assert llm.prompts.template.origin == str(path)
+        assert any(f"chat template {path}, not" in notice for notice in llm.info.notices)
+        for index, word in enumerate(("True", "False")):
+            wanted = llm.complete(f"a {word} {word}", temperature=0, max_tokens=4)
+            wanted.read()
+            assert found[index]["tokens"] == list(wanted.tokens)
+    wrong = batch(tiny_model, lines=['{"prompt": "a", "enable_thinking": "no"}'])
+    assert "enable_thinking must be true or false" in str(wrong.exception) + wrong.stderr
+
+
 def test_system_instructions_and_stats(tiny_model: Path) -> None:
     result = batch(tiny_model, "--max-tokens", "4", "--system", "in the", "--stats", lines=["the rain"])
     with load(tiny_model, device="reference", n_context=128) as llm:

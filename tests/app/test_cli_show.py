@@ -40,6 +40,15 @@ def test_a_model_is_shown(tiny: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "licence" not in lines
 
 
+def test_a_template_that_the_settings_choose_is_told(
+    tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads(run(capsys, "show", "tiny", "--json")[1])["chosen_template"] is None
+    monkeypatch.setenv("EDGEINFER_CHAT_TEMPLATE", "llama3")
+    assert json.loads(run(capsys, "show", "tiny", "--json")[1])["chosen_template"] == "llama3"
+    assert "used instead" in run(capsys, "show", "tiny")[1]
+
+
 def test_the_template_alone_is_printed(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "show", "tiny", "--template")[1] == f"{CHATML}\n"
 

@@ -30,7 +30,7 @@ GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 FILES = sorted(GOLDENS.glob("*.gguf"))
 CONVERTED = sorted((GOLDENS / "converted").glob("*.gguf"))
 PEER = sorted((GOLDENS / "peer").glob("*.gguf"))
-EMBEDDING = sorted((GOLDENS / "embedding").glob("*.gguf"))
+EMBEDDING = sorted((GOLDENS / "embedding").rglob("*.gguf"))
 
 
 def check_buffers(spec: ModelSpec) -> None:
@@ -107,13 +107,14 @@ def check_weights(tensors: Mapping[str, TensorInfo], spec: ModelSpec) -> None:
         if isinstance(op, MatMul) and op.bias is not None:
             assert (op.bias.n_rows, op.bias.order) == (op.weight.n_rows, op.weight.order)
         if isinstance(op, Experts):
-            assert len(op.gate) == len(op.up) == len(op.down) >= op.active
+            assert {len(matrices) for matrices in op.stacks} == {op.count}
+            assert op.count >= op.active
             assert len(set(op.matrices)) == len(op.matrices)
-            inner, outer = op.gate[0], op.down[0]
+            inner, outer = op.up[0], op.down[0]
             assert (inner.n_rows, inner.columns) == (outer.columns, outer.n_rows)
             assert {(each.n_rows, each.columns) for each in op.gate + op.up} == {(inner.n_rows, inner.columns)}
             assert {(each.n_rows, each.columns) for each in op.down} == {(outer.n_rows, outer.columns)}
-            heights = [len(op.gate) * height for height in (inner.n_rows, inner.n_rows, outer.n_rows)]
+            heights = [op.count * height for height in (inner.n_rows, inner.n_rows, outer.n_rows)]
             assert op.biases is None or [bias.n_rows for bias in op.biases] == heights
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads

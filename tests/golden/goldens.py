@@ -31,9 +31,9 @@ PATHS = [0, 1, 2, 5, 11], [0, 3, 4, 10], [6, 7, 8], [6, 7, 9]
 ONE_BY_ONE = [*range(1, 16), *range(56, 70)]
 """Passes of one token each where a text begins, up to the shortest windows, and on both sides of a page's end."""
 CPU_ONLY = (
-    *("afmoe", "bailingmoe2", "deepseek2", "glm4moe", "gpt-oss", "hunyuan-moe", "granitemoe", "lfm2", "mixtral"),
-    *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
-    *("apertus", "gemma3n", "gemma4", "refact", "stablelm-heads"),
+    *("afmoe", "apertus", "bailingmoe2", "deepseek2", "gemma3n", "gemma4", "glm4moe", "gpt-oss", "granitemoe"),
+    *("hunyuan-moe", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35", "refact"),
+    "stablelm-heads",
 )
 """Families with ops that only these devices have:"""
 ALL_OPS = ("cpu", "null", "reference")

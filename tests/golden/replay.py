@@ -71,7 +71,7 @@ class RecordingLane:
     def _record(self, op: Op) -> None:
         if isinstance(op, MatMul) and op.weight.tensor in self._integer_tensors:
             self._replay.add(op, op.source, self._lane.rounded(op.source))
-        if isinstance(op, Experts) and {op.gate[0].tensor, op.up[0].tensor} & self._integer_tensors:
+        if isinstance(op, Experts) and {each[0].tensor for each in op.stacks[:-1]} & self._integer_tensors:
             self._replay.add(op, op.source, self._lane.rounded(op.source))
         if isinstance(op, Experts) and op.down[0].tensor in self._integer_tensors:
             self._replay.add(op, HIDDEN, self._lane.hidden(op))

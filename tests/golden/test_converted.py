@@ -19,7 +19,9 @@ from edgeinfer.engine.loading import load
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import left_out, open_model
 from edgeinfer.models.text import Tokenizer
@@ -117,6 +119,14 @@ MISTAKES: dict[str, tuple[str, Edit]] = {
     "bloom: distances do not matter": ("bloom", change(Attention, alibi=None)),
     "bloom: other slopes": ("bloom", change(Attention, alibi=7.0)),
     "mpt: other slopes": ("mpt", change(Attention, alibi=7.0)),
+    "nemotron-h-moe: plain ReLU": ("nemotron-h-moe", change(Experts, activation="relu")),
+    "nemotron-h-moe: plain ReLU of the shared expert": ("nemotron-h-moe", change(Act, activation="relu")),
+    "nemotron-h-moe: chosen by shares alone": ("nemotron-h-moe", change(Router, bias=None)),
+    "nemotron-h-moe: chosen from all groups": ("nemotron-h-moe", change(Router, active_groups=2)),
+    "nemotron-h-moe: shares that do not add up": ("nemotron-h-moe", change(Router, normalised=False)),
+    "nemotron-h-moe: shares not scaled": ("nemotron-h-moe", change(Router, scale=1.0)),
+    "nemotron-h-latent: shares that add up": ("nemotron-h-latent", change(Router, normalised=True)),
+    "nemotron-h-latent: softmax": ("nemotron-h-latent", change(Router, scoring="softmax")),
     "command-r-plus: no head norms": ("command-r-plus", without_layer_norms_of_heads),
 }
 

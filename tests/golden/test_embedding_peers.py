@@ -13,11 +13,14 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.load import open_model
@@ -64,6 +67,10 @@ MISTAKES: dict[str, tuple[str, Callable[[Op], Op | None]]] = {
     "no second norm": ("jina-bert-v2-code", one_norm_less),
     "no rotation": ("neo-bert", without_rotation),
     "neo-bert is causal": ("neo-bert", change(Attention, causal=True)),
+    "nomic-bert-moe: no rotation": ("nomic-bert-moe", without_rotation),
+    "nomic-bert-moe: ReLU": ("nomic-bert-moe", change(Experts, activation="relu")),
+    "nomic-bert-moe: ReLU of dense layers": ("nomic-bert-moe", change(Act, activation="relu")),
+    "nomic-bert-moe: shares that add up": ("nomic-bert-moe", change(Router, normalised=True)),
 }
 
 

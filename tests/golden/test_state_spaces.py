@@ -23,7 +23,7 @@ from edgeinfer.models.load import open_model
 from tests.golden.goldens import BRANCHING, PATHS, Golden, Player, distance
 from tests.golden.test_converted import FOLDER, golden
 
-NAMES = ("granitehybrid", "granitehybrid-moe", "falcon-h1", "nemotron-h")
+NAMES = ("granitehybrid", "granitehybrid-moe", "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-latent")
 Edit = Callable[[Op], Op | None]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.requests.request import thinking_variables
 from edgeinfer.models.text import ChatTemplate
-from tests.server.conftest import Running
+from tests.server.conftest import Running, served
 
 CHAT = "/v1/chat/completions"
 THINKING = (
@@ -20,9 +22,13 @@ ASKED = {"messages": [{"role": "user", "content": "the rain"}], "temperature": 0
 
 @pytest.fixture
 def thinker(server: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
-    template = ChatTemplate({"default": THINKING})
-    monkeypatch.setattr(server.llm, "prompts", dataclasses.replace(server.llm.prompts, template=template))
+    give_template(server, monkeypatch)
     return server
+
+
+def give_template(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate({"default": THINKING})
+    monkeypatch.setattr(running.llm, "prompts", dataclasses.replace(running.llm.prompts, template=template))
 
 
 def answer(server: Running, **more: object) -> dict[str, str]:
@@ -69,6 +75,33 @@ def test_a_schema_holds_after_the_thoughts(thinker: Running) -> None:
     assert message["reasoning_content"]
     cut = answer(thinker, response_format=format_, max_tokens=160)
     assert isinstance(json.loads(cut["content"])["a"], bool)
+
+
+def test_thinking_off_holds_where_a_request_does_not_say(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tiny_model, defaults={"template_variables": thinking_variables(False)}) as running:
+        give_template(running, monkeypatch)
+        assert "reasoning_content" not in answer(running)
+        assert prompt(running).endswith("</think>\n\n")
+        for on in (
+            {"enable_thinking": True},
+            {"reasoning_effort": "low"},
+            {"chat_template_kwargs": {"thinking": True}},
+        ):
+            assert answer(running, **on)["reasoning_content"]
+            assert prompt(running, **on).endswith("<think>\n")
+
+
+def test_a_limit_holds_where_a_request_does_not_say(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tiny_model, defaults={"max_thought_tokens": 5}) as running:
+        give_template(running, monkeypatch)
+        assert answer(running)["content"]
+        assert not answer(running, thinking_budget_tokens=-1)["content"]
+
+
+def prompt(running: Running, **more: object) -> str:
+    """What /apply-template says."""
+    body = {"messages": ASKED["messages"], **more}
+    return str(running.http().post("/apply-template", json=body).json()["prompt"])
 
 
 def test_python_has_the_thoughts_too(thinker: Running) -> None:

@@ -89,6 +89,14 @@ def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
         ("mode", "quiet", "quiet"),
         ("device", "auto", "auto"),
         ("system", "none", "none"),
+        ("chat_template", "llama3", "llama3"),
+        ("chat_template", "none", None),
+        ("chat-template-file", Path("a.jinja"), "a.jinja"),
+        ("enable_thinking", "off", "off"),
+        ("enable_thinking", True, "on"),
+        ("enable_thinking", "false", "off"),
+        ("max_thought_tokens", "0", 0),
+        ("max_thought_tokens", "none", None),
         ("TOP-K", "3", 3),
     ],
 )
@@ -122,6 +130,10 @@ def test_values_are_read(name: str, value: object, read: object) -> None:
         ("ram", "0", "a size such as 3GB"),
         ("ram", "140%", "such as 60%"),
         ("model", 3, "text"),
+        ("chat_template", 3, "text"),
+        ("chat_template_file", 3, "a path"),
+        ("enable_thinking", "maybe", "auto, on or off"),
+        ("max_thought_tokens", -1, "from 0 up"),
     ],
 )
 def test_impossible_values_are_refused(tmp_path: Path, name: str, value: object, reason: str) -> None:
@@ -187,6 +199,14 @@ def test_reading_settings_loads_the_standard_library_only(tmp_path: Path) -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("word", ["on", "off"])
+def test_thinking_is_told_to_the_template(tmp_path: Path, word: str) -> None:
+    is_on = word == "on"
+    options = answer_options(load(tmp_path, {"enable_thinking": word, "max_thought_tokens": 9}))
+    assert options["template_variables"] == {"enable_thinking": is_on, "thinking": is_on}
+    assert options["max_thought_tokens"] == 9
 
 
 def test_what_is_not_set_is_left_to_the_author_of_the_model(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ database and no screen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
 from edgeinfer.app.plain_text import counted
 from edgeinfer.errors import ContextOverflow
@@ -27,7 +28,9 @@ NAMED = 3
 class PromptMaker(Protocol):
     """Renders conversations as prompts."""
 
-    def render(self, messages: Messages) -> str: ...
+    def render(
+        self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> str: ...
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt: ...
 

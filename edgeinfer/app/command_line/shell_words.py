@@ -132,6 +132,10 @@ def _words_of(name: str) -> Iterable[str]:
         from edgeinfer.scheduling.placement.schedules import SCHEDULES
 
         return SCHEDULES
+    if name == "chat_template":
+        from edgeinfer.models.text.template_choice import built_in_names
+
+        return built_in_names()
     if name == "spec":
         return ("auto", "on", "off")
     return find_option(name).words

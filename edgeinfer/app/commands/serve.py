@@ -141,6 +141,7 @@ def _sidecar(flags: ServeFlags) -> Sidecar:
 
 def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
+    from edgeinfer.app.opening.loading import check_template
     from edgeinfer.app.opening.model_choice import choose_model
     from edgeinfer.app.removal import remove_all_leftovers
     from edgeinfer.app.server.running import run_server
@@ -148,6 +149,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     from edgeinfer.models.store import ModelStore
 
     server.check()
+    check_template(settings.load)
     interrupt_plainly()
     remove_all_leftovers()
     default = choose_model(settings)

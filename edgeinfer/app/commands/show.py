@@ -37,13 +37,17 @@ def show(
     from edgeinfer.app.plain_text import printable
     from edgeinfer.app.removal import bundle_bytes
     from edgeinfer.models.store import ModelStore
+    from edgeinfer.models.text.template_choice import built_in_names
 
     store = ModelStore()
     model = store.find(name)
     facts = model_facts(model)
     if template:
         if facts.template is None:
-            raise EdgeInferError(f"{model.name} has no chat template; chats with it are put in a usual form")
+            raise EdgeInferError(
+                f"{model.name} has no chat template; chats with it are put in a usual form, or in that of "
+                f"--chat-template NAME: {', '.join(built_in_names())}"
+            )
         typer.echo(printable(facts.template))
         return
     used_at, packed_bytes = store.used_at(model), bundle_bytes(model)
@@ -68,6 +72,7 @@ def _record(model: LocalModel, facts: ModelFacts, used_at: datetime | None, pack
         "tokenizer": facts.tokenizer,
         "n_vocab": facts.n_tokens,
         "has_template": facts.template is not None,
+        "chosen_template": chosen_template(),
         "sampling": dict(facts.sampling),
         "licence": facts.licence,
         "licence_link": facts.licence_link,
@@ -98,6 +103,7 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("tokenizer", facts.tokenizer),
         ("vocabulary", None if facts.n_tokens is None else f"{facts.n_tokens:,} tokens"),
         ("chat template", "no" if facts.template is None else "yes (--template prints it)"),
+        ("used instead", chosen_template()),
         ("sampling", ", ".join(f"{name} {value:g}" for name, value in facts.sampling.items())),
         ("licence", " ".join(text for text in (facts.licence, facts.licence_link) if text)),
         ("from", model.place),
@@ -106,6 +112,15 @@ def _lines(model: LocalModel, facts: ModelFacts, used_at: datetime | None, packe
         ("last used", "not known" if used_at is None else f"{used_at:%Y-%m-%d %H:%M}"),
     )
     return table_lines([(label, text) for label, text in rows if text])
+
+
+def chosen_template() -> str | None:
+    """The chat template that the settings choose in place of any model's own, by name or path."""
+    from edgeinfer.settings import load_settings
+
+    load = load_settings().load
+    chosen = load.chat_template_file or load.chat_template
+    return None if chosen is None else str(chosen)
 
 
 def _count(n_params: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.opening.loading import check_template
 from edgeinfer.app.opening.model_choice import open_chosen
 from edgeinfer.app.progress import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
@@ -33,6 +34,7 @@ class BatchSettings:
 def open_replicas(settings: Settings, wanted: BatchSettings) -> Replicas:
     """Choose the model and load it, once or as replicas on several worker pools. Raises EdgeInferError."""
     _check_schedule(settings)
+    check_template(settings.load)
     return open_chosen(settings, lambda path: _opened(settings, path, wanted))
 
 

@@ -30,6 +30,7 @@ def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
     from edgeinfer.app.opening.model_choice import open_chosen
 
     _check_schedule(settings)
+    check_template(settings.load)
     shown = face or TerminalFace()
     race: Race = "after" if looks_after_answers() else "first"
 
@@ -50,6 +51,14 @@ def _check_schedule(settings: Settings) -> None:
 
     if name not in SCHEDULES:
         raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(SCHEDULES)}")
+
+
+def check_template(load: LoadOptions) -> None:
+    """Raises BadSetting and BadTemplate for a mistake in the chosen chat template, before a model is downloaded."""
+    if load.chat_template is not None or load.chat_template_file is not None:
+        from edgeinfer.engine.requests.texts import chosen_template
+
+        chosen_template(load)
 
 
 def load_model(
@@ -84,6 +93,12 @@ def answer_options(settings: Settings) -> Options:
         options["min_p"] = wanted.min_p
     if wanted.repeat_penalty is not None:
         options["repeat_penalty"] = wanted.repeat_penalty
+    if wanted.max_thought_tokens is not None:
+        options["max_thought_tokens"] = wanted.max_thought_tokens
+    if wanted.enable_thinking != "auto":
+        from edgeinfer.engine.requests.request import thinking_variables
+
+        options["template_variables"] = thinking_variables(wanted.enable_thinking == "on")
     return options
 
 

@@ -131,7 +131,15 @@ class NamedTool(RequestBody):
     function: NamedFunction
 
 
-class ChatRequest(Sampling):
+class ThoughtControl(RequestBody):
+    """How much the model thinks before it answers."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Annotated[str, Field(max_length=20)] | None = None
+
+
+class ChatRequest(Sampling, ThoughtControl):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -146,9 +154,6 @@ class ChatRequest(Sampling):
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    enable_thinking: bool | None = None
-    reasoning_effort: Annotated[str, Field(max_length=20)] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
 
 
@@ -211,10 +216,10 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
                 param="response_format",
             )
         options["schema"] = _schema(body.response_format)
-    if variables := _template_variables(body):
+    if variables := template_variables(body, defaults):
         options["template_variables"] = variables
-    if body.thinking_budget_tokens is not None and body.thinking_budget_tokens >= 0:
-        options["max_thought_tokens"] = body.thinking_budget_tokens
+    if body.thinking_budget_tokens is not None:
+        options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
     if body.tools:
         choice = body.tool_choice
         options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
@@ -225,15 +230,23 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
     return options
 
 
-def _template_variables(body: ChatRequest) -> dict[str, Any]:
-    """Variables of the chat template; an effort of "none" turns thinking off."""
-    variables: dict[str, Any] = {}
-    if body.reasoning_effort is not None:
-        is_off = body.reasoning_effort == "none"
-        variables |= {"enable_thinking": False} if is_off else {"reasoning_effort": body.reasoning_effort}
-    if body.enable_thinking is not None:
-        variables["enable_thinking"] = body.enable_thinking
-    return variables | (body.chat_template_kwargs or {})
+def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any]:
+    """Variables of the chat template; an effort of "none" turns thinking off.
+
+    A request that says anything of thinking gets none of the defaults.
+    """
+    from edgeinfer.engine.requests.request import thinking_variables
+
+    given, effort, thinks = body.chat_template_kwargs or {}, body.reasoning_effort, body.enable_thinking
+    says = effort is not None or thinks is not None or not given.keys().isdisjoint(thinking_variables(True))
+    variables = {} if says else dict(defaults.get("template_variables", {}))
+    if effort == "none":
+        thinks = False if thinks is None else thinks
+    elif effort is not None:
+        variables["reasoning_effort"] = effort
+    if thinks is not None:
+        variables |= thinking_variables(thinks)
+    return variables | given
 
 
 def _schema(response_format: ResponseFormat) -> str | Literal[True] | dict[str, Any]:

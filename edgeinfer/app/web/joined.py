@@ -6,9 +6,10 @@ In: the engine's address, settings. Out: an implementation of `tui.engine`'s Mod
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from edgeinfer.app.opening.face import WatchedFace
@@ -132,8 +133,10 @@ class JoinedPrompts:
     def __init__(self, ask: AskEngine) -> None:
         self._ask = ask
 
-    def render(self, messages: Messages) -> str:
-        return self._ask(str, "render", _records(messages))
+    def render(
+        self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> str:
+        return self._ask(str, "render", _records(messages), None, dict(variables))
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         from edgeinfer.engine.requests.conversation import FittedPrompt

@@ -36,8 +36,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     )
     for op in spec.ops():
         if isinstance(op, Experts):  # all experts are alike
-            one = (op.gate[0], op.up[0], op.down[0])
-            panels += len(op.gate) * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
+            one = [matrices[0] for matrices in op.stacks]
+            panels += op.count * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     states = states_bytes(spec, limits)

@@ -78,6 +78,7 @@ class Isolated:
     ) -> Isolated:
         """A model file on the device of `load`. `power_limiter`: of this process; `kinds`: of the child's workers."""
         sent = replace(load, n_context=limits.n_context, sharing=None, progress=no_progress)
+        sent = replace(sent, chat_template=None, chat_template_file=None)  # texts are made here
         opening = RemoteOpening(file.path, limits, options, sent, kinds)
         return cls(opening, power_limiter, load.progress)
 

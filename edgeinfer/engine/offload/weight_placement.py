@@ -191,7 +191,7 @@ def _dense_loads(sizes: BundleSizes) -> dict[int, WeightPiece]:
 
 def _expert_loads(sizes: BundleSizes, spec: ModelSpec) -> ExpertLoads | None:
     """Bundles of which every token needs some; None if there are none."""
-    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
+    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < op.count]
     if not mixtures:
         return None
     largest, used = max(bundle.padded_bytes for bundle in sizes.experts), sum(op.active for op in mixtures)

@@ -53,6 +53,11 @@ OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt",
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
 
+def thinking_variables(is_on: bool) -> dict[str, bool]:
+    """Variables that tell a chat template whether the model is to think, by the names that the families use."""
+    return {"enable_thinking": is_on, "thinking": is_on}
+
+
 class Options(TypedDict, total=False):
     """Options of an answer: the fields of `SamplingSettings`, when to stop, and what the answer must match.
 

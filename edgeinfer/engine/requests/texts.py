@@ -1,29 +1,65 @@
 """What turns texts into tokens for a loaded model: our own tokenizer, or that of the program that runs the model.
 
-In: a file's metadata, and an evaluator that may have a tokenizer. Out: a `Tokenizer` and a `ChatTemplate`. Knows no
-devices.
+In: a file's metadata, an evaluator that may have a tokenizer, the template that was chosen, if any. Out: a `Tokenizer`
+and a `ChatTemplate`. Knows no devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeinfer.backends.evaluator import ProgramText
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadTemplate, UnsupportedModel
+from edgeinfer.load_options import LoadOptions
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.gguf import GGUFFile, Metadata
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
+from edgeinfer.models.text.template_choice import TemplateChoice, template_choice
 from edgeinfer.models.text.tokenizer_file import FolderText
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
 
 Texts = tuple[Tokenizer, ChatTemplate]
 
 LINE_END = "\n"
 
 
-def own_texts(metadata: Metadata, vocabulary: Vocabulary) -> Texts:
+def chosen_template(options: LoadOptions) -> TemplateChoice | None:
+    """The template in place of the model's own, if one is chosen. Raises BadSetting, BadTemplate if it is none."""
+    chosen = template_choice(options.chat_template, options.chat_template_file)
+    if chosen is not None:
+        try:
+            ChatTemplate({chosen.origin: chosen.source}).check()
+        except BadTemplate as reason:
+            raise BadTemplate(f"{chosen.origin}: {reason}") from None
+    return chosen
+
+
+def texts_beside(subject: Subject, options: LoadOptions, beside: ThreadPoolExecutor) -> Future[Texts] | None:
+    """Start building tokenizer and template in another thread; None if another program runs the model and has them."""
+    if subject.spec is None:
+        return None
+    vocabulary = vocabulary_of(subject.file.metadata)
+    check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
+    return beside.submit(own_texts, subject.file.metadata, vocabulary, chosen_template(options))
+
+
+def program_texts(subject: Subject, options: LoadOptions, executor: SequenceEvaluator) -> Texts:
+    """Tokenizer and template of a model that another program runs."""
+    program = executor.capabilities.program
+    assert program is not None
+    texts = texts_with(subject.file.metadata, program.text, chosen_template(options))
+    check_vocabulary(subject.file.path, texts[0].n_tokens, program.n_vocab)
+    return texts
+
+
+def own_texts(metadata: Metadata, vocabulary: Vocabulary, chosen: TemplateChoice | None = None) -> Texts:
     """Our own tokenizer and template. Raises UnsupportedModel if edgeinfer lacks the tokenizer, BadGGUF."""
-    template = ChatTemplate.from_metadata(metadata, vocabulary)
+    template = ChatTemplate.from_metadata(metadata, vocabulary, chosen)
     template.prepare()
     return Tokenizer.with_vocabulary(vocabulary, metadata), template
 
@@ -37,13 +73,13 @@ def check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
         )
 
 
-def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
+def texts_with(metadata: Metadata, program: ProgramText, chosen: TemplateChoice | None = None) -> Texts:
     """Our own tokenizer and template if edgeinfer has the tokenizer, else the program's."""
     try:
-        return own_texts(metadata, vocabulary_of(metadata))
+        return own_texts(metadata, vocabulary_of(metadata), chosen)
     except (UnsupportedModel, BadGGUF):
         vocabulary = program.vocabulary()
-        template = ChatTemplate.from_metadata(metadata, vocabulary)
+        template = ChatTemplate.from_metadata(metadata, vocabulary, chosen)
         template.prepare()
         return ProgramTokenizer(vocabulary, program), template
 

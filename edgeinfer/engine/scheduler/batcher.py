@@ -37,13 +37,15 @@ class NumberedRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """A finished answer; `error`: why there is none."""
+    """A finished answer; `error`: why there is none. `content`: the text without thoughts; `reasoning`: these."""
 
     number: int
     text: str = ""
     tokens: tuple[int, ...] = ()
     stats: Stats | None = None
     error: Exception | None = None
+    content: str = ""
+    reasoning: str = ""
 
 
 class Batcher:
@@ -140,7 +142,10 @@ class Batcher:
         number = self._members.pop(sequence)
         self.counts.n_generated += len(sequence.tokens)
         if sequence.error is None:
-            return BatchAnswer(number, sequence.text, sequence.tokens, sequence.stats)
+            text, reader = sequence.text, sequence.request.reader()
+            content = text if reader is None else reader.push(text) + reader.finish()
+            thoughts = "" if reader is None else reader.thoughts
+            return BatchAnswer(number, text, sequence.tokens, sequence.stats, None, content, thoughts)
         self._pool.check_open()
         if isinstance(sequence.error, Exception) and sequence.failed_alone:
             return BatchAnswer(number, error=sequence.error)

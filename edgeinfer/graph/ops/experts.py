@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.graph.activations import ExpertActivation, gated
+from edgeinfer.graph.activations import ACTIVATIONS, ExpertActivation, gated
 from edgeinfer.graph.op import Access, Cost, MatMulCost, Op, OpContext
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
@@ -20,9 +20,10 @@ HIDDEN = "hidden of experts"
 class Experts(Op):
     """out[t] += the sum over the active experts e of t, in increasing order, of share * expert e of source[t].
 
-    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)). `shares` [T, E] come from a Router with the same
-    `active`; experts with share zero are not computed. `biases` of all gate, up and down products: float32[E * F], [E *
-    F] and [E * D]. Activation swiglu_oai: clamped gate * sigmoid(1.702 gate) * (up + 1).
+    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)), or down[e] @ activation(up[e] @ x) if `gate` is
+    empty. `shares` [T, E] come from a Router with the same `active`; experts with share zero are not computed. `biases`
+    of all gate, up and down products, for experts with gates: float32[E * F], [E * F] and [E * D]. Activation
+    swiglu_oai, for the same: clamped gate * sigmoid(1.702 gate) * (up + 1).
     """
 
     source: str
@@ -37,9 +38,19 @@ class Experts(Op):
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
-        source, shares = Access(self.source, self.gate[0].columns), Access(self.shares, len(self.gate))
+        source, shares = Access(self.source, self.up[0].columns), Access(self.shares, self.count)
         out = Access(self.out, self.down[0].n_rows)
         return (source, shares, out), (out,)
+
+    @property
+    def count(self) -> int:
+        """Number of experts."""
+        return len(self.down)
+
+    @property
+    def stacks(self) -> tuple[tuple[Weight, ...], ...]:
+        """The gate matrices, if there are any, the up matrices, and the down matrices of all experts."""
+        return tuple(each for each in (self.gate, self.up, self.down) if each)
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -52,9 +63,8 @@ class Experts(Op):
     @property
     def cost(self) -> Cost:
         """All experts have the size of the first."""
-        count, active = len(self.gate), self.active
-        products = tuple(MatMulCost(each[0], None, count, active) for each in (self.gate, self.up, self.down))
-        return Cost(vectors=self.vectors, products=products, n_elements=active * self.gate[0].n_rows)
+        products = tuple(MatMulCost(each[0], None, self.count, self.active) for each in self.stacks)
+        return Cost(vectors=self.vectors, products=products, n_elements=self.active * self.up[0].n_rows)
 
     def evaluate(self, context: OpContext) -> None:
         """In increasing order of expert number."""
@@ -79,11 +89,15 @@ class Experts(Op):
     def _hidden(
         self, context: OpContext, expert: int, rows: NDArray[np.int64], source: Floats, rounded: Floats
     ) -> Floats:
-        """activation(gate) * up of one expert, for its rows: float32[n, F]."""
-        gate, up = (
-            (rounded if context.rounds(weight) else source)[rows] @ context.matrix(weight).T
-            for weight in (self.gate[expert], self.up[expert])
-        )
+        """activation(gate) * up, or activation(up), of one expert, for its rows: float32[n, F]."""
+        products = [
+            (rounded if context.rounds(each[expert]) else source)[rows] @ context.matrix(each[expert]).T
+            for each in self.stacks[:-1]
+        ]
+        if not self.gate:
+            assert self.activation != "swiglu_oai"
+            return ACTIVATIONS[self.activation](products[0])
+        gate, up = products
         gate_bias, up_bias = self._bias(context, 0), self._bias(context, 1)
         if gate_bias is not None and up_bias is not None:
             gate, up = gate + gate_bias[expert], up + up_bias[expert]
@@ -91,7 +105,7 @@ class Experts(Op):
 
     def _bias(self, context: OpContext, place: int) -> Floats | None:
         """One of the three biases, as float32[E, F or D]."""
-        return None if self.biases is None else context.vector(self.biases[place]).reshape(len(self.gate), -1)
+        return None if self.biases is None else context.vector(self.biases[place]).reshape(self.count, -1)
 
 
 OP = Experts

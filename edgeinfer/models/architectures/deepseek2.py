@@ -49,10 +49,9 @@ def build(hp: Hyperparameters) -> ModelSpec:
 def latent_sizes(hp: Hyperparameters) -> Sizes:
     """The sizes of heads as they are multiplied; files with cached latent rows state these under their own keys."""
     sizes = Sizes.read(hp, mixture=True)
-    return replace(
-        sizes,
-        head_width=hp.integer("attention.key_length_mla", sizes.head_width),
-        value_width=hp.integer("attention.value_length_mla", sizes.value_width),
+    return sizes.with_heads(
+        hp.integer("attention.key_length_mla", sizes.head_width),
+        hp.integer("attention.value_length_mla", sizes.value_width),
     )
 
 

@@ -6,6 +6,8 @@ Nemotron-H (arXiv 2504.03624).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
@@ -18,13 +20,18 @@ from edgeinfer.models.sizes import Sizes
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Nemotron-H. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, hybrid=True))
-    mamba = Mamba2.read(hp)
+    return layers(g, lambda g: feed_forward(g, "relu2", gate="none"))
+
+
+def layers(g: ModelGraph, feed: Callable[[ModelGraph], None]) -> ModelSpec:
+    """The whole model; `feed` adds the branch of layers with a feed-forward width."""
+    mamba = Mamba2.read(g.hp)
     embed(g)
     for number in range(g.sizes.n_layers):
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         if g.sizes.ffn_width:
-            feed_forward(g, "relu2", gate="none")
+            feed(g)
         elif g.sizes.attends[number]:
             attention(g, None)
         else:

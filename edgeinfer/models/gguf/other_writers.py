@@ -165,7 +165,7 @@ def _delta_nets(architecture: str) -> Callable[[Metadata, Mapping[str, TensorInf
 
 def _llama3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes | None:
     """Llama 3 without the name of its pre-tokenizer, or with the end of a text as the end of a turn."""
-    if metadata.get("tokenizer.ggml.model") != "gpt2" or not (_lacks_pre(metadata) or metadata.get(EOS) == 128001):
+    if not _is(metadata, "tokenizer.ggml.model", "gpt2") or not (_lacks_pre(metadata) or _is(metadata, EOS, 128001)):
         return None
     template = metadata.get("tokenizer.chat_template")
     tokens = metadata.get("tokenizer.ggml.tokens")
@@ -179,12 +179,18 @@ def _llama3(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes |
 
 
 def _lacks_pre(metadata: Metadata) -> bool:
-    return metadata.get(PRE, "default") in ("", "default")
+    return PRE not in metadata or _is(metadata, PRE, "") or _is(metadata, PRE, "default")
+
+
+def _is(metadata: Metadata, key: str, expected: str | int) -> bool:
+    """Whether a key has this value; of an array nothing is."""
+    value = metadata.get(key)
+    return isinstance(value, str | int) and value == expected
 
 
 def _gemma4(metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> _Changes | None:
     changes = _Changes(ends={".ffn_gate_inp.per_expert_scale": ".ffn_down_exps.scale"})
-    if metadata.get("tokenizer.ggml.model") == "llama":
+    if _is(metadata, "tokenizer.ggml.model", "llama"):
         changes.values["tokenizer.ggml.model"] = "gemma4"
     elif not any(name.endswith(".per_expert_scale") for name in tensors):
         return None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.errors import BadTemplate, EdgeInferError
 from edgeinfer.models.text.message import Message, plain
 from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
+from edgeinfer.models.text.template_choice import TemplateChoice, built_in
 from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
 
@@ -42,7 +43,8 @@ class Rendering:
 class ChatTemplate:
     """The chat templates of one model; one instance can be used by several threads.
 
-    `origin` says where they come from: "model", or "chatml" or "plain" for a model without a template.
+    `origin` says where they come from: "model", or the name or path of the template that is used instead; "chatml" or
+    "plain" for a model without one. `notices`: what to tell about a template that was chosen.
     """
 
     def __init__(
@@ -51,10 +53,12 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         *,
         origin: str = "model",
+        notices: tuple[str, ...] = (),
         limits: TemplateLimits | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.origin = origin
+        self.notices = notices
         self.sources = dict(sources)
         self._special_tokens = dict(special_tokens or {})
         self._limits = limits or TemplateLimits()
@@ -63,8 +67,13 @@ class ChatTemplate:
         self._compiled: dict[str, Template] = {}
 
     @classmethod
-    def from_metadata(cls, metadata: TokenizerMetadata, vocabulary: Vocabulary) -> ChatTemplate:
-        """The templates of a GGUF file, or the fallback for its vocabulary."""
+    def from_metadata(
+        cls, metadata: TokenizerMetadata, vocabulary: Vocabulary, chosen: TemplateChoice | None = None
+    ) -> ChatTemplate:
+        """The template that was chosen, else the templates of a GGUF file, else the fallback for its vocabulary."""
+        if chosen is not None:
+            notices = chosen.notices(vocabulary.tokens)
+            return cls({_DEFAULT: chosen.source}, vocabulary.special_texts(), origin=chosen.origin, notices=notices)
         sources = {}
         names = metadata.strings("tokenizer.chat_templates") if "tokenizer.chat_templates" in metadata else []
         for name, key in [(_DEFAULT, _KEY), *((name, f"{_KEY}.{name}") for name in names)]:
@@ -72,13 +81,18 @@ class ChatTemplate:
                 sources[name] = metadata.text(key)
         if sources:
             return cls(sources, vocabulary.special_texts())
-        origin, source = fallback(vocabulary)
-        return cls({_DEFAULT: source}, vocabulary.special_texts(), origin=origin)
+        usual = fallback(vocabulary)
+        return cls({_DEFAULT: usual.source}, vocabulary.special_texts(), origin=usual.origin)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the available templates."""
         return tuple(self.sources)
+
+    def check(self) -> None:
+        """Raises BadTemplate for a template that cannot be compiled."""
+        for name in self.sources:
+            self._template(name)
 
     def prepare(self) -> None:
         """Compile the template used by most chats, ahead of its first use; errors are raised when it is used."""
@@ -259,25 +273,7 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:300] or 'no details'}{where}"
 
 
-_TEXT = (
-    "{% macro text(content) %}{% if content is string %}{{ content }}{% elif content %}{% for part in content %}"
-    "{% if part.type != 'text' %}{{ raise_exception('this model reads text only') }}{% endif %}{{ part.text }}"
-    "{% endfor %}{% endif %}{% endmacro %}"
-)
-CHATML = (
-    _TEXT + "{% for message in messages %}"
-    "{{ '<|im_start|>' + message.role + '\\n' + text(message.content) + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-PLAIN = (
-    _TEXT + "{% for message in messages %}{% if message.role == 'system' %}{{ text(message.content) + '\\n\\n' }}"
-    "{% else %}{{ message.role | capitalize + ': ' + text(message.content) + '\\n' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}Assistant:{% endif %}"
-)
-
-
-def fallback(vocabulary: Vocabulary) -> tuple[str, str]:
-    """The name ("chatml" or "plain") and the source of the template for a model without one."""
-    if {"<|im_start|>", "<|im_end|>"} <= {vocabulary.tokens[token] for token in vocabulary.special_ids()}:
-        return "chatml", CHATML
-    return "plain", PLAIN
+def fallback(vocabulary: Vocabulary) -> TemplateChoice:
+    """The built-in template, "chatml" or "plain", for a model without one."""
+    special = {vocabulary.tokens[token] for token in vocabulary.special_ids()}
+    return built_in("chatml" if {"<|im_start|>", "<|im_end|>"} <= special else "plain")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from edgeinfer.engine.model_info import ModelInfo
 from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit
-from edgeinfer.engine.requests.request import Options
+from edgeinfer.engine.requests.request import NO_VARIABLES, Options
 from edgeinfer.engine.scheduler.stats import RequestProgress, Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
@@ -172,7 +172,7 @@ class ScriptedSession:
 class ScriptedPrompts:
     """Words are tokens here."""
 
-    def render(self, messages: Messages) -> str:
+    def render(self, messages: Messages, tools: None = None, variables: Mapping[str, Any] = NO_VARIABLES) -> str:
         chat = [Message.of(message) for message in messages]
         return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
 

@@ -84,7 +84,7 @@ async def test_what_is_wrong_is_said_while_it_is_written(home: Path, size: tuple
         assert kept() == {"top_p": 0.5}
         assert table(app).get_row("top_p")[1:] == ["0.5", str(user_config_path())]
         await pilot.press("delete")
-        await wait_until(pilot, lambda: table(app).get_row("top_p")[1] == "0.95")
+        await wait_until(pilot, lambda: table(app).get_row("top_p")[1] == "model's, else 0.95")
         assert kept() == {}
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.results)

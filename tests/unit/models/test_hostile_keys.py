@@ -10,6 +10,7 @@ import pytest
 
 from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from tests.golden.goldens import DATA
@@ -115,3 +116,16 @@ def test_a_model_without_logits_whose_tokens_see_those_before_alone_is_refused(t
         spec_with(tmp_path, golden, attention__causal=True)
     with pytest.raises(EdgeInferError, match=r"attention\.causal.* should be true or false"):
         spec_with(tmp_path, golden, attention__causal=1)
+
+
+def test_groups_of_experts_of_which_nothing_says_how_many_are_used_are_refused(tmp_path: Path) -> None:
+    model = "converted/nemotron-h-moe-bf16"
+    assert {op.groups for op in spec_with(tmp_path, model).ops() if isinstance(op, Router)} == {2}
+    with pytest.raises(UnsupportedModel, match="2 groups of experts, and the file does not say"):
+        spec_with(tmp_path, model, expert_group_used_count=None)
+
+
+def test_layers_with_other_numbers_of_experts_are_refused(tmp_path: Path) -> None:
+    for key in ("expert_used_count", "expert_feed_forward_length"):
+        with pytest.raises(EdgeInferError, match=rf"nemotron_h_moe\.{key}"):
+            spec_with(tmp_path, "converted/nemotron-h-moe-bf16", **{key: [0, 2, 0, 0, 1]})

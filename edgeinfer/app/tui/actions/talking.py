@@ -92,7 +92,8 @@ class Talking(Switching, AnsweringActions):
         if not messages or messages[-1].role == "system":
             messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.draft.text) or "…")]
         try:
-            text = model.prompts.render(messages)
+            options = self.state.tuning.answer_options
+            text = model.prompts.render(messages, variables=options.get("template_variables", {}))
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return

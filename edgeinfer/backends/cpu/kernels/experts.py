@@ -324,13 +324,16 @@ def join_halves(args, expert, gate, up, at):
 
 @inline
 def weigh(args, expert, pair, share, row):
-    """Write share * hidden of a pair into a row; gate and up are joined first if they are still separate."""
+    """Write share * hidden of a pair into a row, after what the product did not do: join gate and up, or activate."""
     gate, up = args.gate + pair * args.stride, args.up + pair * args.stride
     factor = simd.splat(share)
     for at in range(0, args.stride, 64):
         value = simd.load(gate + at)
         if args.curve != PLAIN:
-            value = join_halves(args, expert, gate, up, at)
+            if args.up == 0:
+                value = activated(args.curve, value)
+            else:
+                value = join_halves(args, expert, gate, up, at)
         simd.store(row + at, simd.mul(value, factor))
 
 

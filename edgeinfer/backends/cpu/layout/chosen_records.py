@@ -80,7 +80,7 @@ EXPERT_HIDDEN = np.dtype(
         ("n_experts", "i8"),
         ("most_pairs", "i8"),
         ("gate", "i8"),  # float32[pairs, stride / 4]
-        ("up", "i8"),  # the same, unless `curve` is PLAIN
+        ("up", "i8"),  # the same, unless `curve` is PLAIN; 0: none, and `gate` has the products of up
         ("stride", "i8"),
         ("curve", "i8"),  # one of CURVES, or SWIGLU_OAI
         ("gate_bias", "i8"),  # float32[E, stride / 4], unless `curve` is PLAIN; 0: none

@@ -27,27 +27,32 @@ def panel_of(weight: Weight, tensors: Mapping[str, TensorInfo]) -> Panel:
 
 @dataclass(frozen=True, slots=True)
 class ExpertPanels:
-    """How the gate, up and down matrices of all experts of an op are packed."""
+    """How the gate (None: there are none), up and down matrices of all experts of an op are packed."""
 
-    gate: Panel
+    gate: Panel | None
     up: Panel
     down: Panel
     is_plain: bool = True
     """Whether hidden rows are activation(gate) * up, without biases."""
 
     @property
-    def all(self) -> tuple[Panel, Panel, Panel]:
-        return self.gate, self.up, self.down
+    def all(self) -> tuple[Panel, ...]:
+        return (*self.first, self.down)
+
+    @property
+    def first(self) -> tuple[Panel, ...]:
+        """Those of the matrices that read the source."""
+        return (self.up,) if self.gate is None else (self.gate, self.up)
 
     @property
     def rounds_source(self) -> bool:
         """Whether gate or up read rounded activations."""
-        return isinstance(self.gate, IntegerPanel) or isinstance(self.up, IntegerPanel)
+        return any(isinstance(panel, IntegerPanel) for panel in self.first)
 
     @property
     def gathers_floats(self) -> bool:
         """Whether gate or up read unrounded activations."""
-        return not (isinstance(self.gate, IntegerPanel) and isinstance(self.up, IntegerPanel))
+        return not all(isinstance(panel, IntegerPanel) for panel in self.first)
 
     @property
     def is_gated(self) -> bool:
@@ -63,7 +68,7 @@ class ExpertPanels:
 def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanels:
     """The panels of an op's experts. Raises UnsupportedModel if two experts have different formats."""
     found = []
-    for matrices in (op.gate, op.up, op.down):
+    for matrices in op.stacks:
         kinds = {tensors[name].ggml_type: name for name in {weight.tensor for weight in matrices}}
         if len(kinds) > 1:
             first, second = list(kinds.values())[:2]
@@ -71,8 +76,10 @@ def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanel
                 f"{first} and {second} are in different formats; the CPU device takes experts of a layer in one format"
             )
         found.append(panel_of(matrices[0], tensors))
-    gate, up, down = found
-    return ExpertPanels(gate, up, down, is_plain=op.biases is None and op.activation != "swiglu_oai")
+    *gates, up, down = found
+    return ExpertPanels(
+        gates[0] if gates else None, up, down, is_plain=op.biases is None and op.activation != "swiglu_oai"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class ExpertSizes:
     """Rows of a pass's pairs, the largest of any op: bytes of each kind, and the counts behind them.
 
     gathered, floats  activations of the pairs as int8 records and as floats
-    hidden, up        results of gate and up products, or of both at once in the first
+    hidden, up        results of gate and up products, or of both at once or up alone in the first
     records           hidden rows as int8 records
     """
 
@@ -128,16 +135,16 @@ def expert_sizes(mixtures: Sequence[tuple[Experts, ExpertPanels]], max_tokens: i
 
 
 def _sizes(op: Experts, panels: ExpertPanels, max_tokens: int) -> ExpertSizes:
-    pairs, width, inner = max_tokens * op.active, op.gate[0].columns, op.gate[0].n_rows
+    pairs, width, inner = max_tokens * op.active, op.up[0].columns, op.up[0].n_rows
     hidden_bytes = 4 * pairs * row_floats(inner)
     return ExpertSizes(
         most_pairs=pairs,
-        most_experts=len(op.gate),
+        most_experts=op.count,
         most_active=op.active,
         hidden_floats=row_floats(inner),
         gathered_bytes=pairs * record_blocks(width) * RECORD_BYTES if panels.rounds_source else 0,
         float_bytes=4 * pairs * row_floats(width) if panels.gathers_floats else 0,
         hidden_bytes=hidden_bytes,
-        up_bytes=0 if panels.is_gated else hidden_bytes,
+        up_bytes=0 if panels.is_gated or panels.gate is None else hidden_bytes,
         record_bytes=pairs * record_blocks(inner) * RECORD_BYTES if panels.rounds_hidden else 0,
     )

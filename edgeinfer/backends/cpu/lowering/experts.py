@@ -120,8 +120,8 @@ class MoeLowering:
 
     def hidden(self, op: Experts) -> Floats:
         """The values of the int8 hidden rows of the last step, expert by expert: float32[pairs, F]."""
-        width, numbers = op.gate[0].n_rows, self._lists[0].view(np.int64)
-        n_padded, n_experts = record_blocks(width), len(op.gate)
+        width, numbers = op.up[0].n_rows, self._lists[0].view(np.int64)
+        n_padded, n_experts = record_blocks(width), op.count
         kept, found = self._rows[RECORDS].reshape(-1, n_padded * RECORD_BYTES), [np.zeros((0, width), np.float32)]
         for expert in numbers[1 : 1 + numbers[0]]:
             count, start = numbers[1 + n_experts + expert], numbers[1 + 2 * n_experts + expert]
@@ -131,7 +131,7 @@ class MoeLowering:
 
     def _lists_of(self, args: NDArray[np.void], op: Experts) -> NDArray[np.void]:
         args["lists"], args["lists_stride"] = address(self._lists), self._lists.shape[1]
-        args["n_experts"] = len(op.gate)
+        args["n_experts"] = op.count
         return args
 
     def _group(self, op: Experts, panels: ExpertPanels) -> Call:
@@ -143,7 +143,7 @@ class MoeLowering:
         gathers, writes = {op.shares}, set[str]()
         if panels.rounds_source:
             args["records"], _ = self._buffers.rounded_at(op.source, own=False)
-            args["n_padded"], args["tiled"] = record_blocks(op.gate[0].columns), self._buffers.tiled(op.source)
+            args["n_padded"], args["tiled"] = record_blocks(op.up[0].columns), self._buffers.tiled(op.source)
             args["gathered"] = address(self._rows[GATHERED])
             gathers, writes = gathers | {f"{op.source} int8"}, writes | {GATHERED}
         if panels.gathers_floats:
@@ -154,6 +154,7 @@ class MoeLowering:
 
     def _gated(self, op: Experts, panels: ExpertPanels) -> list[Call]:
         """Gate, up and activation in one product."""
+        assert panels.gate is not None
         product = self._integer_product(op, op.gate, panels.gate)
         product["unit_bytes"], product["n_units"] = product["second"], 2 * product["n_units"]
         product["curve"] = _curve(op)
@@ -162,25 +163,24 @@ class MoeLowering:
         return [call]
 
     def _apart(self, op: Experts, panels: ExpertPanels) -> list[Call]:
-        """Gate and up as separate products; the call that finishes hidden rows applies the activation."""
-        gate, up = (
+        """Gate, if there is one, and up as separate products; the call that finishes hidden rows has the activation."""
+        return [
             self._call(op, panel, matrices, self._product(op, matrices, panel), name)
-            for panel, matrices, name in ((panels.gate, op.gate, HIDDEN), (panels.up, op.up, UP))
-        )
-        return [gate, up]
+            for panel, matrices, name in zip(panels.first, op.stacks[:-1], (HIDDEN, UP), strict=False)
+        ]
 
     def _finish(self, op: Experts, panels: ExpertPanels) -> Call:
         args = self._lists_of(np.zeros(1, chosen_records.EXPERT_HIDDEN), op)
         args["most_pairs"] = self._sizes.most_pairs
-        args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP])
-        args["stride"] = 4 * row_floats(op.gate[0].n_rows)
+        args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP]) if op.gate else 0
+        args["stride"] = 4 * row_floats(op.up[0].n_rows)
         args["curve"] = records.PLAIN if panels.is_gated else _curve(op)
         if op.biases is not None:
-            width = row_floats(op.gate[0].n_rows)
-            gate, up = (self._bias_rows(weight, len(op.gate), width) for weight in op.biases[:2])
+            width = row_floats(op.up[0].n_rows)
+            gate, up = (self._bias_rows(weight, op.count, width) for weight in op.biases[:2])
             args["gate_bias"], args["up_bias"] = address(gate), address(up)
         args["scratch"], args["scratch_stride"] = address(self._own_row), self._own_row.shape[1]
-        hidden = frozenset({HIDDEN} if panels.is_gated else {HIDDEN, UP})
+        hidden = frozenset({HIDDEN} if panels.is_gated or not op.gate else {HIDDEN, UP})
         if not panels.rounds_hidden:
             args["out"] = args["gate"]
             return Call(catalogue.FINISH_HIDDEN, args, NOTHING, frozenset({HIDDEN}), "by pairs", hidden)
@@ -194,7 +194,7 @@ class MoeLowering:
     def _rounding(self, op: Experts) -> NDArray[np.void]:
         """The record for rounding the hidden rows of an op."""
         args = np.zeros(1, records.ROUND_ROWS)
-        width = op.gate[0].n_rows
+        width = op.up[0].n_rows
         args["n_blocks"], args["n_padded"] = width // BLOCK, record_blocks(width)
         self._kept.append(args)
         return args
@@ -302,5 +302,5 @@ class MoeLowering:
 
 
 def _curve(op: Experts) -> int:
-    """How an op's gate and up products become hidden values."""
+    """How an op's products become hidden values."""
     return records.SWIGLU_OAI if op.activation == "swiglu_oai" else records.CURVES[op.activation]

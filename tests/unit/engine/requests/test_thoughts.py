@@ -11,7 +11,8 @@ import pytest
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts
-from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.engine.requests.request import Options, Prompts
+from edgeinfer.engine.scheduler.batcher import BatchStream
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate
 
@@ -66,3 +67,25 @@ def test_what_must_hold_holds_after_the_thought(llm: LLM) -> None:
     assert with_template(llm, TURNS).chat([USER], {"max_thought_tokens": 5}).constraint is None
     with pytest.raises(BadSetting, match="max_thought_tokens"):
         prompts.chat([USER], {"max_thought_tokens": -1})
+
+
+def test_answers_of_a_batch_have_their_thoughts_apart(llm: LLM) -> None:
+    options: Options = {"max_thought_tokens": 4, "max_tokens": 24, "temperature": 0}
+    (answer,) = BatchStream([llm.batcher(1)], [[USER]], with_template(llm, OPENED), options)
+    thoughts, end, content = answer.text.partition("</think>")
+    assert end
+    assert (answer.reasoning, answer.content) == (thoughts.strip(), content.lstrip())
+
+
+def test_forms_are_those_of_the_chosen_template(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text(OPENED)
+    with load(tiny_model, spec="off", isolate=True, device="reference", chat_template_file=path) as llm:
+        path.unlink()  # a child that starts again has no need of it
+        request = llm.prompts.chat([USER], {})
+        assert request.opens_thought
+        assert llm.chat([USER], max_tokens=4, temperature=0).read()
+    with load(tiny_model, spec="off", chat_template="qwen3") as llm:
+        assert llm.prompts.thoughts is not None
+    with load(tiny_model, spec="off", chat_template="chatml") as llm:
+        assert llm.prompts.thoughts is None

@@ -66,9 +66,9 @@ def test_a_mixture_reads_the_experts_that_its_token_chose(name: str) -> None:
     path = DATA / f"{name}.gguf"
     with open_model(path, 256) as model:
         ops = [op for op in model.spec.ops() if isinstance(op, Experts)]
-        sizes = [sum(panel_bytes(model, matrices[0]) for matrices in (op.gate, op.up, op.down)) for op in ops]
+        sizes = [sum(panel_bytes(model, matrices[0]) for matrices in op.stacks) for op in ops]
         expected = sum(op.active * size for op, size in zip(ops, sizes, strict=True))
-        most = sum(len(op.gate) * size for op, size in zip(ops, sizes, strict=True))
+        most = sum(op.count * size for op, size in zip(ops, sizes, strict=True))
     assert bytes_by_op(path, 1)["Experts"] == expected
     assert expected < most
     assert bytes_by_op(path, 5)["Experts"] == 0
