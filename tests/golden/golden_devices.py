@@ -5,6 +5,7 @@ In: a device's name; a device and a golden model. Out: an open device; the compi
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from typing import get_args
 
@@ -14,6 +15,7 @@ from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, open
 from edgeinfer.backends.cpu.catalogue import kernel_library
 from edgeinfer.backends.cpu.lowering.needs import kernels_of
 from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.jit import targets
 from edgeinfer.jit.code import CompiledFunction, Kernel
 from edgeinfer.jit.cpu import cpu_features
@@ -41,6 +43,7 @@ def skip_refused(device: Device, golden: Golden) -> None:
     with open_model(golden.model, golden.n_context) as model:
         try:
             DEVICES.get(device.name).footprint(model.spec, model.file.tensors, Limits(golden.n_context, PAGES))
+            _check_fields(device, model.spec)
         except UnsupportedModel as reason:
             refusal = str(reason)
         else:
@@ -48,6 +51,13 @@ def skip_refused(device: Device, golden: Golden) -> None:
     assert bool(refusal) == (is_cpu_only(golden.name) and device.name not in ALL_OPS), refusal
     if refusal:
         pytest.skip(f"{golden.name}: {refusal}")
+
+
+def _check_fields(device: Device, spec: ModelSpec) -> None:
+    """Raises UnsupportedModel for a field of an op that the device does not know, which it says when it compiles."""
+    name = f"edgeinfer.backends.{device.name}.ops"
+    if device.name not in ALL_OPS:
+        importlib.import_module(name).DEVICE_OPS.check(spec.ops())
 
 
 def compile_kernels() -> None:
