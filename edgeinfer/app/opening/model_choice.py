@@ -172,13 +172,13 @@ def _pull_starter(
 
 def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> LocalModel:
     """The model called `wanted`; pulled if it is not here yet and a source with a scheme or a known short name."""
-    from edgeinfer.models.known_models import known_models
-    from edgeinfer.models.sources import is_source, parse_source
-    from edgeinfer.models.sources.path import SCHEME
-
     try:
         return store.find(wanted)
     except ModelNotFound:
+        from edgeinfer.models.known_models import known_models
+        from edgeinfer.models.sources import is_source, parse_source
+        from edgeinfer.models.sources.path import SCHEME
+
         is_known = wanted.partition(":")[0].lower() in known_models()
         if not (is_known or SCHEME.match(wanted)) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
             raise

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
-from edgeinfer.models.text.tool_formats.values import Calls, python_calls
-
-
-def read(text: str, parameters: Parameters) -> Calls:
-    """The calls in a block."""
-    return python_calls(text)
-
+from edgeinfer.models.text.tool_formats import ToolFormat
+from edgeinfer.models.text.tool_formats.values import python_calls
 
 FORMAT = ToolFormat(
     trigger="<|python_start|>",
@@ -17,5 +11,5 @@ FORMAT = ToolFormat(
     begin="<|python_start|>",
     end="<|python_end|>",
     marks=("<|python_start|>",),
-    read=read,
+    read=python_calls,
 )

@@ -55,7 +55,7 @@ def with_objects(text: str, call: str) -> Calls:
     return at_least_one([(found[1].strip(), object_in(found[2])) for found in re.finditer(call, text, re.DOTALL)])
 
 
-def python_calls(text: str) -> Calls:
+def python_calls(text: str, parameters: Parameters) -> Calls:
     """Calls in a list, as in Python: [f(a=1), g()]. Raises ValueError for anything else."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
