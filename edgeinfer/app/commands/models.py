@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel, ModelStore
 
 TASK_WORDS = ("chat", "code", "embed", "vision")
-ADVICE_HEADINGS = ("pull", "size", "tok/s", "context", "good at", "licence")
+ADVICE_HEADINGS = ("name", "size", "tok/s", "context", "good at", "licence")
 HEADINGS = ("name", "size", "arch", "quant", "source")
 
 
