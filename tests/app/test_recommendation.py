@@ -95,7 +95,7 @@ def test_the_command_lists_them(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert all(each["fits"] and each["source"].startswith(("hf:", "pypi:")) for each in found["models"])
     code, out, err = run(capsys, "models", "--recommend")
     assert code == 0
-    assert out.split()[:2] == ["pull", "size"]
+    assert out.split()[:2] == ["name", "size"]
     assert f"edgeinfer pull {out.splitlines()[1].split()[0]} " in err
     assert "edgeinfer probe" in err
     code, out, err = run(capsys, "models", "--task", "vision")
