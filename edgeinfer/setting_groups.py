@@ -18,6 +18,7 @@ from edgeinfer.setting_values import (
     nearest_of,
     number,
     one_of,
+    switch,
     text,
     thinking_choice,
     unset_or,
@@ -172,6 +173,11 @@ class GenerationSettings:
         unset_or(whole(at_least=0)),
         "N",
         "no limit",
+    )
+    parse_special: bool = option(
+        False,
+        "Whether special tokens spelled in messages, such as <|im_end|>, are read as such instead of as text.",
+        switch,
     )
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value), "TEXT")
 

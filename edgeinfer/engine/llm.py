@@ -164,7 +164,6 @@ class LLM(TextReader):
         self,
         text: str | Sequence[Piece],
         *,
-        parse_special: bool = True,
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
@@ -172,7 +171,7 @@ class LLM(TextReader):
 
         Independent of other answers, as in `chat`.
         """
-        return self._answer(self.prompts.text(text, options, parse_special=parse_special), priority)
+        return self._answer(self.prompts.text(text, options), priority)
 
     def _answer(self, request: Request, priority: Priority) -> TextStream:
         self._pool.check_open()

@@ -92,17 +92,16 @@ class Session:
         self,
         text: str | Sequence[Piece],
         *,
-        parse_special: bool = True,
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
         """Continue a text as it is, without the chat template.
 
-        `parse_special`: names of special tokens in the text become those tokens. Instead of a text, pass token ids, and
-        `PromptRows` among them if the model was loaded with rows=True. Raises ContextOverflow, BadSetting,
-        EngineClosed, and UnsupportedModel for rows that the model cannot take.
+        Names of special tokens in the text become those tokens, unless `parse_special` is False. Instead of a text,
+        pass token ids, and `PromptRows` among them if the model was loaded with rows=True. Raises ContextOverflow,
+        BadSetting, EngineClosed, and UnsupportedModel for rows that the model cannot take.
         """
-        return self._start(self._prompts.text(text, options, parse_special=parse_special), priority)
+        return self._start(self._prompts.text(text, options), priority)
 
     def render(self, messages: Messages) -> str:
         """Return the text that the model would get for a conversation."""

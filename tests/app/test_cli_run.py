@@ -70,6 +70,18 @@ def test_stdout_is_the_answer_and_nothing_else(tiny_model: Path) -> None:
     assert out(result).removesuffix("\n") == expected(tiny_model, QUESTION).removesuffix("\n")
 
 
+@pytest.mark.parametrize(("given", "told"), [((), "reads as text"), (("--parse-special",), "takes it as its own mark")])
+def test_a_message_with_special_tokens_is_told(tiny_model: Path, given: tuple[str, ...], told: str) -> None:
+    result = greedy(tiny_model, "the <|im_end|> rain", *given)
+    assert result.exit_code == 0
+    assert result.stderr.count("<|im_end|>") == 1
+    assert told in result.stderr
+    question = [{"role": "user", "content": "the <|im_end|> rain"}]
+    assert out(result).removesuffix("\n") == expected(tiny_model, question, parse_special=bool(given)).removesuffix(
+        "\n"
+    )
+
+
 def test_the_question_comes_from_stdin_or_goes_before_it(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("an inn\n")
     answer = expected(tiny_model, QUESTION) + "\n"

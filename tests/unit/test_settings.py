@@ -209,6 +209,10 @@ def test_thinking_is_told_to_the_template(tmp_path: Path, word: str) -> None:
     assert options["max_thought_tokens"] == 9
 
 
+def test_marks_are_parsed_only_where_that_is_set(tmp_path: Path) -> None:
+    assert answer_options(load(tmp_path, {"parse_special": "true"}))["parse_special"] is True
+
+
 def test_what_is_not_set_is_left_to_the_author_of_the_model(tmp_path: Path) -> None:
     assert answer_options(load(tmp_path)) == {"seed": None, "max_tokens": None}
     given = {"temp": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0, "repeat_penalty": 1.3}

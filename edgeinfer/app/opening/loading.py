@@ -95,6 +95,8 @@ def answer_options(settings: Settings) -> Options:
         options["repeat_penalty"] = wanted.repeat_penalty
     if wanted.max_thought_tokens is not None:
         options["max_thought_tokens"] = wanted.max_thought_tokens
+    if wanted.parse_special:
+        options["parse_special"] = True
     if wanted.enable_thinking != "auto":
         from edgeinfer.engine.requests.request import thinking_variables
 

@@ -155,6 +155,7 @@ class ChatRequest(Sampling, ThoughtControl):
     function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
+    parse_special: bool | None = None
 
 
 SAME = frozenset({"temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty", "grammar"})
@@ -220,6 +221,8 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
         options["template_variables"] = variables
     if body.thinking_budget_tokens is not None:
         options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
+    if body.parse_special is not None:
+        options["parse_special"] = body.parse_special
     if body.tools:
         choice = body.tool_choice
         options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]

@@ -90,6 +90,7 @@ class ResponseRequest(RequestBody):
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
+    parse_special: bool | None = None
     stream: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
@@ -123,6 +124,7 @@ class ResponseRequest(RequestBody):
             tools=[_tool(tool) for tool in self.tools] if self.tools else None,
             tool_choice=_named(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
+            parse_special=self.parse_special,
         )
 
 

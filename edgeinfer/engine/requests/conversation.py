@@ -9,11 +9,12 @@ Knows no cache, template or model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text import Message, StreamDecoder, Tokenizer
+from edgeinfer.models.text.written_marks import NO_STAND_INS
 
 SYSTEM_ROLES = ("system", "developer")
 
@@ -117,16 +118,23 @@ def split_partial(messages: Sequence[Message]) -> tuple[Sequence[Message], str |
     return messages[:-1], last.text
 
 
-def partial_tokens(tokenizer: Tokenizer, head: Sequence[int], text: str, known: Sequence[int] = ()) -> list[int]:
+def partial_tokens(
+    tokenizer: Tokenizer,
+    head: Sequence[int],
+    text: str,
+    known: Sequence[int] = (),
+    kept: Collection[str] | None = None,
+) -> list[int]:
     """The tokens of a partial answer's `text`, to follow those of `head`.
 
     `known`: tokens that were read or generated. Those that follow `head` and agree with the beginning of the text are
-    reused as they are, in whole characters.
+    reused as they are, in whole characters. `kept`: the marks in the text that are control tokens; None: all of them.
     """
+    hidden, stand_ins = (text, NO_STAND_INS) if kept is None else tokenizer.marks.hidden(text, kept)
     n_head = len(head)
-    kept, n_said = _agreeing(tokenizer, known[n_head:], text) if list(known[:n_head]) == list(head) else ([], 0)
-    goes_on = bool(kept) or not (n_head and tokenizer.vocabulary.begins_anew(head[-1]))
-    return kept + tokenizer.encode(text[n_said:], add_special=False, goes_on=goes_on)
+    agreed, n_said = _agreeing(tokenizer, known[n_head:], text) if list(known[:n_head]) == list(head) else ([], 0)
+    goes_on = bool(agreed) or not (n_head and tokenizer.vocabulary.begins_anew(head[-1]))
+    return agreed + tokenizer.encode(hidden[n_said:], add_special=False, goes_on=goes_on, stand_ins=stand_ins)
 
 
 def _agreeing(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> tuple[list[int], int]:

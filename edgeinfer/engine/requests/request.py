@@ -6,7 +6,7 @@ which can check whether it is possible. A last message of the assistant is conti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import index
@@ -16,39 +16,33 @@ from typing import Any, Literal, TypedDict
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
-from edgeinfer.engine.requests.conversation import (
-    ASSISTANT,
-    FittedPrompt,
-    Messages,
-    fit,
-    partial_tokens,
-    split_partial,
-    whole,
-)
+from edgeinfer.engine.requests.conversation import FittedPrompt, Messages, fit, split_partial, whole
 from edgeinfer.engine.requests.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.requests.sampling import SamplingSettings
+from edgeinfer.engine.requests.told_chat import ChatOptions, ChatTeller, Known
 from edgeinfer.engine.requests.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.graph.step import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
-from edgeinfer.models.text.thought_formats import ThoughtFormat, thoughts_of
-from edgeinfer.models.text.tools import with_objects
+from edgeinfer.models.text.thought_formats import ThoughtFormat
 from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
     *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens"),
+    "parse_special",
 )
 
 MOST_LOGPROBS = 20
 """Limit for the likely tokens whose log probabilities are returned with each chosen token."""
-Known = Callable[[Sequence[int]], Sequence[int]]
-"""Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
+MOST_NAMED = 3
+"""Special tokens in a message that are named to the user."""
 _THOUGHT_TOKENS = 24
 """More tokens than the beginning of a thought has."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
+_PLAIN_CHAT = ChatOptions(None, NO_VARIABLES)
 OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
 """Names that `ChatTemplate.render` sets itself, so they cannot be template variables."""
 
@@ -67,7 +61,9 @@ class Options(TypedDict, total=False):
     functions that may be called, in the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of
     a function that must be called; parallel_tools: whether several may be called at a time. template_variables: further
     variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after which the
-    model is made to answer; without effect on models that have none.
+    model is made to answer; without effect on models that have none. parse_special: special tokens that are spelled in
+    a text become those tokens; by default they do in a text to continue, and not in the messages of a conversation,
+    where they could end a turn or begin another.
     """
 
     temperature: float
@@ -93,6 +89,7 @@ class Options(TypedDict, total=False):
     parallel_tools: bool
     template_variables: Mapping[str, Any]
     max_thought_tokens: int | None
+    parse_special: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +97,11 @@ class Request:
     """What to continue, and how.
 
     `continues_text`: the answer continues the prompt's text, so a space at its start belongs to it. `notices`: what was
-    left out of the prompt to make it fit, if anything. `logprobs`: return the log probability of each chosen token, and
-    of this many likely ones; None: none. `constraint`: what the answer must match, built for this request alone.
-    `tools`: the functions that may be called. `thoughts`: how the model sets thoughts apart, if it does;
-    `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names
-    of these rows.
+    left out of the prompt to make it fit, if anything. `remarks`: what else there is to tell of it. `logprobs`: return
+    the log probability of each chosen token, and of this many likely ones; None: none. `constraint`: what the answer
+    must match, built for this request alone. `tools`: the functions that may be called. `thoughts`: how the model sets
+    thoughts apart, if it does; `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of
+    numbers; `prompt` has the names of these rows.
     """
 
     prompt: tuple[int, ...]
@@ -119,6 +116,7 @@ class Request:
     tools: ToolUse | None = None
     thoughts: ThoughtFormat | None = None
     opens_thought: bool = False
+    remarks: tuple[str, ...] = ()
     mixed: MixedPrompt | None = None
 
     def reader(self) -> AnswerReader | None:
@@ -220,8 +218,10 @@ class Prompts:
         tools = ToolUse.of(options.get("tools"), choice, several, self.template)
         variables = _checked_variables(options.get("template_variables") or {})
 
+        told = ChatOptions(tools, variables, options.get("parse_special", False))
+
         def tokens(shortened: Sequence[Message]) -> list[int]:
-            return self._tokens(shortened, known, tools, variables)
+            return self._teller.tokens(shortened, known, told)
 
         if options.get("keeps_all"):
             fitted = whole(messages, tokens, self.n_context)
@@ -238,7 +238,8 @@ class Prompts:
         )
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), options.get("max_thought_tokens"), opened)
-        return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened)
+        remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
+        return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
 
     def _after_thoughts(self, constraint: Constraint | None, budget: int | None, opened: bool) -> Constraint | None:
         """A constraint that holds after the thoughts, of which there are `budget` tokens at most. Raises BadSetting."""
@@ -252,9 +253,13 @@ class Prompts:
         return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
 
     @cached_property
+    def _teller(self) -> ChatTeller:
+        return ChatTeller(self.tokenizer, self.template)
+
+    @property
     def thoughts(self) -> ThoughtFormat | None:
         """How the model sets thoughts apart from answers; None if it has none that its template knows."""
-        return next(filter(None, map(thoughts_of, self.template.sources.values())), None)
+        return self._teller.thoughts
 
     def _opens_thought(self, prompt: Sequence[int]) -> bool:
         """Whether a prompt ends with the beginning of a thought."""
@@ -265,17 +270,22 @@ class Prompts:
 
     def fitted(self, messages: Messages, max_tokens: int | None = None) -> FittedPrompt:
         """The prompt of a conversation, and what was left out of it. Raises as `chat`."""
-        return fit(messages, lambda shortened: self._tokens(shortened, nothing_known), self.n_context, max_tokens)
+        return fit(
+            messages,
+            lambda shortened: self._teller.tokens(shortened, nothing_known, _PLAIN_CHAT),
+            self.n_context,
+            max_tokens,
+        )
 
-    def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
+    def text(self, text: str | Sequence[Piece], options: Options) -> Request:
         """The request for a text to continue as it is, or for its tokens, possibly with rows of numbers among them.
 
-        `parse_special`: names of special tokens in the text become those tokens. Raises BadSetting; UnsupportedModel
-        and ContextOverflow for rows that the model cannot take.
+        Special tokens spelled in the text become those tokens, unless the option `parse_special` is False. Raises
+        BadSetting; UnsupportedModel and ContextOverflow for rows that the model cannot take.
         """
         mixed = None
         if isinstance(text, str):
-            prompt = self.tokenizer.encode(text, parse_special=parse_special)
+            prompt = self.tokenizer.encode(text, parse_special=options.get("parse_special", True))
             if self.tokenizer.vocabulary.add_eos:  # a text to continue has no end yet
                 prompt.pop()
         else:
@@ -315,55 +325,21 @@ class Prompts:
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """The text that the model would get for a conversation, with functions that it may call. Raises as `chat`."""
-        before, partial = split_partial([Message.of(message) for message in messages])
         used = ToolUse.of(tools, "auto", True, self.template)
-        text = self._text(before, used, _checked_variables(variables))
-        return "".join(self._with_closed_thought(text, partial)) if partial else text
+        return self._teller.text(messages, ChatOptions(used, _checked_variables(variables)))
 
     def n_tokens(self, messages: Messages) -> int:
         """The number of tokens of a conversation, whether it fits or not. Raises BadTemplate, BadSetting."""
-        return len(self._tokens([Message.of(message) for message in messages], nothing_known))
+        return len(self._teller.tokens([Message.of(message) for message in messages], nothing_known, _PLAIN_CHAT))
 
-    def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
-        """The text of a conversation as the model gets it, up to where the answer begins."""
-        messages = list(map(self._with_thoughts_apart, messages))
-        if tools is None:
-            return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
-        schemas = None if tools.in_words else tools.tools
-        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=schemas, **variables)
 
-    def _with_thoughts_apart(self, message: Message) -> Message:
-        """An earlier answer without the marks of channels, which templates write themselves and refuse in contents."""
-        form, content = self.thoughts, message.content
-        if form is None or not form.anywhere or message.role != ASSISTANT or not isinstance(content, str):
-            return message
-        reader = AnswerReader(form)
-        content = reader.push(content) + reader.finish()
-        thoughts = {"reasoning_content": reader.thoughts} if reader.thoughts else {}
-        return Message(message.role, content, {**thoughts, **message.extra})
-
-    def _tokens(
-        self,
-        messages: Sequence[Message],
-        known: Known,
-        tools: ToolUse | None = None,
-        variables: Mapping[str, Any] = NO_VARIABLES,
-    ) -> list[int]:
-        before, partial = split_partial(messages)
-        text = self._text(before, tools, variables)
-        if partial:
-            text, partial = self._with_closed_thought(text, partial)
-        head = self.tokenizer.encode_rendered(text)
-        return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head
-
-    def _with_closed_thought(self, text: str, partial: str) -> tuple[str, str]:
-        """A rendered conversation and the answer to continue, so that an answer does not land in an opened thought."""
-        form = self.thoughts
-        if form is None or not text.rstrip().endswith(form.begin.rstrip()):
-            return text, partial
-        if form.end in partial:  # the answer has the thought, and perhaps its beginning again
-            return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
-        return f"{text.rstrip()}\n\n{form.end}\n\n", partial
+def _remarks(marks: Sequence[str], parse_special: bool) -> tuple[str, ...]:
+    if not marks:
+        return ()
+    named = f"{', '.join(marks[:MOST_NAMED])}{', …' if len(marks) > MOST_NAMED else ''}"
+    if parse_special:
+        return (f"the message has {named}: parse_special is on, so the model takes it as its own mark",)
+    return (f"the message has {named}, which the model reads as text (parse_special: as its own mark)",)
 
 
 def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from edgeinfer.models.gguf import GGUFFile, Metadata
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
 from edgeinfer.models.text.template_choice import TemplateChoice, template_choice
 from edgeinfer.models.text.tokenizer_file import FolderText
+from edgeinfer.models.text.written_marks import NO_STAND_INS, StandIns
 
 if TYPE_CHECKING:
     from edgeinfer.engine.run.evaluators import SequenceEvaluator, Subject
@@ -109,12 +110,21 @@ class ProgramTokenizer(Tokenizer):
         return self.vocabulary.add_space_prefix
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True, goes_on: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = True,
+        goes_on: bool = False,
+        stand_ins: StandIns = NO_STAND_INS,
     ) -> list[int]:
         """Ids of `text` from the program; lone surrogates, which have no UTF-8 form, become U+FFFD.
 
         If the program puts a space before every text, a text that `goes_on` is passed with a line end before it.
+        A text with `stand_ins` is passed in parts.
         """
+        if stand_ins:
+            return self._in_parts(text, add_special, goes_on, stand_ins)
         written = text.encode("utf-8", "replace").decode()
         if goes_on and written and self.strips_first_space:
             before = self._program.encode(LINE_END, add_special=False, parse_special=False)
@@ -122,6 +132,17 @@ class ProgramTokenizer(Tokenizer):
             if ids[: len(before)] == before:
                 return ids[len(before) :]
         return self._program.encode(written, add_special=add_special, parse_special=parse_special)
+
+    def _in_parts(self, text: str, add_special: bool, goes_on: bool, stand_ins: StandIns) -> list[int]:
+        ids, vocabulary = self.encode("", add_special=add_special), self.vocabulary
+        ending = [ids.pop()] if vocabulary.add_eos and ids[-1:] == [vocabulary.eos_id] else []
+        for part in self._parts(text, True, stand_ins):
+            if isinstance(part, str):
+                ids += self.encode(part, add_special=False, parse_special=False, goes_on=goes_on)
+            else:
+                ids.append(part)
+            goes_on = isinstance(part, str) or not vocabulary.begins_anew(part)
+        return ids + ending
 
 
 class _Pieces:

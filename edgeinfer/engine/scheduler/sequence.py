@@ -366,6 +366,7 @@ class ScheduledSequence:
     def _measured(self, finish_reason: FinishReason) -> Stats:
         meter, notices = self._meter, self.request.notices
         truncated = bool(notices)
+        notices += self.request.remarks
         if self._ran_full:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)

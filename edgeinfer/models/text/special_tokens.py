@@ -23,8 +23,11 @@ class SpecialTokens:
     def __init__(self, vocabulary: Vocabulary) -> None:
         ids = vocabulary.special_ids()
         user_defined = [token for token in ids if vocabulary.types[token] == TokenType.USER_DEFINED]
-        self._all = _Matcher({vocabulary.tokens[token]: token for token in reversed(ids)})
-        self._user_defined = _Matcher({vocabulary.tokens[token]: token for token in reversed(user_defined)})
+        control = [token for token in ids if vocabulary.is_control(token)]
+        self._all = MarkMatcher({vocabulary.tokens[token]: token for token in reversed(ids)})
+        self.control = MarkMatcher({vocabulary.tokens[token]: token for token in reversed(control)})
+        """Finds the tokens that are matched only if `parse_special` is set."""
+        self._user_defined = MarkMatcher({vocabulary.tokens[token]: token for token in reversed(user_defined)})
         self._strips_right = vocabulary.strips_right
 
     def split(self, text: str, *, parse_special: bool) -> Iterator[str | int]:
@@ -44,15 +47,17 @@ class SpecialTokens:
             yield text[plain_from:]
 
 
-class _Matcher:
+class MarkMatcher:
     """Finds the given texts: scans for their first characters, then looks up by length, longest first."""
 
     def __init__(self, ids: dict[str, int]) -> None:
         self._ids = {text: token for text, token in ids.items() if text}
+        self.texts = frozenset(self._ids)
         lengths: dict[str, set[int]] = {}
         for text in self._ids:
             lengths.setdefault(text[0], set()).add(len(text))
         self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
+        self.first_characters = frozenset(lengths)
         self._first = re.compile("[" + "".join(map(re.escape, sorted(lengths))) + "]") if lengths else None
 
     def matches(self, text: str) -> Iterator[tuple[int, int, int]]:

@@ -9,7 +9,9 @@ in Python's incremental UTF-8 decoder. Independent of chat templates and generat
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 from edgeinfer.errors import BadSetting
@@ -17,6 +19,7 @@ from edgeinfer.models.text.encoders import TextEncoder, encoder_of, kind_of
 from edgeinfer.models.text.special_tokens import SpecialTokens
 from edgeinfer.models.text.token_types import TokenType
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
+from edgeinfer.models.text.written_marks import NO_STAND_INS, StandIns, WrittenMarks
 
 
 class Tokenizer:
@@ -41,6 +44,11 @@ class Tokenizer:
         """Like `from_metadata`, with the result of `vocabulary_of`; this is the longer part of the work."""
         return cls(vocabulary, encoder_of(vocabulary, metadata))
 
+    @cached_property
+    def marks(self) -> WrittenMarks:
+        """Finds and hides the control tokens that are spelled in texts."""
+        return WrittenMarks(self._special.control)
+
     @property
     def n_tokens(self) -> int:
         """Number of tokens in the vocabulary."""
@@ -56,20 +64,27 @@ class Tokenizer:
         return self.vocabulary.tokens.index(text) if text in self.vocabulary.tokens else None
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True, goes_on: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = True,
+        goes_on: bool = False,
+        stand_ins: StandIns = NO_STAND_INS,
     ) -> list[int]:
         """Ids of `text`.
 
         `add_special` adds the BOS and EOS tokens that the vocabulary requires. `parse_special` recognises control
         tokens written in the text; otherwise they are plain text (user-defined tokens are always recognised).
-        `goes_on`: the text continues an earlier one, so no space is put before it. Raises BadSetting for text with lone
-        surrogates, which has no UTF-8 form.
+        `goes_on`: the text continues an earlier one, so no space is put before it. `stand_ins`: characters in the text
+        that stand for others, so that some marks are not recognised. Raises BadSetting for text with lone surrogates,
+        which has no UTF-8 form.
         """
         _check_unicode(text)
         vocabulary = self.vocabulary
         ids = [vocabulary.bos_id] if add_special and vocabulary.add_bos and vocabulary.bos_id is not None else []
         starts = not goes_on
-        for part in self._special.split(text, parse_special=parse_special):
+        for part in self._parts(text, parse_special, stand_ins):
             if isinstance(part, str):
                 ids += self._encoder.encode(part, starts=starts)
                 starts = False
@@ -84,9 +99,19 @@ class Tokenizer:
             ids.append(vocabulary.eos_id)
         return ids
 
-    def encode_rendered(self, text: str) -> list[int]:
+    def _parts(self, text: str, parse_special: bool, stand_ins: StandIns) -> Iterator[str | int]:
+        """Plain stretches as users wrote them, and special tokens."""
+        parts = self._special.split(text, parse_special=parse_special)
+        if not stand_ins:
+            return parts
+        return chain.from_iterable(
+            [part] if isinstance(part, int) else self._special.split(stand_ins.shown(part), parse_special=False)
+            for part in parts
+        )
+
+    def encode_rendered(self, text: str, stand_ins: StandIns = NO_STAND_INS) -> list[int]:
         """Ids of a rendered chat template: special tokens parsed, BOS added unless `text` begins with it, no EOS."""
-        ids = self.encode(text, add_special=False)
+        ids = self.encode(text, add_special=False, stand_ins=stand_ins)
         bos = self.vocabulary.bos_id
         if self.vocabulary.add_bos and bos is not None and ids[:1] != [bos]:
             return [bos, *ids]

@@ -1,0 +1,116 @@
+"""A conversation as a model is told it: the text that its template makes, and the tokens of that.
+
+In: messages, functions, template variables. Out: text or tokens, up to where the answer begins or is continued. Special
+tokens that are spelled in messages, results, functions and variables stay text, but the marks of thoughts and calls in
+earlier answers. Knows no context length and no sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from edgeinfer.engine.requests.conversation import ASSISTANT, Messages, partial_tokens, split_partial
+from edgeinfer.engine.requests.tool_use import ToolUse
+from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.answer_reader import AnswerReader
+from edgeinfer.models.text.thought_formats import ThoughtFormat, thoughts_of
+from edgeinfer.models.text.tool_formats import format_of
+from edgeinfer.models.text.tools import with_objects
+from edgeinfer.models.text.written_marks import NO_STAND_INS, StandIns
+
+Known = Callable[[Sequence[int]], Sequence[int]]
+"""Given the first tokens of a text, returns the tokens read or generated of it, including those; () if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How a conversation is told. `parse_special`: special tokens spelled in its texts become those tokens."""
+
+    tools: ToolUse | None
+    variables: Mapping[str, Any]
+    parse_special: bool = False
+
+
+@dataclass(frozen=True)
+class ChatTeller:
+    """Tells a model conversations, with its tokenizer and template."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+    @cached_property
+    def thoughts(self) -> ThoughtFormat | None:
+        """How the model sets thoughts apart from answers; None if it has none that its template knows."""
+        return next(filter(None, map(thoughts_of, self.template.sources.values())), None)
+
+    def text(self, messages: Messages, options: ChatOptions) -> str:
+        """The text of a conversation."""
+        before, partial = split_partial([Message.of(message) for message in messages])
+        text, stand_ins = self._text(before, options)
+        text = stand_ins.shown(text)
+        return "".join(self._with_closed_thought(text, partial)) if partial else text
+
+    def tokens(self, messages: Sequence[Message], known: Known, options: ChatOptions) -> list[int]:
+        """The tokens of a conversation; a partial answer is built from `known` tokens as far as they agree with it."""
+        before, partial = split_partial(messages)
+        text, stand_ins = self._text(before, options)
+        if partial:
+            text, partial = self._with_closed_thought(text, partial)
+        head = self.tokenizer.encode_rendered(text, stand_ins)
+        if not partial:
+            return head
+        kept = None if options.parse_special else self._answer_marks
+        return head + partial_tokens(self.tokenizer, head, partial, known(head), kept)
+
+    def new_marks(self, messages: Messages) -> list[str]:
+        """The special tokens that are spelled in what was said since the last answer."""
+        found: list[str] = []
+        for message in reversed([Message.of(message) for message in messages]):
+            if message.role == ASSISTANT:
+                break
+            found = [*self.tokenizer.marks.of(message.text), *found]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def _answer_marks(self) -> frozenset[str]:
+        """The special tokens of thoughts and calls, which an answer may have."""
+        form = self.thoughts
+        texts = [] if form is None else [form.begin, form.end]
+        for found in map(format_of, self.template.sources.values()):
+            texts += [] if found is None else [found[1].trigger, found[1].begin, found[1].end]
+        return frozenset(mark for text in texts for mark in self.tokenizer.marks.of(text))
+
+    def _text(self, messages: Sequence[Message], options: ChatOptions) -> tuple[str, StandIns]:
+        """The text of a conversation up to where the answer begins, and what stands in for its users' marks."""
+        messages = [with_objects(self._with_thoughts_apart(message)) for message in messages]
+        tools, variables, stand_ins = options.tools, options.variables, NO_STAND_INS
+        if not options.parse_special:
+            schemas = () if tools is None else tools.tools
+            hidden = self.tokenizer.marks.hide(messages, schemas, variables, self._answer_marks)
+            messages, variables, stand_ins = hidden.messages, hidden.variables, hidden.stand_ins
+            tools = None if tools is None else replace(tools, tools=tuple(hidden.tools))
+        given = None if tools is None or tools.in_words else tools.tools
+        messages = messages if tools is None else tools.messages(messages)
+        return self.template.render(messages, add_generation_prompt=True, tools=given, **variables), stand_ins
+
+    def _with_thoughts_apart(self, message: Message) -> Message:
+        """An earlier answer without the marks of channels, which templates write themselves and refuse in contents."""
+        form, content = self.thoughts, message.content
+        if form is None or not form.anywhere or message.role != ASSISTANT or not isinstance(content, str):
+            return message
+        reader = AnswerReader(form)
+        content = reader.push(content) + reader.finish()
+        thoughts = {"reasoning_content": reader.thoughts} if reader.thoughts else {}
+        return Message(message.role, content, {**thoughts, **message.extra})
+
+    def _with_closed_thought(self, text: str, partial: str) -> tuple[str, str]:
+        """A rendered conversation and the answer to continue, so that an answer does not land in an opened thought."""
+        form = self.thoughts
+        if form is None or not text.rstrip().endswith(form.begin.rstrip()):
+            return text, partial
+        if form.end in partial:  # the answer has the thought, and perhaps its beginning again
+            return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
+        return f"{text.rstrip()}\n\n{form.end}\n\n", partial
