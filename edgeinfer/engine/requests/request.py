@@ -237,19 +237,25 @@ class Prompts:
             author=self.sampling,
         )
         opened = not partial and self._opens_thought(fitted.prompt)
-        constraint = self._after_thoughts(self._constraint(options, tools), options.get("max_thought_tokens"), opened)
+        constraint = self._after_thoughts(
+            self._constraint(options, tools), tools, options.get("max_thought_tokens"), opened
+        )
         remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
         return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
 
-    def _after_thoughts(self, constraint: Constraint | None, budget: int | None, opened: bool) -> Constraint | None:
+    def _after_thoughts(
+        self, constraint: Constraint | None, tools: ToolUse | None, budget: int | None, opened: bool
+    ) -> Constraint | None:
         """A constraint that holds after the thoughts, of which there are `budget` tokens at most. Raises BadSetting."""
         if budget is not None and budget < 0:
             raise BadSetting(f"max_thought_tokens cannot be {budget}: it must be 0 or more")
         form = self.thoughts
-        if form is None or form.dropped or (constraint is None and budget is None):
+        if form is not None and form.dropped and tools is not None and not tools.required:
+            constraint = None  # grammars of calls know no further marks
+        if form is None or (constraint is None and budget is None):
             return constraint
-        end = tuple(self.tokenizer.encode(f"{form.end}\n\n", add_special=False, goes_on=True))
-        marks = ThoughtMarks(self.tokenizer.token_id(form.begin), form.end, end)
+        lead = form.answer if tools is None else tools.form.lead if tools.required else ""
+        marks = ThoughtMarks.of(form, self.tokenizer, lead)
         return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
 
     @cached_property

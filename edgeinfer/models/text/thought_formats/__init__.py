@@ -24,8 +24,8 @@ class ThoughtFormat:
     """Thoughts are between `begin` and `end`.
 
     anywhere: also later in an answer; otherwise only at its start, so that a model can write about the marks. dropped:
-    further marks that the family puts around answers, which are no content. marks: texts that all occur in the
-    templates of this family.
+    further marks that the family puts around answers, which are no content. turn: what comes between a thought's end
+    and what follows it; answer: the marks before a text. marks: texts that all occur in the templates of this family.
     """
 
     begin: str
@@ -33,6 +33,8 @@ class ThoughtFormat:
     marks: tuple[str, ...]
     anywhere: bool = False
     dropped: tuple[str, ...] = ()
+    turn: str = "\n\n"
+    answer: str = ""
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether thoughts begin or end with a token that is not shown in text."""

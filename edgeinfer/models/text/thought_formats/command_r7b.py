@@ -1,4 +1,4 @@
-"""Command R7B and Command A: special tokens around plans and responses."""
+"""Command R7B: special tokens around plans and responses."""
 
 from __future__ import annotations
 
@@ -10,4 +10,6 @@ FORMAT = ThoughtFormat(
     marks=("<|START_THINKING|>",),
     anywhere=True,
     dropped=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    turn="",
+    answer="<|START_RESPONSE|>",
 )

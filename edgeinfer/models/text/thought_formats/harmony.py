@@ -18,4 +18,6 @@ FORMAT = ThoughtFormat(
         "<|end|>",
         "<|return|>",
     ),
+    turn="<|start|>assistant",
+    answer="<|channel|>final<|message|>",
 )

@@ -10,4 +10,6 @@ FORMAT = ThoughtFormat(
     marks=("<|think|>", "<|tool_calls|>"),
     anywhere=True,
     dropped=("<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|end|>"),
+    turn="<|begin|>assistant",
+    answer="<|content|>",
 )

@@ -41,6 +41,7 @@ class ToolFormat:
     arguments_key: str = "arguments"
     name_key: str = "name"
     read: ReadCalls | None = None
+    lead: str = ""
 
 
 TOOL_FORMATS: Registry[ToolFormat] = Registry(__name__, "FORMAT", "format of calls", skip=("values",))

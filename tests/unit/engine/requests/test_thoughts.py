@@ -89,3 +89,13 @@ def test_forms_are_those_of_the_chosen_template(tiny_model: Path, tmp_path: Path
         assert llm.prompts.thoughts is not None
     with load(tiny_model, spec="off", chat_template="chatml") as llm:
         assert llm.prompts.thoughts is None
+
+
+def test_functions_and_channels(llm: LLM) -> None:
+    """What is free is not constrained, since calls and texts have marks of their own; a limit still holds."""
+    prompts = with_template(llm, CHANNELS + "{# functions. <|call|> #}{{ tools }}")
+    tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
+    assert prompts.chat([USER], {"tools": tools}).constraint is None
+    assert isinstance(prompts.chat([USER], {"schema": True}).constraint, AfterThoughts)
+    limited = prompts.chat([USER], {"tools": tools, "max_thought_tokens": 0}).constraint
+    assert isinstance(limited, AfterThoughts)

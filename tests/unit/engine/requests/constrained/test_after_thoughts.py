@@ -13,7 +13,7 @@ from tests.unit.engine.requests.constrained.test_guidance import byte_level
 TOKENIZER = byte_level()
 END = tuple(TOKENIZER.encode("</think>", add_special=False))
 EOG = next(iter(TOKENIZER.vocabulary.end_of_generation))
-MARKS = ThoughtMarks(None, "</think>", END)
+MARKS = ThoughtMarks((), "</think>", END)
 
 
 def after(text: str, *, opened: bool = True, budget: int | None = None, schema: bool = True) -> AfterThoughts:
