@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from edgeinfer.app.server.streaming import ContentReader
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.engine.requests.tool_use import tool_grammar
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
@@ -133,7 +133,9 @@ def test_a_call_without_its_end_counts(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("name", sorted(WRITTEN))
 @pytest.mark.parametrize("required", [True, False])
 def test_grammars_allow_what_families_write_and_nothing_else(tokenizer: Tokenizer, name: str, required: bool) -> None:
-    grammar = tool_grammar(TOOL_FORMATS.get(name), functions_of(TOOLS), tokenizer, required=required, several=True)
+    grammar = tool_grammar(
+        TOOL_FORMATS.get(name), functions_of(TOOLS), tokenizer.marks, required=required, several=True
+    )
 
     def n_allowed(text: str) -> tuple[int, bool]:
         constraint, tokens = Guidance(tokenizer).constraint(grammar), tokenizer.encode(text, add_special=False)

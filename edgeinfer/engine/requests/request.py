@@ -254,7 +254,8 @@ class Prompts:
             constraint = None  # grammars of calls know no further marks
         if form is None or (constraint is None and budget is None):
             return constraint
-        lead = form.answer if tools is None else tools.form.lead if tools.required else ""
+        is_text = tools is None or tools.in_words
+        lead = form.answer if is_text else tools.form.lead if tools is not None and tools.required else ""
         marks = ThoughtMarks.of(form, self.tokenizer, lead)
         return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
 

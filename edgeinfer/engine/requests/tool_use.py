@@ -1,26 +1,24 @@
 """Functions that an answer may call: how to describe them to the model, what it may write, and how to find the calls.
 
-In: options of an answer, a chat template, a model family's call format. Out: messages; a grammar in Lark's syntax, for
-llguidance: text until a call begins, then the call as its schema demands; a reader of calls. Knows no logits.
+In: options of an answer, a chat template, a model family's call format. Out: messages; a constraint of the answer; a
+reader of calls. Knows no logits.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
-from edgeinfer.engine.requests.constrained.guidance import JSON_FORM, Guidance
+from edgeinfer.engine.requests.constrained.call_grammars import is_enforceable, tool_grammar
+from edgeinfer.engine.requests.constrained.constraints import Constraint
+from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
 from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words, with_objects
 
 CHOICES = ("auto", "none", "required")
-_TEXT = r"TEXT: /(.|\n)*/"
-_NO_OBJECT = r"TEXT: /([^{\s](.|\n)*)?/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,8 @@ class ToolUse:
             functions = [function for function in functions if function.name == choice]
         found = next(filter(None, map(format_of, template.sources.values())), None)
         required = choice != "auto"
-        if found is not None and required and found[1].shape == "block":
-            found = None  # no grammar enforces its calls; those of the fallback can be enforced
+        if found is not None and required and not is_enforceable(found[1], functions):
+            found = None  # no grammar enforces these calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
         return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
 
@@ -68,14 +66,16 @@ class ToolUse:
     def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
         """The constraint of the answer. Raises BadSetting if a call is required but cannot be enforced.
 
-        Schemas that llguidance cannot follow are not enforced if the model does not have to call a function.
+        Schemas that llguidance cannot follow are not enforced if the model does not have to call a function. Calls that
+        are no JSON objects are free unless one is required or a function is strict.
         """
-        if self.form.shape == "block":
+        is_block, is_free = self.form.shape == "block", not (self.required or self.is_strict)
+        if is_block and (is_free or not is_enforceable(self.form, self.functions)):
             return None
         try:
             functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
-            grammar = tool_grammar(self.form, functions, tokenizer, required=self.required, several=self.several)
-            return guidance.constraint(grammar, [each.parameters for each in functions])
+            grammar = tool_grammar(self.form, functions, tokenizer.marks, required=self.required, several=self.several)
+            return guidance.constraint(grammar, [each.parameters for each in functions] if self._is_json else None)
         except BadSetting:
             if self.required:
                 raise
@@ -88,61 +88,15 @@ class ToolUse:
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether calls begin with a token that is not shown in text."""
-        return trigger_token(self.form, tokenizer) is not None
+        return bool(tokenizer.marks.of(self.form.trigger))
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether the arguments of a function must follow its schema."""
+        return any(tool["function"].get("strict") for tool in self.tools)
 
-def tool_grammar(
-    form: ToolFormat, functions: Sequence[Function], tokenizer: Tokenizer, *, required: bool, several: bool
-) -> Grammar:
-    """The grammar of calls of these functions: after text or, if `required`, at once; `several` calls, or one."""
-    calls = "\n".join(f"call_{number}: {_call(form, function)}" for number, function in enumerate(functions))
-    choice = " | ".join(f"call_{number}" for number in range(len(functions)))
-    trigger = _quoted_trigger(form, tokenizer)
-    rules = {"each": _each, "list": _list, "bare": _bare}[form.shape](form, trigger, required, several)
-    return Grammar("grammar", f"%llguidance {{}}\n{rules}\ncall: {choice}\n{calls}\n")
-
-
-def _call(form: ToolFormat, function: Function) -> str:
-    """The JSON object of one call."""
-    begin = f'{{"{form.name_key}": {json.dumps(function.name)}, "{form.arguments_key}": '
-    schema = {**function.parameters, "x-guidance": JSON_FORM}
-    return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
-
-
-def _each(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
-    after, end = form.begin[len(form.trigger) :], json.dumps(form.end)
-    body = f"{json.dumps(after)} call {end}" if after else f"call {end}"
-    more = f"({json.dumps(form.separator)} {trigger} {body})*" if several else ""
-    if required:
-        return f"start: {trigger} {body} {more}"
-    return f"{_until(trigger)}\nstart: TEXT | begun {body} {more}\n{_TEXT}"
-
-
-def _list(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
-    more = '(", " call)*' if several else ""
-    body = f'"[" call {more} "]" {json.dumps(form.end) if form.end else ""}'
-    if required:
-        return f"start: {trigger} {body}"
-    return f"{_until(trigger)}\nstart: TEXT | begun {body}\n{_TEXT}"
-
-
-def _bare(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:
-    more = f"({json.dumps(form.separator)} call)*" if several else ""
-    return f"start: call {more}" if required else f"start: TEXT | call {more}\n{_NO_OBJECT}"
-
-
-def _until(trigger: str) -> str:
-    """Text up to the first occurrence of the trigger."""
-    return f"begun: TEXT {trigger}" if trigger.startswith("<[") else f"begun[lazy]: TEXT {trigger}"
-
-
-def _quoted_trigger(form: ToolFormat, tokenizer: Tokenizer) -> str:
-    """The trigger in the grammar's notation."""
-    token = trigger_token(form, tokenizer)
-    return json.dumps(form.trigger) if token is None else f"<[{token}]>"
-
-
-def trigger_token(form: ToolFormat, tokenizer: Tokenizer) -> int | None:
-    """The token that begins calls, if it is one that plain text is never tokenized to and that is not shown in text."""
-    token = tokenizer.token_id(form.trigger)
-    return token if token is not None and tokenizer.vocabulary.is_control(token) else None
+    @property
+    def _is_json(self) -> bool:
+        """Whether texts among arguments are quoted as in JSON."""
+        written = self.form.written
+        return written is None or written.argument is None or written.texts == "JSON"

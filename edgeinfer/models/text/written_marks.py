@@ -69,6 +69,17 @@ class WrittenMarks:
         """The marks in a text, each once, in order."""
         return list(dict.fromkeys(text[start:end] for start, end, _ in self._matcher.matches(text)))
 
+    def split(self, text: str) -> Iterator[str | int]:
+        """A text as stretches without marks, and the tokens of the marks between them."""
+        done = 0
+        for start, end, token in self._matcher.matches(text):
+            if start > done:
+                yield text[done:start]
+            yield token
+            done = end
+        if done < len(text):
+            yield text[done:]
+
     def hide(
         self,
         messages: Sequence[Message],

@@ -21,12 +21,37 @@ ReadCalls = Callable[[str, Parameters], list[tuple[str, dict[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenCalls:
+    """How calls in a block are written, for grammars that enforce them.
+
+    A call is enclosed by `before` and `after`, all of them by `begin` and `end`, which are the format's unless given,
+    with `separator` between them; None: there is only one. each: every call is in a block of its own. argument: what
+    encloses each argument, with `apart` between them; None: the arguments are a JSON object. texts: how arguments that
+    are texts are written: as they are ("plain"), as JSON ("JSON"), or between two of the mark given.
+
+    {name} stands for a name, {number} for digits, {id} for letters and digits, {line} for a line end that may be left
+    out, {is_text} and {type} for what the value of an argument is.
+    """
+
+    before: str
+    after: str = ""
+    argument: tuple[str, str] | None = None
+    apart: str = ""
+    separator: str | None = ""
+    begin: str | None = None
+    end: str | None = None
+    each: bool = False
+    texts: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolFormat:
     """`trigger`: text that begins calls. Each call is an object {`name_key`: …, `arguments_key`: {…}}.
 
     shape: "each": every object is enclosed by `begin` (which begins with the trigger) and `end`; "list": a single list
     of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else;
-    "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "".
+    "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "";
+    `written` is for grammars, and None if they cannot be enforced. lead: what comes before calls, beside thoughts.
     marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
     templates whose calls begin in the same way and continue differently.
     """
@@ -41,6 +66,7 @@ class ToolFormat:
     arguments_key: str = "arguments"
     name_key: str = "name"
     read: ReadCalls | None = None
+    written: WrittenCalls | None = None
     lead: str = ""
 
 

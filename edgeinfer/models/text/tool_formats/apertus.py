@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, at_least_one, object_in
 
 
@@ -18,4 +18,5 @@ FORMAT = ToolFormat(
     end="<|tools_suffix|>",
     marks=("<|tools_prefix|>",),
     read=read,
+    written=WrittenCalls('{"{name}": ', "}", separator=", ", begin="<|tools_prefix|>[", end="]<|tools_suffix|>"),
 )

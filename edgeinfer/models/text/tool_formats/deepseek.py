@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 _CALL = (
@@ -23,4 +23,7 @@ FORMAT = ToolFormat(
     end="<｜tool▁calls▁end｜>",
     marks=("<｜tool▁calls▁begin｜>",),
     read=read,
+    written=WrittenCalls(
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n", "\n```<｜tool▁call▁end｜>", separator="\n"
+    ),
 )

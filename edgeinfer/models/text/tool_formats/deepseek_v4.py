@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 _CALL = r'<｜DSML｜invoke name="([^"]+)">(.*?)(?:</｜DSML｜invoke>|\Z)'
@@ -21,4 +21,10 @@ FORMAT = ToolFormat(
     end="</｜DSML｜tool_calls>",
     marks=("｜DSML｜", "tool_calls>"),
     read=read,
+    written=WrittenCalls(
+        '<｜DSML｜invoke name="{name}">\n',
+        "</｜DSML｜invoke>\n",
+        ('<｜DSML｜parameter name="{name}" string="{is_text}">', "</｜DSML｜parameter>\n"),
+        begin="<｜DSML｜tool_calls>\n",
+    ),
 )

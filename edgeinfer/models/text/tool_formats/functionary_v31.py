@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 
@@ -19,4 +19,5 @@ FORMAT = ToolFormat(
     marks=("<function=", "</function>"),
     strange=("<parameter=", "<tool_call>"),
     read=read,
+    written=WrittenCalls("{name}>", each=True),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 _QUOTE = '<|"|>'
@@ -27,4 +27,5 @@ FORMAT = ToolFormat(
     end="<tool_call|>",
     marks=("<|tool_call>", "<tool_call|>"),
     read=read,
+    written=WrittenCalls("call:{name}{", "}", ("{name}:", ""), apart=",", each=True, texts=_QUOTE),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 
@@ -18,4 +18,10 @@ FORMAT = ToolFormat(
     end="</tool_call>",
     marks=("<tool_call>", "<arg_key>", "<arg_value>"),
     read=read,
+    written=WrittenCalls(
+        "{name}{line}",
+        argument=("<arg_key>{name}</arg_key>{line}<arg_value>", "</arg_value>{line}"),
+        separator="{line}",
+        each=True,
+    ),
 )

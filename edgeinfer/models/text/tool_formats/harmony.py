@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 
@@ -18,4 +18,6 @@ FORMAT = ToolFormat(
     end="<|call|>",
     marks=("<|channel|>", "functions.", "<|call|>"),
     read=read,
+    written=WrittenCalls("{name} <|constrain|>json<|message|>", separator=None, begin=" to=functions.", end=""),
+    lead="<|channel|>commentary",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 _CALL = r"<tool_call:opensource>\s*([^\s<]+)(.*?)</tool_call:opensource>"
@@ -21,4 +21,10 @@ FORMAT = ToolFormat(
     end="</tool_calls:opensource>",
     marks=("<tool_calls{}>", "':opensource'"),
     read=read,
+    written=WrittenCalls(
+        "<tool_call:opensource>{name}<tool_sep:opensource>\n",
+        "</tool_call:opensource>\n",
+        ("<arg_key:opensource>{name}</arg_key:opensource>\n<arg_value:opensource>", "</arg_value:opensource>\n"),
+        begin="<tool_calls:opensource>\n",
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 _CALL = (
@@ -23,4 +23,7 @@ FORMAT = ToolFormat(
     end="<|tool_calls_section_end|>",
     marks=("<|tool_calls_section_begin|>",),
     read=read,
+    written=WrittenCalls(
+        "<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>", "<|tool_call_end|>"
+    ),
 )

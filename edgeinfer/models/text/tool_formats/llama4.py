@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import ToolFormat
+from edgeinfer.models.text.tool_formats import ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import python_calls
 
 FORMAT = ToolFormat(
@@ -12,4 +12,14 @@ FORMAT = ToolFormat(
     end="<|python_end|>",
     marks=("<|python_start|>",),
     read=python_calls,
+    written=WrittenCalls(
+        "{name}(",
+        ")",
+        ("{name}=", ""),
+        apart=", ",
+        separator=", ",
+        begin="<|python_start|>[",
+        end="]<|python_end|>",
+        texts="JSON",
+    ),
 )

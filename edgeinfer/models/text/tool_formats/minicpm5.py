@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 _ARGUMENT = r'<param name="([^"]+)">(?:<!\[CDATA\[)?(.*?)(?:\]\]>)?</param>'
@@ -20,4 +20,5 @@ FORMAT = ToolFormat(
     end="</function>",
     marks=('<function name="', '<param name="'),
     read=read,
+    written=WrittenCalls('{name}">', argument=('<param name="{name}">', "</param>"), separator="\n", each=True),
 )

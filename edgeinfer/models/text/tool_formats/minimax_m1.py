@@ -1,14 +1,21 @@
-"""MiniMax M1: an object per line."""
+"""MiniMax M1: objects, each in a line of its own."""
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
-from edgeinfer.models.text.tool_formats.values import Calls, object_in
+import json
+
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
+from edgeinfer.models.text.tool_formats.values import Calls, at_least_one
 
 
 def read(text: str, parameters: Parameters) -> Calls:
     """The calls in a block."""
-    return [(str(each["name"]), each["arguments"]) for each in map(object_in, text.strip().splitlines())]
+    calls: Calls = []
+    while text.strip():
+        call, end = json.JSONDecoder().raw_decode(text.strip())
+        calls.append((str(call["name"]), call["arguments"]))
+        text = text.strip()[end:]
+    return at_least_one(calls)
 
 
 FORMAT = ToolFormat(
@@ -18,4 +25,5 @@ FORMAT = ToolFormat(
     end="</tool_calls>",
     marks=("<tool_calls>", "<beginning_of_sentence>"),
     read=read,
+    written=WrittenCalls('{"name": "{name}", "arguments": ', "}\n"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 
@@ -23,4 +23,10 @@ FORMAT = ToolFormat(
     end="</minimax:tool_call>",
     marks=("<minimax:tool_call>",),
     read=read,
+    written=WrittenCalls(
+        '<invoke name="{name}">\n',
+        "</invoke>\n",
+        ('<parameter name="{name}">', "</parameter>\n"),
+        begin="<minimax:tool_call>\n",
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 
@@ -20,4 +20,5 @@ FORMAT = ToolFormat(
     end="",
     marks=("[TOOL_CALLS]", "[ARGS]"),
     read=read,
+    written=WrittenCalls("{name}[ARGS]", each=True),
 )

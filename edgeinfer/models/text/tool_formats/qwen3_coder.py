@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 
@@ -24,4 +24,11 @@ FORMAT = ToolFormat(
     marks=("<tool_call>", "<function=", "<parameter="),
     strange=("<seed:tool_call>",),
     read=read,
+    written=WrittenCalls(
+        "\n<function={name}>\n",
+        "</function>\n",
+        ("<parameter={name}>\n", "\n</parameter>\n"),
+        separator="\n",
+        each=True,
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, tagged
 
 
@@ -23,4 +23,11 @@ FORMAT = ToolFormat(
     end="</seed:tool_call>",
     marks=("<seed:tool_call>", "<function=", "<parameter="),
     read=read,
+    written=WrittenCalls(
+        "\n<function={name}>\n",
+        "</function>\n",
+        ("<parameter={name}>", "</parameter>\n"),
+        separator="\n",
+        each=True,
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeinfer.models.text.tool_formats import Parameters, ToolFormat
+from edgeinfer.models.text.tool_formats import Parameters, ToolFormat, WrittenCalls
 from edgeinfer.models.text.tool_formats.values import Calls, with_objects
 
 
@@ -18,4 +18,10 @@ FORMAT = ToolFormat(
     end="<|tool_call:end|>",
     marks=("<|tool_call:begin|>", "<|tool_call:args|>"),
     read=read,
+    written=WrittenCalls(
+        "<|tool_call:begin|>{id}<|tool_call:name|>{name}<|tool_call:args|>",
+        "<|tool_call:end|>",
+        begin="<|tool_calls|>",
+        end="",
+    ),
 )

@@ -71,6 +71,8 @@ WRITTEN = {
     "<tool_call:opensource>clock</tool_call:opensource></tool_calls:opensource>",
     "deepseek": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n{TEXT}\n```"
     "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "deepseek_v31": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get-weather<｜tool▁sep｜>{TEXT}<｜tool▁call▁end｜>"
+    "<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "deepseek_v32": invoked("｜DSML｜", "｜DSML｜function_calls"),
     "deepseek_v4": invoked("｜DSML｜", "｜DSML｜tool_calls"),
     "minimax_m2": invoked("", "minimax:tool_call"),

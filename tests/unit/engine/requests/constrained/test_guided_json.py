@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.engine.requests.tool_use import tool_grammar
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
 from edgeinfer.models.text.tools import ToolReader, functions_of
@@ -157,7 +157,7 @@ TOOLS = [
 @pytest.mark.parametrize("required", [True, False])
 def test_calls_are_whole_however_few_tokens_there_are(tokenizer: Tokenizer, name: str, required: bool) -> None:
     form, functions, guidance, n_cut = TOOL_FORMATS.get(name), functions_of(TOOLS), Guidance(tokenizer), 0
-    grammar = tool_grammar(form, functions, tokenizer, required=required, several=True)
+    grammar = tool_grammar(form, functions, tokenizer.marks, required=required, several=True)
     begun = tokenizer.encode(form.begin if form.shape == "each" else form.trigger, add_special=False)
     for n_most in range(130, 190, 5):
         guided = guidance.constraint(grammar, [function.parameters for function in functions])

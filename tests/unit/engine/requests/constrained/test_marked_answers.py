@@ -8,18 +8,23 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
+from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.constraints import Grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.byte_level import byte_characters
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS, thoughts_of
+from edgeinfer.models.text.tool_formats import TOOL_FORMATS
+from edgeinfer.models.text.tools import Function, ToolReader
 from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 MARKS = (
     *("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|begin|>", "<|think|>"),
     *("<|content|>", "<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|START_TEXT|>", "<|channel>"),
-    *("<channel|>", "<|inner_prefix|>", "<|inner_suffix|>", "[THINK]", "[/THINK]"),
+    *("<channel|>", "<|inner_prefix|>", "<|inner_suffix|>", "[THINK]", "[/THINK]", "<|START_ACTION|>"),
+    *("<|END_ACTION|>", "<|constrain|>", "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:name|>"),
+    *("<|tool_call:args|>", "<|tool_call:end|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|calls|>", "<|flush|>"),
 )
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}'
 FAMILIES = ("harmony", "solar", "command_r7b", "command_a", "gemma4", "apertus", "mistral")
@@ -139,6 +144,34 @@ def test_marks_come_in_their_order() -> None:
     assert [TOKENIZER.decode([token]) for token in np.flatnonzero(found.mask())] == ["a", "f"]
     found.accept(TOKENIZER.token_id("f"))
     assert TOKENIZER.decode(found.forced()) == "i"
+
+
+CALLED = {
+    "harmony": "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>",
+    "solar": "<|tool_calls|><|tool_call:begin|>abcdefghi1<|tool_call:name|>clock<|tool_call:args|>",
+    "command_r7b": "<|START_ACTION|>[",
+    "gemma4": "<|tool_call>call:clock{at:",
+}
+SAID = {"command_r7b": '{"tool_name": "clock", "parameters": {"at": 3}}]', "gemma4": "3}<tool_call|>"}
+
+
+@pytest.mark.parametrize("thought", ["why", None])
+@pytest.mark.parametrize("name", CALLED)
+def test_a_required_call_follows_a_thought_or_comes_at_once(name: str, thought: str | None) -> None:
+    form, called = THOUGHT_FORMATS.get(name), TOOL_FORMATS.get(name)
+    schema = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
+    grammar = tool_grammar(called, [Function("clock", "", schema)], TOKENIZER.marks, required=True, several=False)
+    inner = Guidance(TOKENIZER).constraint(grammar, [schema])
+    found = AfterThoughts(inner, ThoughtMarks.of(form, TOKENIZER, called.lead), TOKENIZER, opened=False)
+    said = CALLED[name] + SAID.get(name, '{"at": 3}')
+    thoughts = "" if thought is None else f"{form.begin}{thought}{form.end}"
+    text = written(found, thoughts + said)
+    text += written(found, "".join(TOKENIZER.decode([token]) for token in found.forced()))
+    assert found.allows(END)
+    reader = AnswerReader(form, ToolReader(called, frozenset({"clock"}), {"clock": schema}))
+    content = "".join([*map(reader.push, text), reader.finish()])
+    assert (reader.thoughts, content.strip()) == (thought or "", "")
+    assert [(call.name, call.arguments) for call in reader.calls] == [("clock", '{"at": 3}')]
 
 
 def test_later_models_of_cohere_have_their_own_marks() -> None:
