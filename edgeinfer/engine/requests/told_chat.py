@@ -107,10 +107,17 @@ class ChatTeller:
         return Message(message.role, content, {**thoughts, **message.extra})
 
     def _with_closed_thought(self, text: str, partial: str) -> tuple[str, str]:
-        """A rendered conversation and the answer to continue, so that an answer does not land in an opened thought."""
+        """A rendered conversation and the answer to continue, which must not land in an opened thought.
+
+        It begins after the marks that the family puts before answers.
+        """
         form = self.thoughts
-        if form is None or not text.rstrip().endswith(form.begin.rstrip()):
+        if form is None:
             return text, partial
+        if not text.rstrip().endswith(form.begin.rstrip()):
+            is_marked = any(mark in partial for mark in (form.begin, form.answer)) or text.endswith(form.answer)
+            return (text, partial) if is_marked else (f"{text}{form.answer}", partial)
         if form.end in partial:  # the answer has the thought, and perhaps its beginning again
             return text, partial.lstrip().removeprefix(form.begin).lstrip("\n")
-        return f"{text.rstrip()}\n\n{form.end}\n\n", partial
+        closed = f"{form.end}{form.turn}{form.answer}" if form.dropped else f"\n\n{form.end}\n\n"
+        return f"{text.rstrip()}{closed}", partial

@@ -15,6 +15,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.message import Message
 from edgeinfer.models.text.tokenizer import overlap
 from edgeinfer.models.text.tool_formats import Parameters, ReadCalls, ToolFormat
+from edgeinfer.models.text.tool_formats.values import python_calls
 
 MOST_TOOLS = 128
 _INSTRUCTIONS = (
@@ -206,6 +207,8 @@ class ToolReader:
 
     def _in_content(self) -> tuple[str, bool]:
         """The content before the next call, and whether a call begins."""
+        if self._form.as_python and not self._has_content and (listed := self._listed()) is not None:
+            return listed
         text, trigger = self._held, self._form.trigger
         at = text.find(trigger)
         if at >= 0 and (self._form.shape != "bare" or not (self._has_content or text[:at].strip())):
@@ -214,6 +217,21 @@ class ToolReader:
         cut = len(text) - (0 if at >= 0 or self._is_final else overlap(text, trigger))
         self._held = text[cut:]
         return text[:cut], False
+
+    def _listed(self) -> tuple[str, bool] | None:
+        """Read an answer that is a list of calls as in Python; None if it is not."""
+        text = self._held.strip()
+        begun = text.removeprefix("[").lstrip()
+        if not text.startswith("[") or not any(_is_begun(begun, name) for name in self._names):
+            return None
+        if not self._is_final:
+            return "", False  # more text may follow
+        try:
+            self.calls += [checked_call(*call, self._names) for call in python_calls(text, self._parameters)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        self._held, self._place = "", "after"
+        return "", False
 
     def _in_call(self) -> tuple[str, bool]:
         """Parse a call once it is complete; if it is not a call after all, it becomes content."""
@@ -263,6 +281,12 @@ class ToolReader:
             return "", False
         self._place = "call" if self._form.shape == "bare" and rest[0] == "{" else "content"
         return "", True
+
+
+def _is_begun(text: str, name: str) -> bool:
+    """Whether a text is the beginning of a call, as far as there is any."""
+    call = f"{name}("
+    return text.startswith(call) or call.startswith(text)
 
 
 def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCall] | None:

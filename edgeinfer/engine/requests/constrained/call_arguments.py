@@ -91,7 +91,9 @@ class WrittenArguments:
         self._check_name(key)
         schema = schema if isinstance(schema, Mapping) else {}
         is_text = schema.get("type") == "string"
-        kind = {"integer": "number"}.get(str(schema.get("type")), str(schema.get("type", "string")))
+        if "{type}" in self._written.argument[0] and not isinstance(schema.get("type"), str):
+            raise BadSetting("an argument of no certain type cannot be enforced in the form of this model")
+        kind = {"integer": "number"}.get(str(schema.get("type")), str(schema.get("type")))
         before, after = self._written.argument
         before = literal(before, self._marks, key, is_text=str(is_text).lower(), type=kind)
         return f"{before} {self._value(schema, after)}"

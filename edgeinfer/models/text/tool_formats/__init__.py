@@ -52,6 +52,7 @@ class ToolFormat:
     of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else;
     "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "";
     `written` is for grammars, and None if they cannot be enforced. lead: what comes before calls, beside thoughts.
+    as_python: the answer may also be a list of calls as in Python, and nothing else: [f(a=1)].
     marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
     templates whose calls begin in the same way and continue differently.
     """
@@ -67,6 +68,7 @@ class ToolFormat:
     name_key: str = "name"
     read: ReadCalls | None = None
     written: WrittenCalls | None = None
+    as_python: bool = False
     lead: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Llama 3.1 and 3.2: the answer is an object, with "parameters" for the arguments."""
+"""Llama 3.1 to 4: the answer is an object, with "parameters" for the arguments, or calls as in Python."""
 
 from __future__ import annotations
 
@@ -12,4 +12,5 @@ FORMAT = ToolFormat(
     marks=('"parameters"', "ipython"),
     separator="; ",
     arguments_key="parameters",
+    as_python=True,
 )

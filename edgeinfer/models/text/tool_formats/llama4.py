@@ -1,4 +1,4 @@
-"""Llama 4: calls as in Python, between special tokens."""
+"""Llama 4: calls as in Python, between special tokens or alone."""
 
 from __future__ import annotations
 
@@ -22,4 +22,5 @@ FORMAT = ToolFormat(
         end="]<|python_end|>",
         texts="JSON",
     ),
+    as_python=True,
 )

@@ -91,6 +91,20 @@ def test_forms_are_those_of_the_chosen_template(tiny_model: Path, tmp_path: Path
         assert llm.prompts.thoughts is None
 
 
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (CHANNELS + "<|start|>assistant", "<|start|>assistant<|channel|>final<|message|>Paris"),
+        ("<|START_THINKING|>{# <|START_RESPONSE|> #}", "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>Paris"),
+        ("<|START_THINKING|><|END_THINKING|>", "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>Paris"),
+    ],
+)
+def test_an_answer_is_continued_after_its_familys_marks(llm: LLM, template: str, end: str) -> None:
+    assert with_template(llm, template).render([USER, {"role": "assistant", "content": "Paris"}]).endswith(end)
+    marked = end.removeprefix("<|start|>assistant").removeprefix("<|START_THINKING|>").removeprefix("<|END_THINKING|>")
+    assert with_template(llm, template).render([USER, {"role": "assistant", "content": marked}]).endswith(marked)
+
+
 def test_functions_and_channels(llm: LLM) -> None:
     """What is free is not constrained, since calls and texts have marks of their own; a limit still holds."""
     prompts = with_template(llm, CHANNELS + "{# functions. <|call|> #}{{ tools }}")

@@ -94,6 +94,21 @@ WRITTEN = {
     "apertus": f'<|tools_prefix|>[{{"get-weather": {TEXT}}}, {{"clock": {{}}}}]<|tools_suffix|>',
     "gemma4": GEMMA + "<|tool_call>call:clock{}<tool_call|>",
 }
+GIGACHAT = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+WRITTEN["gigachat_roles"] = "".join(f"{GIGACHAT}{each}" for each in objects())
+K3 = '<|open|>argument key="city" type="string"<|sep|>Köln </b> {x} 1<|close|>argument<|sep|>'
+K3 += '<|open|>argument key="days" type="array"<|sep|>[1, 2.5, null]<|close|>argument<|sep|>'
+K3 += '<|open|>argument key="now" type="boolean"<|sep|>true<|close|>argument<|sep|>'
+WRITTEN["kimi_k3"] = (
+    f'<|open|>tools<|sep|><|open|>call tool="get-weather" index="1"<|sep|>{K3}<|close|>call<|sep|>'
+    '<|open|>call tool="clock" index="2"<|sep|><|open|>json type="object"<|sep|>{}<|close|>json<|sep|>'
+    "<|close|>call<|sep|><|close|>tools<|sep|>"
+)
+M3 = (
+    '<tool_call>\n~<invoke name="get-weather">~<city>Köln </b> {x} 1~</city>~<days>~<item>1~</item>~<item>2.5~</item>'
+    '~<item>null~</item>~</days>~<now>true~</now>~</invoke>\n~<invoke name="clock">~</invoke>\n~</tool_call>'
+)
+WRITTEN["minimax_m3"] = f"~{M3}".replace("~", "]<]minimax[>[")
 WRITTEN["lfm2_list"] = WRITTEN["lfm2"]
 WRITTEN["hunyuan3"] = (
     WRITTEN["hunyuan3"].replace("arg_key>", "arg_key:opensource>").replace("arg_value>", "arg_value:opensource>")
@@ -110,7 +125,7 @@ def read(
 
 
 def thought_for(name: str) -> str:
-    own = {"harmony", "gemma4", "command_r7b", "apertus", "solar", "seed_oss", "hunyuan3"}
+    own = {"harmony", "kimi_k3", "minimax_m3", "gemma4", "command_r7b", "apertus", "solar", "seed_oss", "hunyuan3"}
     return name if name in own else "mistral" if name.startswith("mistral") else "think"
 
 
@@ -191,3 +206,62 @@ def test_forms_are_chosen_by_the_template(source: str, tool: str | None, thought
     found = format_of(source)
     assert (found and found[0]) == tool
     assert thoughts_of(source) is (THOUGHT_FORMATS.get(thought) if thought else None)
+
+
+@pytest.mark.parametrize("name", ["llama3", "llama4"])
+@pytest.mark.parametrize("text", [PYTHON, f"\n {PYTHON}\n", "[clock()]", "[ clock( ) , clock()]"])
+def test_an_answer_may_be_a_list_of_calls_and_nothing_else(name: str, text: str) -> None:
+    expected = read(name, [text])
+    assert expected[1].strip() == ""
+    assert {call for call, _ in expected[2]} <= {"weather", "clock"}
+    assert len(expected[2]) == text.count("(")
+    for at in range(len(text)):
+        found = read(name, [text[:at], text[at:]])
+        assert (found[1].strip(), found[2]) == ("", expected[2])
+    assert read(name, list(text))[2] == expected[2]
+
+
+@pytest.mark.parametrize("name", ["llama3", "llama4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "[1] see there",
+            "[clockwork](there)",
+            "[clock()] is what to call",
+            "[clock(",
+            "[clock(1)]",
+            "[",
+            "[other()]",
+        ),
+        *("Call [clock()]", "[clock(), 3]", "clock()", "[clock()"),
+    ],
+)
+def test_other_lists_are_text(name: str, text: str) -> None:
+    for pieces in ([text], list(text)):
+        assert read(name, pieces)[1:] == (text, [])
+
+
+def test_nested_elements_follow_the_schema() -> None:
+    mark = "]<]minimax[>["
+    schema = {
+        "f": {
+            "properties": {
+                "ids": {"type": "array", "items": {"type": "string"}},
+                "none": {"type": "array"},
+                "at": {"type": "object", "properties": {"x": {"type": "string"}}},
+            }
+        }
+    }
+    text = (
+        '~<tool_call>\n~<invoke name="f">~<ids>~<item>1~</item>~</ids>~<none>~</none>~<at>~<x>2~</x>~<y>3~</y>~</at>'
+        "~<deep>~<item>~<a>1~</a>~</item>~<item>~<a>b~</a>~</item>~</deep>~</invoke>\n~</tool_call>"
+    ).replace("~", mark)
+    tools = ToolReader(TOOL_FORMATS.get("minimax_m3"), frozenset({"f"}), schema)
+    assert tools.push(text) + tools.finish() == ""
+    assert json.loads(tools.calls[0].arguments) == {
+        "ids": ["1"],
+        "none": [],
+        "at": {"x": "2", "y": 3},
+        "deep": [{"a": 1}, {"a": "b"}],
+    }
