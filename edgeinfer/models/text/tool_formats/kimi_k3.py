@@ -20,6 +20,8 @@ def read(text: str, parameters: Parameters) -> Calls:
     """The calls in a block."""
     calls: Calls = []
     for name, inside in _CALL.findall(text):
+        if "<|open|>" in _OBJECT.sub("", _ARGUMENT.sub("", inside)):
+            raise ValueError("an argument without its end")
         whole = _OBJECT.search(inside)
         arguments = {
             html.unescape(key): value if kind == "string" else json.loads(value)

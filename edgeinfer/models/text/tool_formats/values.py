@@ -38,14 +38,20 @@ def object_in(text: str) -> dict[str, Any]:
 
 
 def tagged(text: str, call: str, argument: str, parameters: Parameters) -> Calls:
-    """Calls and arguments that two regular expressions find: a name and what belongs to it."""
+    """Calls and arguments that two regular expressions find: a name and what belongs to it.
+
+    Raises ValueError also for an argument that begins and does not end, as where an answer was cut.
+    """
     calls: Calls = []
+    begin = re.split(r"[(\\\[]", argument, maxsplit=1)[0]
     for found in re.finditer(call, text, re.DOTALL):
         name = found[1].strip()
         arguments = {
             key.strip(): typed(value, name, key.strip(), parameters)
             for key, value in re.findall(argument, found[2], re.DOTALL)
         }
+        if begin in re.sub(argument, "", found[2], flags=re.DOTALL):
+            raise ValueError("an argument without its end")
         calls.append((name, arguments))
     return at_least_one(calls)
 

@@ -265,3 +265,15 @@ def test_nested_elements_follow_the_schema() -> None:
         "at": {"x": "2", "y": 3},
         "deep": [{"a": 1}, {"a": "b"}],
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3_coder", "seed_oss", "glm", "deepseek_v32", "deepseek_v4", "minimax_m2", "muse", "kimi_k3", "minimax_m3"],
+)
+def test_a_call_that_is_cut_within_an_argument_is_none(name: str) -> None:
+    whole = WRITTEN[name]
+    cut = whole[: whole.index("Köln") + 6]
+    for pieces in ([cut], list(cut)):
+        thoughts, content, calls = read(name, pieces)
+        assert (thoughts, content, calls) == ("", cut, [])
