@@ -65,6 +65,8 @@ WRITTEN |= {
     "firefunction": f"functools{LISTED}",
     "gigachat": '<|function_call|>{"name": "weather", "arguments": {"city": "Rome", "days": 2}}\n'
     '<|function_call|>{"name": "clock", "arguments": {}}',
+    "gigachat_roles": '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Rome", '
+    '"days": 2}}<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "clock", "arguments": {}}',
     "granite": f"<|tool_call|>{LISTED}",
     "nemotron_v2": f"<TOOLCALL>{LISTED}</TOOLCALL>",
 }

@@ -16,7 +16,15 @@ from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
-from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words, with_objects
+from edgeinfer.models.text.tool_formats.values import python_calls
+from edgeinfer.models.text.tools import (
+    Function,
+    ToolReader,
+    calls_as_python,
+    functions_of,
+    told_in_words,
+    with_objects,
+)
 
 CHOICES = ("auto", "none", "required")
 
@@ -25,7 +33,8 @@ CHOICES = ("auto", "none", "required")
 class ToolUse:
     """The functions that an answer may call.
 
-    `in_words`: the template has no form for functions, or none that we know.
+    `in_words`: the template has no form for functions, or none that we know. `adds_calls`: it tells functions and
+    leaves earlier calls to the text of answers.
     """
 
     tools: tuple[Mapping[str, Any], ...]
@@ -34,6 +43,7 @@ class ToolUse:
     in_words: bool
     required: bool
     several: bool
+    adds_calls: bool = False
 
     @classmethod
     def of(
@@ -57,11 +67,15 @@ class ToolUse:
         if found is not None and required and not is_enforceable(found[1], functions):
             found = None  # no grammar enforces these calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
-        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
+        adds = form.read is python_calls and not any("tool_calls" in source for source in template.sources.values())
+        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several, adds)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation in the form that the template takes."""
-        return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
+        if self.in_words:
+            return told_in_words(messages, self.tools)
+        messages = list(map(with_objects, messages))
+        return calls_as_python(messages, self.form) if self.adds_calls else messages
 
     def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
         """The constraint of the answer. Raises BadSetting if a call is required but cannot be enforced.

@@ -88,6 +88,29 @@ def calls_in_words(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
+def calls_as_python(messages: Sequence[Message], form: ToolFormat) -> list[Message]:
+    """A conversation with calls written in the text as in Python, between the marks of `form`."""
+    found = []
+    for message in messages:
+        calls = message.extra.get("tool_calls")
+        if isinstance(calls, Sequence) and calls:
+            text = f"{message.text}{form.begin}[{', '.join(map(_as_python, calls))}]{form.end}"
+            message = Message(message.role, text, message.extra)
+        found.append(message)
+    return found
+
+
+def _as_python(call: object) -> str:
+    function = _function_of(call)
+    arguments = object_of(function.get("arguments"))
+    pairs = arguments.items() if isinstance(arguments, Mapping) else ()
+    written = [
+        f"{key}={repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in pairs
+    ]
+    return f"{function.get('name')}({', '.join(written)})"
+
+
 def one_call_each(messages: Sequence[Message]) -> list[Message]:
     """A conversation in which every message has one call at most, followed by its result."""
     found: list[Message] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,24 @@ def test_templates_of_a_form_of_their_own_are_told_in_words(call: str) -> None:
     text = template.render(use.messages(turns))
     assert text.count('<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>') == 2
     assert text.endswith("<tool_response>\nnoon\n</tool_response>\n<tool_response>\none\n</tool_response>")
+
+
+def test_calls_that_a_template_leaves_out_are_in_the_text() -> None:
+    """LFM2's first template tells functions, and counts on calls in contents; what is written is what is read."""
+    source = "<|tool_list_start|>{{ tools }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    template = ChatTemplate({"default": source}, {})
+    use = ToolUse.of(TOOLS, "auto", True, template)
+    assert not use.in_words
+    arguments = {"at": "it's 5", "days": [1, None], "now": True}
+    calls = {"tool_calls": [{"function": {"name": "clock", "arguments": json.dumps(arguments)}}] * 2}
+    turns = [Message("user", "?"), Message("assistant", None, calls), Message("tool", "noon")]
+    text = template.render(use.messages(turns), tools=TOOLS)
+    reader = use.reader()
+    said = text.partition("assistant: ")[2].partition("\n")[0]
+    assert reader.push(said) + reader.finish() == ""
+    assert [json.loads(call.arguments) for call in reader.calls] == [arguments, arguments]
+    kept = ToolUse.of(TOOLS, "auto", True, ChatTemplate({"default": source + "{# tool_calls #}"}, {}))
+    assert kept.messages(turns)[1].text == ""
 
 
 @pytest.mark.parametrize("name", ["qwen25", "smollm2"])
