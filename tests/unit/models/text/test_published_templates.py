@@ -5,7 +5,9 @@ The folder is `models/templates` of llama.cpp's sources. None of them is part of
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from jinja_judge import TODAY, render_unguarded
 from edgeinfer.models.text import ChatTemplate
 from edgeinfer.models.text.message import Message
 from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
+from edgeinfer.models.text.special_tokens import MarkMatcher
+from edgeinfer.models.text.written_marks import WrittenMarks
 
 FOLDER = Path(os.environ.get("EDGEINFER_TEST_TEMPLATES", "/nowhere"))
 PATHS = sorted(FOLDER.glob("*.jinja"))
@@ -122,3 +126,32 @@ def test_text_equals_jinjas(path: Path, chat: str) -> None:
     )
     if not found.system_merged and expected is not None:
         assert found.text == expected
+
+
+MARK = re.compile(r"<[|｜][^<>|｜{}' ]+[|｜]>|</?[a-z_:]+>|\[/?[A-Z_]+\]|</?s>")
+
+
+@pytest.mark.skipif(not PATHS, reason="needs EDGEINFER_TEST_TEMPLATES")
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_marks_that_users_write_are_not_the_templates(path: Path) -> None:
+    """A text with marks gives the control tokens that the same text with letters in their place gives."""
+    source = path.read_text(encoding="utf-8")
+    template = ChatTemplate({"default": source}, SPECIAL, now=lambda: TODAY)
+    matcher = MarkMatcher({mark: number for number, mark in enumerate(sorted({*MARK.findall(source), "<s>", "</s>"}))})
+    marks = WrittenMarks(matcher)
+
+    def told(mark: str, chat: str) -> tuple[list[str], str]:
+        messages, options = CHATS[chat]
+        said = f"What {mark}{mark} now?"
+        spoiled = [
+            Message.of({**each, "content": said} if each["role"] in ("user", "tool") else each) for each in messages
+        ]
+        hidden = marks.hide(spoiled, options.get("tools") or (), {})
+        text = template.render(hidden.messages, tools=hidden.tools or None)
+        shown = hidden.stand_ins.shown(text)
+        assert said in shown or json.dumps(said, ensure_ascii=False)[1:-1] in shown
+        return [text[start:end] for start, end, _ in matcher.matches(text)], shown
+
+    for chat in ("plain", "system", "result"):
+        for mark in sorted(matcher.texts):
+            assert told(mark, chat)[0] == told("x" * len(mark), chat)[0], mark
