@@ -303,9 +303,9 @@ class Prompts:
         """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
         grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
         if tools is not None:
-            if grammar is not None:
-                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
-            return tools.constraint(self.guidance, self.tokenizer)
+            if grammar is not None and grammar.kind != "json":
+                raise BadSetting("an answer follows a grammar or calls tools, not both; a schema goes with tools")
+            return tools.constraint(self.guidance, self.tokenizer, None if grammar is None else grammar.text)
         return None if grammar is None else self.guidance.constraint(grammar)
 
     def render(
