@@ -21,7 +21,7 @@ from edgeinfer.engine.requests.request import Prompts
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.template_choice import built_in, built_in_names
-from scripts.clients.compact_histories import RecordedRequest
+from scripts.clients.compact_histories import RecordedRequest, history_file, recorded_requests
 from tests.conftest import write_tiny_llama
 from tests.server.client_histories import chat_of, last_of_runs, named, recorded, told_apart
 from tests.server.conftest import Running, served
@@ -151,3 +151,23 @@ def test_all_clients_and_scenes_are_there() -> None:
     texts = json.dumps([sent.body for sent in REQUESTS])
     for said in ('"content": null', '"arguments": ""', "reasoning_content", '"type": "reasoning"', "allowed_tools"):
         assert said in texts
+
+
+def test_compact_files_have_every_request_in_full() -> None:
+    tools, other = [{"type": "function", "function": {"name": "a"}}], []
+    bodies = [
+        {"messages": [{"role": "user", "content": "one"}], "tools": tools, "tool_choice": "required"},
+        {"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": None}], "tools": tools},
+        {"messages": [{"role": "user", "content": "two"}], "tools": other, "stop": ["x"]},
+        {"messages": "no list", "temperature": 0},
+    ]
+    whole = [{"path": "/v1/x", "headers": {"accept": "*/*"}, "body": body} for body in bodies]
+    streamed = [{**each, "body": {**each["body"], "stream": True}} for each in whole]
+    text = history_file("client 1.0", {("s", "whole"): whole, ("s", "stream"): streamed, ("t", "stream"): whole[1:]})
+    found = list(recorded_requests(text))
+    assert [each.body for each in found] == [each["body"] for each in (*whole, *streamed, *whole[1:])]
+    assert [(each.scene, each.mode, each.number) for each in found[3:6]] == [
+        ("s", "whole", 3),
+        ("s", "stream", 0),
+        ("s", "stream", 1),
+    ]
