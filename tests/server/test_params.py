@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.server.requests import ChatMessage, messages_of
 from edgeinfer.models.text import ChatTemplate
 from tests.server.conftest import Running, served
 
@@ -134,3 +135,18 @@ def test_special_tokens_in_messages_are_text_unless_asked_for(server: Running, a
     assert found["usage"]["input_tokens"] == n_expected
     raw = http.post(COMPLETION, json={"prompt": prompt, "max_tokens": 1}).json()
     assert raw["usage"]["prompt_tokens"] == n_special
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (["Look:", "here"], "Look:\nhere"),
+        (["Look: ", "here"], "Look: here"),
+        (["Look:", "\nhere", ""], "Look:\nhere"),
+        (["", "here"], "here"),
+        ([], ""),
+    ],
+)
+def test_parts_of_a_message_do_not_run_into_each_other(parts: list[str], text: str) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": part} for part in parts]}
+    assert messages_of([ChatMessage.model_validate(message)])[0]["content"] == text

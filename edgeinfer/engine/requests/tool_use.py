@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from edgeinfer.engine.requests.constrained.call_grammars import is_enforceable, tool_grammar
@@ -15,26 +16,19 @@ from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.earlier_calls import told_in_words
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
-from edgeinfer.models.text.tool_formats.values import python_calls
-from edgeinfer.models.text.tools import (
-    Function,
-    ToolReader,
-    calls_as_python,
-    functions_of,
-    told_in_words,
-    with_objects,
-)
+from edgeinfer.models.text.tools import Function, ToolReader, functions_of, with_objects
 
 CHOICES = ("auto", "none", "required")
+_ANY: Mapping[str, Any] = MappingProxyType({"type": "object"})
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """The functions that an answer may call.
 
-    `in_words`: the template has no form for functions, or none that we know. `adds_calls`: it tells functions and
-    leaves earlier calls to the text of answers.
+    `in_words`: the template has no form for functions, or none that we know.
     """
 
     tools: tuple[Mapping[str, Any], ...]
@@ -43,7 +37,6 @@ class ToolUse:
     in_words: bool
     required: bool
     several: bool
-    adds_calls: bool = False
 
     @classmethod
     def of(
@@ -67,33 +60,46 @@ class ToolUse:
         if found is not None and required and not is_enforceable(found[1], functions):
             found = None  # no grammar enforces these calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
-        adds = form.read is python_calls and not any("tool_calls" in source for source in template.sources.values())
-        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several, adds)
+        several = several and choice not in names
+        return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation in the form that the template takes."""
-        if self.in_words:
-            return told_in_words(messages, self.tools)
-        messages = list(map(with_objects, messages))
-        return calls_as_python(messages, self.form) if self.adds_calls else messages
+        return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
-    def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
-        """The constraint of the answer. Raises BadSetting if a call is required but cannot be enforced.
+    def constraint(
+        self, guidance: Guidance, tokenizer: Tokenizer, answer_schema: str | None = None
+    ) -> Constraint | None:
+        """The constraint of the answer: text or calls; with `answer_schema`, JSON that follows it or calls.
 
-        Schemas that llguidance cannot follow are not enforced if the model does not have to call a function. Calls that
-        are no JSON objects are free unless one is required or a function is strict.
+        A call that must be made comes before any answer. Schemas of functions that llguidance cannot follow are not
+        enforced if the model does not have to call one; nor are calls that are no JSON objects, unless a function is
+        strict. Raises BadSetting for what cannot be enforced.
         """
-        is_block, is_free = self.form.shape == "block", not (self.required or self.is_strict)
-        if is_block and (is_free or not is_enforceable(self.form, self.functions)):
+        answer = None if answer_schema is None or self.required else guidance.schema_of(answer_schema)
+        is_free = self.form.shape == "block" and not (self.required or self.is_strict)
+        if answer is None and (is_free or not is_enforceable(self.form, self.functions)):
             return None
         try:
-            functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
-            grammar = tool_grammar(self.form, functions, tokenizer.marks, required=self.required, several=self.several)
-            return guidance.constraint(grammar, [each.parameters for each in functions] if self._is_json else None)
+            return self._constraint(guidance, tokenizer, self.functions, answer)
         except BadSetting:
             if self.required:
                 raise
+        if answer is None:
             return None
+        return self._constraint(
+            guidance, tokenizer, [replace(each, parameters=_ANY) for each in self.functions], answer
+        )
+
+    def _constraint(
+        self, guidance: Guidance, tokenizer: Tokenizer, functions: Sequence[Function], answer: object
+    ) -> Constraint:
+        functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in functions]
+        grammar = tool_grammar(
+            self.form, functions, tokenizer.marks, required=self.required, several=self.several, answer=answer
+        )
+        schemas = [*(each.parameters for each in functions), answer]
+        return guidance.constraint(grammar, schemas if self._is_json or answer is not None else None)
 
     def reader(self) -> ToolReader:
         """A new reader that separates calls from content in an answer."""

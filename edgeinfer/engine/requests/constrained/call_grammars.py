@@ -8,7 +8,7 @@ tokenized to them. Knows no templates and reads no calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edgeinfer.engine.requests.constrained.call_arguments import WrittenArguments, literal
 from edgeinfer.engine.requests.constrained.constraints import Grammar
@@ -20,30 +20,42 @@ from edgeinfer.models.text.tools import Function
 from edgeinfer.models.text.written_marks import WrittenMarks
 
 _TEXT = r"TEXT: /(.|\n)*/"
+_DEFINITIONS = ("$defs", "definitions")
 _NO_OBJECT = r"TEXT: /([^{\s](.|\n)*)?/"
 
 
 def tool_grammar(
-    form: ToolFormat, functions: Sequence[Function], marks: WrittenMarks, *, required: bool, several: bool
+    form: ToolFormat,
+    functions: Sequence[Function],
+    marks: WrittenMarks,
+    *,
+    required: bool,
+    several: bool,
+    answer: object = None,
 ) -> Grammar:
-    """The grammar of calls of these functions: after text or, if `required`, at once; `several` calls, or one.
+    """The grammar of calls of these functions, `several` or one: after text or, if `required`, at once.
 
-    Raises BadSetting if the form cannot enforce them.
+    `answer`: the schema of an answer that may be given instead, without other text. Raises BadSetting if the form
+    cannot enforce the calls.
     """
-    trigger = literal(form.trigger, marks)
-    if form.written is not None:
-        rules, calls = _block(form, form.written, functions, marks, required, several)
+    trigger, is_free = literal(form.trigger, marks), not required and answer is None
+    one = _call_beside_json if form.shape == "bare" and answer is not None else _object
+    calls = [f"call_{number}: {one(form, function)}" for number, function in enumerate(functions)]
+    if form.written is not None and is_enforceable(form, functions):
+        rules, calls = _block(form, form.written, functions, marks, not is_free, several)
+        rules = rules if is_free else f"{rules}\n{_TEXT}"
+    elif form.shape == "block":
+        rules, calls = f"start: {trigger} TEXT\n{_TEXT}", []
     else:
-        write = {"each": _each, "list": _list, "bare": _bare}[form.shape]
-        rules = write(form, marks, required, several)
-        calls = [f"call_{number}: {_object(form, function)}" for number, function in enumerate(functions)]
-    if not required:
-        rules = rules if form.shape == "bare" else f"{_until(trigger)}\n{rules}\n{_TEXT}"
-    elif form.written is not None:
-        rules = f"{rules}\n{_TEXT}"
-    choice = " | ".join(f"call_{number}" for number in range(len(functions)))
-    lines = "\n".join(calls)
-    return Grammar("grammar", f"%llguidance {{}}\n{rules}\ncall: {choice}\n{lines}\n")
+        rules = {"each": _each, "list": _list, "bare": _bare}[form.shape](form, marks, not is_free, several)
+    if is_free and form.shape != "bare":
+        rules = f"{_until(trigger)}\n{rules}\n{_TEXT}"
+    if answer is not None:
+        rules = rules.replace("start: ", "start: answer | ", 1) + f"\nanswer: {_json(answer)}"
+    if calls:
+        choice = " | ".join(f"call_{number}" for number in range(len(functions)))
+        rules = "\n".join([rules, f"call: {choice}", *calls])
+    return Grammar("grammar", f"%llguidance {{}}\n{rules}\n")
 
 
 def is_enforceable(form: ToolFormat, functions: Sequence[Function]) -> bool:
@@ -60,8 +72,20 @@ def is_enforceable(form: ToolFormat, functions: Sequence[Function]) -> bool:
 def _object(form: ToolFormat, function: Function) -> str:
     """The JSON object of one call."""
     begin = f'{{"{form.name_key}": {json.dumps(function.name)}, "{form.arguments_key}": '
-    schema = {**function.parameters, "x-guidance": JSON_FORM}
-    return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
+    return f"{json.dumps(begin)} {_json(function.parameters)} {json.dumps('}')}"
+
+
+def _call_beside_json(form: ToolFormat, function: Function) -> str:
+    """The same where other JSON may stand instead: both must begin with the same parts, or the lexer errs."""
+    named = {form.name_key: {"const": function.name}, form.arguments_key: function.parameters}
+    schema = {"type": "object", "properties": named, "required": [*named], "additionalProperties": False}
+    return _json({**schema, **{key: function.parameters[key] for key in _DEFINITIONS if key in function.parameters}})
+
+
+def _json(schema: object) -> str:
+    """JSON that follows a schema, in the grammar's notation."""
+    limited = {**schema, "x-guidance": JSON_FORM} if isinstance(schema, Mapping) else {"x-guidance": JSON_FORM}
+    return f"%json {json.dumps(limited)}"
 
 
 def _each(form: ToolFormat, marks: WrittenMarks, required: bool, several: bool) -> str:
