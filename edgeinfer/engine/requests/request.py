@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
@@ -237,27 +238,36 @@ class Prompts:
             author=self.sampling,
         )
         opened = not partial and self._opens_thought(fitted.prompt)
-        constraint = self._after_thoughts(
-            self._constraint(options, tools), tools, options.get("max_thought_tokens"), opened
-        )
+        constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
         remarks = _remarks(self._teller.new_marks(messages), told.parse_special)
         return replace(request, constraint=constraint, thoughts=self.thoughts, opens_thought=opened, remarks=remarks)
 
     def _after_thoughts(
-        self, constraint: Constraint | None, tools: ToolUse | None, budget: int | None, opened: bool
+        self, constraint: Constraint | None, tools: ToolUse | None, options: Options, opened: bool
     ) -> Constraint | None:
-        """A constraint that holds after the thoughts, of which there are `budget` tokens at most. Raises BadSetting."""
+        """A constraint that holds after the thoughts, whose number of tokens may be limited. Raises BadSetting."""
+        budget, has_schema = options.get("max_thought_tokens"), options.get("schema") is not None
         if budget is not None and budget < 0:
             raise BadSetting(f"max_thought_tokens cannot be {budget}: it must be 0 or more")
         form = self.thoughts
-        if form is not None and form.dropped and tools is not None and not tools.required:
+        is_free = tools is not None and not tools.required and not has_schema
+        if form is not None and form.dropped and is_free:
             constraint = None  # grammars of calls know no further marks
         if form is None or (constraint is None and budget is None):
             return constraint
-        is_text = tools is None or tools.in_words
-        lead = form.answer if is_text else tools.form.lead if tools is not None and tools.required else ""
+        lead = form.answer
+        if tools is not None and not tools.in_words:
+            lead = tools.form.lead if tools.required else self._common_lead(tools) if has_schema else ""
         marks = ThoughtMarks.of(form, self.tokenizer, lead)
         return AfterThoughts(constraint, marks, self.tokenizer, opened=opened, budget=budget)
+
+    def _common_lead(self, tools: ToolUse) -> str:
+        """The marks with which both texts and calls begin."""
+        form = self.thoughts
+        if form is None or tools.in_words:
+            return ""
+        pairs = zip(form.answer, tools.form.lead, strict=False)
+        return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @cached_property
     def _teller(self) -> ChatTeller:
@@ -322,7 +332,10 @@ class Prompts:
         if tools is not None:
             if grammar is not None and grammar.kind != "json":
                 raise BadSetting("an answer follows a grammar or calls tools, not both; a schema goes with tools")
-            return tools.constraint(self.guidance, self.tokenizer, None if grammar is None else grammar.text)
+            schema, common = None if grammar is None else grammar.text, len(self._common_lead(tools))
+            answer = "" if self.thoughts is None or tools.in_words else self.thoughts.answer
+            leads = answer[common:], "" if tools.in_words else tools.form.lead[common:]
+            return tools.constraint(self.guidance, self.tokenizer, schema, leads)
         return None if grammar is None else self.guidance.constraint(grammar)
 
     def render(

@@ -68,9 +68,15 @@ class ToolUse:
         return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
     def constraint(
-        self, guidance: Guidance, tokenizer: Tokenizer, answer_schema: str | None = None
+        self,
+        guidance: Guidance,
+        tokenizer: Tokenizer,
+        answer_schema: str | None = None,
+        leads: tuple[str, str] = ("", ""),
     ) -> Constraint | None:
         """The constraint of the answer: text or calls; with `answer_schema`, JSON that follows it or calls.
+
+        `leads`: the marks before such JSON, and before calls.
 
         A call that must be made comes before any answer. Schemas of functions that llguidance cannot follow are not
         enforced if the model does not have to call one; nor are calls that are no JSON objects, unless a function is
@@ -81,22 +87,33 @@ class ToolUse:
         if answer is None and (is_free or not is_enforceable(self.form, self.functions)):
             return None
         try:
-            return self._constraint(guidance, tokenizer, self.functions, answer)
+            return self._constraint(guidance, tokenizer, self.functions, answer, leads)
         except BadSetting:
             if self.required:
                 raise
         if answer is None:
             return None
         return self._constraint(
-            guidance, tokenizer, [replace(each, parameters=_ANY) for each in self.functions], answer
+            guidance, tokenizer, [replace(each, parameters=_ANY) for each in self.functions], answer, leads
         )
 
     def _constraint(
-        self, guidance: Guidance, tokenizer: Tokenizer, functions: Sequence[Function], answer: object
+        self,
+        guidance: Guidance,
+        tokenizer: Tokenizer,
+        functions: Sequence[Function],
+        answer: object,
+        leads: tuple[str, str],
     ) -> Constraint:
         functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in functions]
         grammar = tool_grammar(
-            self.form, functions, tokenizer.marks, required=self.required, several=self.several, answer=answer
+            self.form,
+            functions,
+            tokenizer.marks,
+            required=self.required,
+            several=self.several,
+            answer=answer,
+            leads=leads,
         )
         schemas = [*(each.parameters for each in functions), answer]
         return guidance.constraint(grammar, schemas if self._is_json or answer is not None else None)

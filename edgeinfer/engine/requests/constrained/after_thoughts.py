@@ -170,7 +170,7 @@ class AfterThoughts:
     @property
     def _is_open(self) -> bool:
         """Whether the answer's own first token may follow."""
-        return not self._said and not self._marks.lead
+        return self._said == self._marks.lead
 
     def _openings(self) -> set[int]:
         """The tokens that go on with what begins a thought, or what comes before an answer."""
@@ -183,7 +183,7 @@ class AfterThoughts:
         self._said += (token,)
         if self._said == self._marks.begin:
             self._begin_thought()
-        elif self._said == self._marks.lead:
+        elif self._is_open and not self._openings():
             self._place = "answer"
             self._begin_answer()
 

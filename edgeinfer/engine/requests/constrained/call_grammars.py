@@ -32,11 +32,12 @@ def tool_grammar(
     required: bool,
     several: bool,
     answer: object = None,
+    leads: tuple[str, str] = ("", ""),
 ) -> Grammar:
     """The grammar of calls of these functions, `several` or one: after text or, if `required`, at once.
 
-    `answer`: the schema of an answer that may be given instead, without other text. Raises BadSetting if the form
-    cannot enforce the calls.
+    `answer`: the schema of an answer that may be given instead, without other text; `leads`: the marks before such an
+    answer, and before calls. Raises BadSetting if the form cannot enforce the calls.
     """
     trigger, is_free = literal(form.trigger, marks), not required and answer is None
     one = _call_beside_json if form.shape == "bare" and answer is not None else _object
@@ -51,7 +52,8 @@ def tool_grammar(
     if is_free and form.shape != "bare":
         rules = f"{_until(trigger)}\n{rules}\n{_TEXT}"
     if answer is not None:
-        rules = rules.replace("start: ", "start: answer | ", 1) + f"\nanswer: {_json(answer)}"
+        before = [literal(lead, marks) for lead in leads]
+        rules = rules.replace("start: ", f"start: answer | {before[1]} ", 1) + f"\nanswer: {before[0]} {_json(answer)}"
     if calls:
         choice = " | ".join(f"call_{number}" for number in range(len(functions)))
         rules = "\n".join([rules, f"call: {choice}", *calls])

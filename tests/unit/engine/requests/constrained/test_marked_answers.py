@@ -11,7 +11,8 @@ from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, 
 from edgeinfer.engine.requests.constrained.call_grammars import tool_grammar
 from edgeinfer.engine.requests.constrained.constraints import Grammar
 from edgeinfer.engine.requests.constrained.guidance import Guidance
-from edgeinfer.models.text import Tokenizer
+from edgeinfer.engine.requests.request import Prompts
+from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.models.text.answer_reader import AnswerReader
 from edgeinfer.models.text.byte_level import byte_characters
 from edgeinfer.models.text.thought_formats import THOUGHT_FORMATS, thoughts_of
@@ -172,6 +173,30 @@ def test_a_required_call_follows_a_thought_or_comes_at_once(name: str, thought: 
     content = "".join([*map(reader.push, text), reader.finish()])
     assert (reader.thoughts, content.strip()) == (thought or "", "")
     assert [(call.name, call.arguments) for call in reader.calls] == [("clock", '{"at": 3}')]
+
+
+@pytest.mark.parametrize("thought", ["why", None])
+@pytest.mark.parametrize("name", CALLED)
+def test_an_answer_that_follows_a_schema_or_a_call(name: str, thought: str | None) -> None:
+    """With marks of their own before both, as requests ask for it that have tools and a schema."""
+    marks = (*THOUGHT_FORMATS.get(name).marks, *TOOL_FORMATS.get(name).marks)
+    prompts = Prompts(TOKENIZER, ChatTemplate({"default": "".join(f"{{# {mark} #}}" for mark in marks)}), 1000)
+    parameters = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
+    tools = [{"type": "function", "function": {"name": "clock", "parameters": parameters}}]
+    form = THOUGHT_FORMATS.get(name)
+    thoughts = "" if thought is None else f"{form.begin}{thought}{form.end}"
+    called = CALLED[name] + SAID.get(name, '{"at": 3}')
+    for said, n_calls in ((f'{form.answer}{{"a": true}}', 0), (called, 1)):
+        request = prompts.chat([{"role": "user", "content": "?"}], {"tools": tools, "schema": json.loads(SCHEMA)})
+        assert isinstance(request.constraint, AfterThoughts)
+        text = written(request.constraint, thoughts + said)
+        text += "".join(TOKENIZER.decode([token]) for token in request.constraint.forced())
+        reader = request.reader()
+        assert reader is not None
+        content = "".join([*map(reader.push, text), reader.finish()])
+        assert (reader.thoughts, len(reader.calls)) == (thought or "", n_calls)
+        assert n_calls or json.loads(content) == {"a": True}
+    assert not request.constraint.allows(TOKENIZER.token_id("x") or 0)
 
 
 def test_later_models_of_cohere_have_their_own_marks() -> None:
