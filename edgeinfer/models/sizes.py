@@ -58,10 +58,19 @@ class Sizes:
     norms: Norms = "rms"
 
     @classmethod
-    def read(cls, hp: Hyperparameters, *, mixture: bool = False, norms: Norms = "rms", hybrid: bool = False) -> Sizes:
+    def read(
+        cls,
+        hp: Hyperparameters,
+        *,
+        mixture: bool = False,
+        norms: Norms = "rms",
+        hybrid: bool = False,
+        recurrent: bool = False,
+    ) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
 
         `mixture`: the family may be a mixture of experts. `hybrid`: layers with 0 kv heads have no attention.
+        `recurrent`: no layer has attention or a feed-forward branch, so files state neither.
         """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -75,7 +84,10 @@ class Sizes:
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")
-        attends, layers = _layers(hp, n_layers, width, hybrid=hybrid)
+        if recurrent:
+            attends, layers = (False,) * n_layers, (LayerSizes(0, 0, 0, 0, 0, 0),) * n_layers
+        else:
+            attends, layers = _layers(hp, n_layers, width, hybrid=hybrid)
         return cls(
             n_layers=n_layers,
             width=width,

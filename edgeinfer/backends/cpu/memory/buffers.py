@@ -46,6 +46,7 @@ class CpuBuffers:
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, with a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
+        self._spread: dict[Weight, Floats] = {}
         self._constants: dict[tuple[float, int], Floats] = {}
         self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
@@ -87,6 +88,26 @@ class CpuBuffers:
                 vector[heads.places(len(values))] = values
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
+
+    def repeated(self, weight: Weight, times: int, length: int) -> Floats:
+        """A 1-D weight with each number that many times in a row, zero-padded."""
+        if times == 1:
+            return self.vector(weight, length)
+        if weight not in self._spread:
+            values: Floats = aligned((length,), np.float32)
+            found = np.repeat(weights.vector(self._file, weight), times)
+            values[: len(found)] = found
+            self._spread[weight] = values
+        return self._spread[weight]
+
+    def tiles(self, weight: Weight, width: int, n_rows: int) -> Floats:
+        """A weight of `n_rows` numbers for each of `width` columns, by tiles: float32[width / 16, n_rows, 16]."""
+        if weight not in self._spread:
+            values = weights.vector(self._file, weight).reshape(-1, LANES, n_rows)
+            tiles: Floats = aligned((width // LANES, n_rows, LANES), np.float32)
+            tiles[:] = values.swapaxes(1, 2)
+            self._spread[weight] = tiles
+        return self._spread[weight]
 
     def norm_vector(self, weight: Weight | None, width: int, length: int, heads: PaddedHeads | None = None) -> Floats:
         """The factors of an RMSNorm over `width` columns: `vector` of its weight, or ones if it has none."""

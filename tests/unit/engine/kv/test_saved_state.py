@@ -32,9 +32,9 @@ def test_checkpoints_of_large_states_are_saved_as_far_as_they_are_worth_it(
         assert again.stats.n_cached == 192  # the newest checkpoint before the last token of the prompt
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen35", "lfm2"])
-def test_a_saved_session_is_as_large_as_was_said(family: str, tmp_path: Path) -> None:
-    with load(DATA / f"{family}-q8_0.gguf", device="cpu", spec="off") as llm, llm.session() as session:
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma3-q8_0", "qwen35-q8_0", "lfm2-q8_0", "converted/mamba2-bf16"])
+def test_a_saved_session_is_as_large_as_was_said(name: str, tmp_path: Path) -> None:
+    with load(DATA / f"{name}.gguf", device="cpu", spec="off") as llm, llm.session() as session:
         session.complete([5 + n for n in range(200)], max_tokens=5).read()
         session.save(tmp_path / "session")
         n_bytes = (tmp_path / "session").stat().st_size
