@@ -1,4 +1,4 @@
-"""Models with state spaces in chunks, trees and common passes; the CPU's bits are the same; wrong variants are off."""
+"""Recurrences in chunks, trees and common passes; the CPU's bits are the same; wrong state spaces are off."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = (*HYBRIDS, "mamba2", "mamba", "falcon-mamba", "jamba")
 Edit = Callable[[Op], Op | None]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=(*NAMES, "kimi-linear"))
 def expected(request: pytest.FixtureRequest) -> Golden:
     return golden(FOLDER / f"{request.param}.npz")
 
