@@ -10,8 +10,8 @@ from edgeinfer.graph.op import Access, Cost, Op, OpContext
 from edgeinfer.graph.operands import Weight
 from edgeinfer.graph.step import Floats
 
-ROW, ROW_BY_COLUMN = 0.35, 1.6
-"""How long a row of the state takes for one column, in numbers written elsewhere: measured on an AVX-512 CPU."""
+ROW, ROW_BY_COLUMN = 0.15, 1.2
+"""How long a row of the state takes for one column, in numbers written elsewhere: measured, on an AVX-512 CPU."""
 
 
 @dataclass(frozen=True, slots=True)
