@@ -1,9 +1,10 @@
 """LoRA adapters of a model: low-rank products added to the products with its matrices (Hu et al., arXiv 2106.09685).
 
 In: a ModelSpec, the tensor table of its file with adapters opened beside it. Out: a ModelSpec that adds scale * alpha /
-rank * B (A x) to each product W x for which an adapter has A and B, so any device that multiplies runs it. Weights stay
-as they are in the file. Matrices of experts and the embedding are refused: they are not products of all rows. Source of
-names and keys: llama.cpp's convert_lora_to_gguf.py and llama-adapter.cpp.
+rank * B (A x) to each product W x for which an adapter has A and B. The scale is a number of the pass for each row; it
+is that of the adapter if the pass states none. Weights stay as they are in the file. Matrices of experts and the
+embedding are refused: they are not products of all rows. Source of names and keys: llama.cpp's convert_lora_to_gguf.py
+and llama-adapter.cpp.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, Rows, Weight
+from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.models.gguf.adapter import Adapter
 from edgeinfer.models.gguf.header import TensorInfo
 
@@ -27,11 +28,13 @@ INVOKED = "adapter.alora.invocation_tokens"
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What one adapter adds to products with one matrix: factor * B (A x)."""
+    """What one adapter adds to products with one matrix: scale * factor * B (A x)."""
 
     down: Weight
     up: Weight
+    number: int
     factor: float
+    scale: float
 
 
 def with_adapters(spec: ModelSpec, tensors: Mapping[str, TensorInfo], adapters: Sequence[Adapter]) -> ModelSpec:
@@ -41,9 +44,9 @@ def with_adapters(spec: ModelSpec, tensors: Mapping[str, TensorInfo], adapters: 
     for one with tensors missing or of other shapes.
     """
     added: dict[str, list[LowRank]] = {}
-    for adapter in adapters:
+    for number, adapter in enumerate(adapters):
         _check(adapter, spec)
-        for matrix, low_rank in _pairs(adapter, tensors):
+        for matrix, low_rank in _pairs(adapter, number, tensors):
             added.setdefault(matrix, []).append(low_rank)
     _check_products(spec, added)
     buffers: dict[str, Buffer] = {}
@@ -68,7 +71,7 @@ def _check(adapter: Adapter, spec: ModelSpec) -> None:
         raise BadSetting(f"{adapter.path} is switched on by a text (activated LoRA), which edgeinfer lacks")
 
 
-def _pairs(adapter: Adapter, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, LowRank]]:
+def _pairs(adapter: Adapter, number: int, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, LowRank]]:
     """The matrices that an adapter adds to, by name."""
     alpha = adapter.metadata.number("adapter.lora.alpha", 0.0)
     own = {name.removeprefix(adapter.prefix): info for name, info in tensors.items() if name.startswith(adapter.prefix)}
@@ -93,11 +96,8 @@ def _pairs(adapter: Adapter, tensors: Mapping[str, TensorInfo]) -> Iterator[tupl
                 f"{adapter.path} has {list(down.shape)} and {list(up.shape)} for {matrix!r} of {list(base.shape)}: it "
                 "was made for a model of another size"
             )
-        factor = adapter.scale * (alpha / rank if alpha else 1.0)
-        yield (
-            matrix,
-            LowRank(Weight(down.name, 0, rank, base.shape[1]), Weight(up.name, 0, base.shape[0], rank), factor),
-        )
+        weights = Weight(down.name, 0, rank, base.shape[1]), Weight(up.name, 0, base.shape[0], rank)
+        yield matrix, LowRank(*weights, number, alpha / rank if alpha else 1.0, adapter.scale)
 
 
 def _check_products(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None:
@@ -120,10 +120,13 @@ def _with_added(
     if not isinstance(op, MatMul):
         return
     for each in added.get(op.weight.tensor, ()):
-        rank, rows = each.down.n_rows, spec.buffer(op.source).rows
-        low = f"rank {rank}" if rows is Rows.TOKENS else f"rank {rank} of outputs"
-        buffers.setdefault(low, Buffer(low, rank, rows))
+        rank, width, rows = each.down.n_rows, op.weight.n_rows, spec.buffer(op.source).rows
+        suffix = "" if rows is Rows.TOKENS else " of outputs"
+        low, high = f"rank {rank} of adapter {each.number}{suffix}", f"added to {op.out} by adapter {each.number}"
+        # only one of these is in use at a time, so they may share memory
+        place = next((name for name, kept in buffers.items() if kept.rows is rows and name.startswith("added")), "")
+        buffers.setdefault(low, Buffer(low, rank, rows, adapter=each.number))
+        buffers.setdefault(high, Buffer(high, width, rows, "" if place == high else place, each.number))
         yield MatMul(op.source, low, each.down)
-        if each.factor != 1.0:
-            yield Scale(low, rank, each.factor)
-        yield MatMul(low, op.out, replace(op.weight, tensor=each.up.tensor, columns=rank), accumulate=True)
+        yield MatMul(low, high, replace(op.weight, tensor=each.up.tensor, columns=rank))
+        yield AddScaled(high, op.out, width, each.number, each.factor, each.scale)
