@@ -38,7 +38,7 @@ def write_adapter(
     architecture: str | None = None,
     norms: bool = False,
 ) -> Path:
-    """Write an adapter of the matrices that are `wanted`. `norms`: with norms besides, as mergekit-extract-lora does."""
+    """Write an adapter of the matrices that are `wanted`. `norms`: with norms, as mergekit-extract-lora writes them."""
     reader, rng = gguf.GGUFReader(model), np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture or reader.fields["general.architecture"].contents())
     writer.add_type("adapter")

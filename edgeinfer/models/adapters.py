@@ -2,9 +2,10 @@
 
 In: a ModelSpec, the tensor table of its file with adapters opened beside it. Out: a ModelSpec that adds scale * alpha /
 rank * B (A x) to each product W x for which an adapter has A and B. The scale is a number of the pass for each row; it
-is that of the adapter if the pass states none. To the embedding of a token it adds B times the token's row of A. Weights
-stay as they are in the file. Matrices of experts are refused: they are not products of all rows. Norms that an adapter
-has besides are left out. Source of names, keys and shapes: llama.cpp's convert_lora_to_gguf.py and llama-adapter.cpp.
+is that of the adapter if the pass states none. To the embedding of a token it adds B times the token's row of A.
+Weights stay as they are in the file. Matrices of experts are refused: they are not products of all rows. Norms that an
+adapter has besides are left out. Source of names, keys and shapes: llama.cpp's convert_lora_to_gguf.py and
+llama-adapter.cpp.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def _pairs(adapter: Adapter, number: int, tensors: Mapping[str, TensorInfo]) -> 
             raise BadSetting(f"{adapter.path} changes {matrix[:80]!r}, which the model does not have")
         if len(base.shape) != 2:
             raise BadSetting(
-                f"{adapter.path} changes {matrix!r}: edgeinfer does not adapt experts' matrices; merge the adapter into "
-                "the model"
+                f"{adapter.path} changes {matrix!r}: edgeinfer does not adapt experts' matrices; merge the adapter "
+                "into the model"
             )
         rows, columns = base.shape
         rank = up.shape[-1] if up.shape else 0
@@ -103,8 +104,13 @@ def _pairs(adapter: Adapter, number: int, tensors: Mapping[str, TensorInfo]) -> 
                 f"{adapter.path} has {list(down.shape)} and {list(up.shape)} for {matrix!r} of {list(base.shape)}: it "
                 "was made for a model of another size"
             )
-        weights = (Weight(info.name, 0, *info.shape) for info in (down, up))
-        yield matrix, LowRank(*weights, number, alpha / rank if alpha else 1.0, adapter.scale)
+        yield matrix, LowRank(_whole(down), _whole(up), number, alpha / rank if alpha else 1.0, adapter.scale)
+
+
+def _whole(matrix: TensorInfo) -> Weight:
+    """All rows of a matrix."""
+    rows, columns = matrix.shape
+    return Weight(matrix.name, 0, rows, columns)
 
 
 def _check_uses(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None:
@@ -114,8 +120,8 @@ def _check_uses(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None
         uses = {type(op) for op in spec.ops() if any(weight.tensor == matrix for weight in op.matrices)}
         if uses == {Embed, MatMul} and kind is Embed:
             raise BadSetting(
-                f"an adapter changes {matrix!r}, which this model also multiplies its output by; merge the adapter into "
-                "the model"
+                f"an adapter changes {matrix!r}, which this model also multiplies its output by; merge the adapter "
+                "into the model"
             )
         if uses != {kind}:
             raise BadSetting(
