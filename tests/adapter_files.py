@@ -37,8 +37,12 @@ def write_adapter(
     alpha: float = ALPHA,
     architecture: str | None = None,
     norms: bool = False,
+    rounds: bool = False,
 ) -> Path:
-    """Write an adapter of the matrices that are `wanted`. `norms`: with norms, as mergekit-extract-lora writes them."""
+    """Write an adapter of the matrices that are `wanted`. `norms`: with norms, as mergekit-extract-lora writes them.
+
+    `rounds`: matrices whose rows are of whole blocks are Q8_0.
+    """
     reader, rng = gguf.GGUFReader(model), np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture or reader.fields["general.architecture"].contents())
     writer.add_type("adapter")
@@ -52,8 +56,11 @@ def write_adapter(
             up = rng.standard_normal((rows, rank), np.float32) * np.float32(size)
             if tensor.name == EMBEDDING:  # its rows are looked up: those of B become those of A
                 up, down = down.T, up
-            writer.add_tensor(f"{tensor.name}.lora_a", np.ascontiguousarray(down))
-            writer.add_tensor(f"{tensor.name}.lora_b", np.ascontiguousarray(up))
+            for part, values in (("lora_a", down), ("lora_b", up)):
+                is_rounded = rounds and not values.shape[1] % 32
+                kind = gguf.GGMLQuantizationType.Q8_0 if is_rounded else gguf.GGMLQuantizationType.F32
+                data = gguf.quants.quantize(np.ascontiguousarray(values), kind)
+                writer.add_tensor(f"{tensor.name}.{part}", data, raw_dtype=kind)
         elif norms and tensor.name.endswith("_norm.weight"):
             writer.add_tensor(tensor.name, np.ones(tensor.shape, np.float32))
     return _write(writer, path)
