@@ -83,11 +83,14 @@ def test_requests_with_other_scales_run_together(http: httpx.Client, expected: l
     assert completed(http) not in expected  # both adapters at 1, as they were loaded
 
 
-def test_conversations_take_scales_too(http: httpx.Client) -> None:
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_conversations_take_scales_too(http: httpx.Client, path: str) -> None:
     def answered(**fields: Any) -> str:
-        body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 16, "temperature": 0.0, **fields}
-        text: str = http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
-        return text
+        given = {"messages": [{"role": "user", "content": PROMPT}], "input": PROMPT}
+        limits = {"max_tokens": 16, "max_output_tokens": 16, "temperature": 0.0}
+        found = http.post(path, json={**given, **limits, **fields}).json()
+        part = found["choices"][0]["message"]["content"] if "choices" in found else found["output"][0]["content"][0]
+        return part if isinstance(part, str) else str(part["text"])
 
     assert answered() == answered(lora=[{"id": 0, "scale": 1.0}, {"id": 1, "scale": 1.0}]) != answered(lora=[])
 

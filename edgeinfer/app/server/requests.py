@@ -71,6 +71,9 @@ class AdapterScale(RequestBody):
     scale: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
 
 
+AdapterList = Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)]
+
+
 class Sampling(RequestBody):
     """Sampling parameters shared by all routes that generate."""
 
@@ -91,7 +94,7 @@ class Sampling(RequestBody):
     grammar: Text | None = None
     json_schema: dict[str, Any] | None = None
     priority: Literal["interactive", "background"] | None = None
-    lora: Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)] | None = None
+    lora: AdapterList | None = None
 
 
 class ContentPart(RequestBody):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 
 from edgeinfer.app.server.errors import ERROR_RESPONSES
 from edgeinfer.app.server.objects import Record
-from edgeinfer.app.server.requests import AdapterScale, adapter_scales
+from edgeinfer.app.server.requests import AdapterList, adapter_scales
 from edgeinfer.app.server.state import server_state
 
 ROUTER = APIRouter(tags=["models"])
@@ -25,7 +25,7 @@ async def adapters(request: Request, model: Model = None) -> list[Record]:
 
 
 @ROUTER.post("/lora-adapters", responses=ERROR_RESPONSES)
-async def set_adapters(body: list[AdapterScale], request: Request, model: Model = None) -> Record:
+async def set_adapters(body: AdapterList, request: Request, model: Model = None) -> Record:
     """Set the scales of later requests that state none; 0 for adapters not named."""
     async with server_state(request).model(model) as found:
         await asyncio.to_thread(found.llm.set_adapters, adapter_scales(body))
