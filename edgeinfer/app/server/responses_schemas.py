@@ -13,6 +13,7 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.requests import (
+    AdapterList,
     AllowedList,
     AllowedTools,
     ChatMessage,
@@ -105,6 +106,7 @@ class ResponseRequest(RequestBody):
     background: bool | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
+    lora: AdapterList | None = None
 
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request. Raises APIError."""
@@ -132,6 +134,7 @@ class ResponseRequest(RequestBody):
             tools=[_tool(tool) for tool in self.tools] if self.tools else None,
             tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
+            lora=self.lora,
         )
 
 

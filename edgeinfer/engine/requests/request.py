@@ -13,6 +13,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
+from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters, Scales
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
@@ -38,7 +39,7 @@ from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
-    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens"),
+    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora"),
 )
 
 MOST_LOGPROBS = 20
@@ -68,7 +69,7 @@ class Options(TypedDict, total=False):
     "auto", "none", "required", or the name of a function that must be called once; parallel_tools: whether several may
     be called at a time. template_variables: further variables of the chat template (enable_thinking, …).
     max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
-    have none.
+    have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
     """
 
     temperature: float
@@ -94,6 +95,7 @@ class Options(TypedDict, total=False):
     parallel_tools: bool
     template_variables: Mapping[str, Any]
     max_thought_tokens: int | None
+    lora: AdapterScales | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Request:
     of this many likely ones; None: none. `constraint`: what the answer must match, built for this request alone.
     `tools`: the functions that may be called. `thoughts`: how the model sets thoughts apart, if it does;
     `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names
-    of these rows.
+    of these rows. `scales`: of the model's LoRA adapters; () if passes state none.
     """
 
     prompt: tuple[int, ...]
@@ -121,6 +123,7 @@ class Request:
     thoughts: ThoughtFormat | None = None
     opens_thought: bool = False
     mixed: MixedPrompt | None = None
+    scales: Scales = ()
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -154,6 +157,7 @@ def request_of(
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
+    scales: Scales = (),
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -177,6 +181,7 @@ def request_of(
         constraint=constraint,
         tools=tools,
         mixed=mixed,
+        scales=scales,
     )
 
 
@@ -197,7 +202,8 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
-    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options.
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
+    adapters loaded with it.
     """
 
     tokenizer: Tokenizer
@@ -205,6 +211,7 @@ class Prompts:
     n_context: int
     inputs: Inputs = IDS_ONLY
     sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
+    adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -236,6 +243,7 @@ class Prompts:
             continues_text=bool(partial),
             tools=tools,
             author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), options.get("max_thought_tokens"), opened)
@@ -284,9 +292,14 @@ class Prompts:
             if len(prompt) < len(text):
                 mixed = MixedPrompt.of(text, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
-        constraint = self._constraint(options)
         return request_of(
-            tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed, author=self.sampling
+            tuple(prompt),
+            options,
+            continues_text=True,
+            constraint=self._constraint(options),
+            mixed=mixed,
+            author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
