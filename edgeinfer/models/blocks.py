@@ -336,12 +336,15 @@ def _gate_rows(g: ModelGraph, gate: Gate) -> Weight:
 
 
 def _head_norms(g: ModelGraph, counts: Mapping[str, int], *, paired: bool) -> None:
-    """The family's norm of each head of these buffers; LayerNorms have a weight for each head."""
+    """The family's norm of each head of these buffers; LayerNorms, and some RMSNorms, have a weight for each head."""
     hp, width, epsilon = g.hp, g.sizes.head_width, g.sizes.epsilon
     order = RopePermutation(width, g.sizes.rotary_width) if paired else None
     for name, heads in counts.items():
         tensor = f"{g.prefix}attn_{name[0]}_norm.weight"
-        if g.sizes.norms == "rms":
+        info = hp.tensors.get(tensor)
+        if g.sizes.norms == "rms" and info is not None and len(info.shape) == 2:
+            g.add(RMSNorm(name, name, hp.table(tensor, (heads, width), order), width, epsilon, heads, own=True))
+        elif g.sizes.norms == "rms":
             g.add(RMSNorm(name, name, hp.vector(tensor, width, order=order), width, epsilon, heads))
         else:
             g.add(LayerNorm(name, name, hp.table(tensor, (heads, width), order), None, width, epsilon, heads))

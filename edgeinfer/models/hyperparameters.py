@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -160,6 +161,12 @@ class Hyperparameters:
         """All numbers of the 2-D tensor `name` as one vector. Raises BadGGUF as `matrix` does."""
         self._check(name, shape)
         return Weight(name, 0, shape[0] * shape[1], 1, order)
+
+    def flat(self, name: str, count: int) -> Weight:
+        """All `count` numbers of a tensor of any shape as one vector. Raises BadGGUF as `matrix` does."""
+        info = self.tensors.get(name)
+        self._check(name, info.shape if info is not None and prod(info.shape) == count else (count,))
+        return Weight(name, 0, count, 1)
 
     def bias(
         self, name: str, length: int, rows: tuple[int, int] | None = None, order: RopePermutation | Every | None = None

@@ -55,7 +55,8 @@ class LatentAttention:
                 f"{hp.architecture}.rope.dimension_count is {sizes.rotary_width} and keys are {sizes.head_width} wide: "
                 "no part of a key stays unrotated"
             )
-        has_rank = "blk.0.attn_q_a.weight" in hp.tensors or "blk.0.attn_q.weight" not in hp.tensors
+        prefix = f"blk.{sizes.attends.index(True)}."
+        has_rank = f"{prefix}attn_q_a.weight" in hp.tensors or f"{prefix}attn_q.weight" not in hp.tensors
         return cls(
             query_rank=hp.integer("attention.q_lora_rank") if has_rank else 0,
             kv_rank=hp.integer("attention.kv_lora_rank"),
@@ -63,17 +64,17 @@ class LatentAttention:
             rotary_width=sizes.rotary_width,
             scale=sizes.head_width**-0.5,
             paired=paired,
-            shared="blk.0.attn_k_b.weight" in hp.tensors,
+            shared=f"{prefix}attn_k_b.weight" in hp.tensors,
         )
 
-    def add(self, g: ModelGraph, rope: RopeTable, source: str = "normed", out: str = "x") -> None:
-        """A layer's attention, from input to output projection."""
+    def add(self, g: ModelGraph, rope: RopeTable | None, source: str = "normed", out: str = "x") -> None:
+        """A layer's attention, from input to output projection; without `rope` nothing is rotated."""
         self._queries(g, rope, source)
         self._latent_keys(g, rope, source)
         attended = self._attend_shared(g) if self.shared else self._attend_heads(g)
         project(g, attended, "attn_output", g.sizes.attended_width, out)
 
-    def _queries(self, g: ModelGraph, rope: RopeTable, source: str) -> None:
+    def _queries(self, g: ModelGraph, rope: RopeTable | None, source: str) -> None:
         """The plain and the rotated parts of queries."""
         hp, sizes, rank = g.hp, g.sizes, self.query_rank
         columns, tensor = (rank, "attn_q_b") if rank else (sizes.width, "attn_q")
@@ -85,9 +86,10 @@ class LatentAttention:
         plain, rotary, width = self.plain_width, self.rotary_width, sizes.head_width
         self._part(g, source, (tensor, columns), "plain_query", (0, plain, width))
         self._part(g, source, (tensor, columns), "rotated_query", (plain, rotary, width), paired=self.paired)
-        g.add(Rope("rotated_query", sizes.heads, rotary, rope))
+        if rope is not None:
+            g.add(Rope("rotated_query", sizes.heads, rotary, rope))
 
-    def _latent_keys(self, g: ModelGraph, rope: RopeTable, source: str) -> None:
+    def _latent_keys(self, g: ModelGraph, rope: RopeTable | None, source: str) -> None:
         """The latent row of keys and values, and the rotated part of keys."""
         rank, rotary = self.kv_rank, self.rotary_width
         latent, rotated = g.buffer("latent_key", rank), g.buffer("rotated_key", rotary)
@@ -96,7 +98,8 @@ class LatentAttention:
         g.add(MatMul(source, latent, g.hp.matrix(name, shape, (0, rank))))
         g.add(MatMul(source, rotated, g.hp.matrix(name, shape, (rank, rank + rotary), order)))
         self._norm(g, latent, "attn_kv_a_norm", rank)
-        g.add(Rope(rotated, 1, rotary, rope))
+        if rope is not None:
+            g.add(Rope(rotated, 1, rotary, rope))
 
     def _attend_heads(self, g: ModelGraph) -> str:
         """Attention to keys and values of heads; returns the buffer with head outputs."""
@@ -161,3 +164,12 @@ class LatentAttention:
         span, order = (first, total - step + first + width), Every(width, step, paired)
         weight: Weight = g.hp.matrix(f"{g.prefix}{tensor}.weight", (total, columns), span, order)
         g.add(MatMul(source, g.buffer(out, g.sizes.heads * width), weight))
+
+
+def latent_sizes(hp: Hyperparameters, *, hybrid: bool = False) -> Sizes:
+    """The sizes of heads as they are multiplied; files with cached latent rows state these under their own keys."""
+    sizes = Sizes.read(hp, mixture=True, hybrid=hybrid)
+    return sizes.with_heads(
+        hp.integer("attention.key_length_mla", sizes.head_width),
+        hp.integer("attention.value_length_mla", sizes.value_width),
+    )

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.operands import LayerState
-from edgeinfer.graph.ops.act import Act
-from edgeinfer.graph.ops.add_vector import AddVector
-from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
@@ -21,6 +18,7 @@ from edgeinfer.models.blocks import project
 from edgeinfer.models.delta_net import HEADS_MAX, TAPS_MAX, WIDTH_MAX
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.state_spaces import convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Mamba2:
         inner, mixed_width = self.inner, self.inner + 2 * self.groups * self.state_width
         gate, mixed, steps = g.buffer("ssm_gate", inner), g.buffer("mixed", mixed_width), g.buffer("steps", self.heads)
         self._add_products(g, {gate: inner, mixed: mixed_width, steps: self.heads})
-        convolved = self._add_convolution(g, mixed, mixed_width)
+        convolved = convolution(g, mixed, mixed_width, self.taps)
         summed = g.buffer("ssm", inner)
         self._add_recurrence(g, convolved, steps, summed, mixed_width)
         g.add(GatedAct(gate, summed, summed, inner, "silu"))
@@ -71,18 +69,6 @@ class Mamba2:
             weight = g.hp.matrix(f"{tensor}.weight", (total, g.sizes.width), rows)
             g.add(MatMul("normed", name, weight, g.hp.bias(f"{tensor}.bias", total, rows)))
             start += width
-
-    def _add_convolution(self, g: ModelGraph, mixed: str, width: int) -> str:
-        """x, b and c after the convolution, its bias if there is one, and SiLU; returns their buffer."""
-        kernel = g.hp.table(f"{g.prefix}ssm_conv1d.weight", (width, self.taps))
-        bias = g.hp.bias(f"{g.prefix}ssm_conv1d.bias", width)
-        state, out = g.state(LayerState((self.taps - 1, width), width)), g.buffer("convolved", width)
-        if bias is None:
-            g.add(CausalConv(mixed, out, state, kernel, width, self.taps, activation="silu"))
-        else:
-            g.add(CausalConv(mixed, out, state, kernel, width, self.taps))
-            g.add(AddVector(bias, out, width), Act(out, out, width, "silu"))
-        return out
 
     def _add_recurrence(self, g: ModelGraph, mixed: str, steps: str, out: str, width: int) -> None:
         state = g.state(LayerState((self.heads, self.state_width, self.head_width), width + self.heads))

@@ -58,10 +58,19 @@ class Sizes:
     norms: Norms = "rms"
 
     @classmethod
-    def read(cls, hp: Hyperparameters, *, mixture: bool = False, norms: Norms = "rms", hybrid: bool = False) -> Sizes:
+    def read(
+        cls,
+        hp: Hyperparameters,
+        *,
+        mixture: bool = False,
+        norms: Norms = "rms",
+        hybrid: bool = False,
+        recurrent: bool = False,
+    ) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
 
         `mixture`: the family may be a mixture of experts. `hybrid`: layers with 0 kv heads have no attention.
+        `recurrent`: no layer has attention or a feed-forward branch, so files state neither.
         """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -71,11 +80,14 @@ class Sizes:
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
                 "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy-v3, bailingmoe, bailingmoe2, "
-                "exaone-moe, smallthinker, arctic, nemotron_h_moe and nomic-bert-moe"
+                "exaone-moe, smallthinker, arctic, nemotron_h_moe, jamba, kimi-linear and nomic-bert-moe"
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")
-        attends, layers = _layers(hp, n_layers, width, hybrid=hybrid)
+        if recurrent:
+            attends, layers = (False,) * n_layers, (LayerSizes(0, 0, 0, 0, 0, 0),) * n_layers
+        else:
+            attends, layers = _layers(hp, n_layers, width, hybrid=hybrid)
         return cls(
             n_layers=n_layers,
             width=width,

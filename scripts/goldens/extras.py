@@ -148,6 +148,30 @@ def dense_pattern(folder: Path, random: np.random.Generator) -> None:
     _configuration(folder, say)
 
 
+def kimi_names(folder: Path, random: np.random.Generator) -> None:
+    """Name the matrices of Kimi Linear's dense layers as published; and say how many such layers there are."""
+
+    def rename(held: dict[str, torch.Tensor]) -> None:
+        for key in [key for key in held if key.endswith("_proj.weight") and "block_sparse_moe." in key]:
+            if not any(part in key for part in ("experts.", "shared_experts.")):
+                held[key.replace("block_sparse_moe", "mlp")] = held.pop(key)
+
+    def say(held: dict[str, Any]) -> None:
+        held["first_k_dense_replace"] = held.pop("mlp_layer_types").count("dense")
+        kinds = held.pop("layer_types")
+        numbers = {kind: [at for at, each in enumerate(kinds, 1) if each == kind] for kind in set(kinds)}
+        held["linear_attn_config"] = {
+            "full_attn_layers": numbers["full_attention"],
+            "kda_layers": numbers["linear_attention"],
+            "head_dim": held.pop("linear_head_dim"),
+            "num_heads": held.pop("linear_num_heads"),
+            "short_conv_kernel_size": held.pop("linear_conv_kernel_dim"),
+        }
+
+    _tensors(folder, rename)
+    _configuration(folder, say)
+
+
 def older_names(folder: Path, random: np.random.Generator) -> None:
     """Add the keys of nomic-embed's published configuration, whose names transformers' own class does not use."""
     fixed = {

@@ -75,6 +75,8 @@ LLAMA = NORMS | heads_of() | network()
 QKV_BIASES = {"attn_q.bias": (HEADS * HEAD,), "attn_k.bias": (KV_HEADS * HEAD,), "attn_v.bias": (KV_HEADS * HEAD,)}
 PLAIN = network(gate=False)
 NARROW = 16
+INNER, STATE, TAPS, RANK = 64, 16, 4, 64
+"""Of PLaMo 2's state spaces: heads have as many columns as states have rows."""
 BAICHUAN = (
     vectors("attn_norm.weight", "ffn_norm.weight", length=NARROW)
     | heads_of(width=NARROW, heads=2, kv_heads=2)
@@ -107,6 +109,41 @@ GROWING: Mapping[str, Value] = {
 THREE: Mapping[str, Value] = {"attention.key_length": HEAD, "attention.value_length": HEAD}
 """Keys of three heads, which is no power of two."""
 DECI: Mapping[str, Value] = {"rope.dimension_count": HEAD, "attention.key_length": HEAD, "attention.value_length": HEAD}
+
+PLAMO2_HALF = BARE_POST_NORMS | vectors("ffn_norm.weight") | network(gate=False, up=2 * FFN)
+PLAMO2_STATES: Mapping[str, Shape] = {
+    "ssm_in.weight": (2 * INNER, WIDTH),
+    "ssm_conv1d.weight": (INNER, TAPS),
+    "ssm_x.weight": (RANK + 2 * STATE, INNER),
+    "ssm_dt.weight": (INNER // STATE, RANK),
+    "ssm_out.weight": (WIDTH, INNER),
+}
+PLAMO2_VECTORS = {
+    **vectors("ssm_dt.bias", "ssm_a", "ssm_d", length=INNER // STATE),
+    **vectors("ssm_b_norm", "ssm_c_norm", length=STATE),
+    **vectors("ssm_dt_norm", length=RANK),
+}
+PLAMO2_KEYS: Mapping[str, Value] = {
+    **THREE,
+    "ssm.conv_kernel": TAPS,
+    "ssm.inner_size": INNER,
+    "ssm.state_size": STATE,
+    "ssm.time_step_rank": INNER // STATE,
+    "ssm.group_count": 0,
+}
+RECURRENT = (
+    Peer(
+        "plamo2",
+        "plamo2",
+        [
+            vectors("attn_norm.weight") | PLAMO2_HALF | mixer
+            for mixer in (fused() | NORM_PER_HEAD, *[PLAMO2_STATES | PLAMO2_VECTORS] * 2)
+        ],
+        PLAMO2_KEYS,
+        heads=[HEADS, 0, 0],  # llama.cpp rotates nothing, and hangs, if the first layer has no heads
+        kv_heads=[KV_HEADS, 0, 0],
+    ),
+)
 
 PEERS = (
     Peer("internlm2", "internlm2", [LLAMA] * LAYERS),
@@ -185,4 +222,5 @@ PEERS = (
     ),
     Peer("bitnet", "bitnet", [LLAMA | SUB_NORMS] * LAYERS, tied=True),
     Peer("minicpm", "minicpm", [LLAMA] * LAYERS, SCALES),
+    *RECURRENT,
 )

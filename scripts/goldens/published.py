@@ -24,7 +24,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, gemma3n, gemma4, mixture_cases, state_spaces
+from goldens import cases, extras, further_cases, gemma3n, gemma4, mixture_cases, recurrent, state_spaces
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -314,4 +314,15 @@ PUBLISHED = (
     ),
     Published("nemotron-h-moe", _of(state_spaces.nemotron_h_moe, PERIODIC), QWEN, options=AS_WRITTEN),
     Published("nemotron-h-latent", _of(state_spaces.nemotron_h_latent, WIDE), QWEN, options=AS_WRITTEN),
+    Published("mamba2", _of(recurrent.mamba2, HYBRID), QWEN),
+    Published("mamba", _of(recurrent.mamba, HYBRID), QWEN),
+    Published("falcon-mamba", _of(recurrent.falcon_mamba, HYBRID), QWEN),
+    Published("jamba", _of(recurrent.jamba, HYBRID, **PIECE_IDS), pieces(prefix=True)),
+    Published(
+        "kimi-linear",
+        _of(recurrent.kimi_linear, LATENT, num_hidden_layers=3),
+        QWEN,
+        options=AS_WRITTEN,
+        beside=(extras.kimi_names,),
+    ),
 )

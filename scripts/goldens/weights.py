@@ -26,7 +26,10 @@ UNIFORM = {
 }
 LEARNED = ("expert_bias", "e_score_correction_bias", "layer_scalar")
 """Buffers with weights: biases used to select experts, factors of layers."""
-FACTORS = ("norm.weight", "norm_1.weight", "norm_2.weight", "layer_scalar", "router.scale", "per_expert_scale")
+FACTORS = (
+    *("norm.weight", "norm_f.weight", "norm_1.weight", "norm_2.weight"),
+    *("layer_scalar", "router.scale", "per_expert_scale"),
+)
 ONE_PLUS = ("GemmaF", "Gemma2", "Gemma3F", "Gemma3T")
 """Beginnings of classes whose norms multiply by 1 + weight."""
 UNSCALED = ("gemma4", "gemma3n")
@@ -77,7 +80,7 @@ def holds_differences(model: str, name: str) -> bool:
 
 
 def _gain(name: str) -> float:
-    if any(part in name for part in ("embed_tokens", "embed_in", "wte", "lm_head")):
+    if any(part in name for part in ("embed_tokens", "embed_in", "wte", "lm_head", "backbone.embeddings")):
         return 2.0
     if "embed_positions" in name:
         return 4.0

@@ -67,7 +67,8 @@ def check_layers(spec: ModelSpec) -> None:
     scanning = [op for op in spec.ops() if isinstance(op, StateSpace)]
     idle = [stage for stage in spec.stages[1:-1] if not any(isinstance(op, Attention | CausalConv) for op in stage.ops)]
     beside = [stage for stage in attending if any(isinstance(op, CausalConv) for op in stage.ops)]
-    assert len(attending) + len(convolving) + len(idle) - len(beside) == spec.n_layers
+    mixing = [stage for stage in spec.stages if any(isinstance(op, CausalConv) for op in stage.ops)]
+    assert len(attending) + len(mixing) + len(idle) - len(beside) == spec.n_layers
     shapes = {op.state: (op.taps - 1, op.width) for op in convolving}
     shapes |= {op.state: (op.value_heads, op.head_width, op.head_width) for op in recurring}
     shapes |= {op.state: (op.heads, op.state_width, op.head_width) for op in scanning}

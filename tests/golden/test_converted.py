@@ -7,6 +7,7 @@ Made by `scripts/make_converted_goldens.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import GGUFFile
@@ -106,6 +109,21 @@ def test_blocks_that_guess_are_left_out(name: str) -> None:
         assert left_out(model.spec, model.file.metadata, model.file.tensors) == (MTP,)
 
 
+def other_decays(op: Op) -> Op:
+    """The decays' shifts of another layer."""
+    if not isinstance(op, GatedDeltaNet):
+        return op
+    own, other = ("blk.0.", "blk.1.") if op.shift.tensor.startswith("blk.0.") else ("blk.1.", "blk.0.")
+    return replace(op, shift=replace(op.shift, tensor=op.shift.tensor.replace(own, other)))
+
+
+def one_decay(op: Op) -> Op:
+    """The first decays in place of one per key column."""
+    if not isinstance(op, GatedDeltaNet):
+        return op
+    return replace(op, by_column=False, decay="strength", shift=replace(op.shift, stop=op.value_heads))
+
+
 MISTAKES: dict[str, tuple[str, Edit]] = {
     "gpt2: no positions": ("gpt2", without_positions),
     "mistral3: queries that do not grow": ("mistral3", rope_change(growth=0.0)),
@@ -127,6 +145,13 @@ MISTAKES: dict[str, tuple[str, Edit]] = {
     "nemotron-h-moe: shares not scaled": ("nemotron-h-moe", change(Router, scale=1.0)),
     "nemotron-h-latent: shares that add up": ("nemotron-h-latent", change(Router, normalised=True)),
     "nemotron-h-latent: softmax": ("nemotron-h-latent", change(Router, scoring="softmax")),
+    "jamba: shares that add up": ("jamba", change(Router, normalised=True)),
+    "kimi-linear: a gate of SiLU": ("kimi-linear", change(GatedAct, activation="silu")),
+    "kimi-linear: decays of another layer": ("kimi-linear", other_decays),
+    "kimi-linear: one decay per head": ("kimi-linear", one_decay),
+    "kimi-linear: chosen by shares alone": ("kimi-linear", change(Router, bias=None)),
+    "kimi-linear: shares not scaled": ("kimi-linear", change(Router, scale=1.0)),
+    "kimi-linear: shares that do not add up": ("kimi-linear", change(Router, normalised=False)),
     "command-r-plus: no head norms": ("command-r-plus", without_layer_norms_of_heads),
 }
 

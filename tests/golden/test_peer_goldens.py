@@ -34,6 +34,7 @@ from tests.golden.test_architecture_logits import (
     without_head_norms,
     without_post_norms,
 )
+from tests.golden.test_state_spaces import swapped, without_inner_norms
 
 RESULTS = sorted((DATA / "peer").glob("*.npz"))
 
@@ -74,6 +75,13 @@ def chosen_by_normed(op: Op) -> Op:
     return replace(op, source="normed") if isinstance(op, MatMul) and op.source == "layer_input" else op
 
 
+def one_weight(op: Op) -> Op:
+    """The first head's weights for all heads."""
+    if not isinstance(op, RMSNorm) or not op.own or op.weight is None:
+        return op
+    return replace(op, own=False, weight=replace(op.weight, stop=op.width))
+
+
 MISTAKES: dict[str, tuple[str, Edit]] = {
     "internlm2: another base": ("internlm2", rope_change(base=20000.0)),
     "xverse: another base": ("xverse", rope_change(base=20000.0)),
@@ -88,6 +96,12 @@ MISTAKES: dict[str, tuple[str, Edit]] = {
     "plamo3: no head norms": ("plamo3", without_head_norms),
     "plamo3: no window": ("plamo3", change(Attention, window=None)),
     "plamo3: one base": ("plamo3", rope_change(base=50000.0)),
+    "plamo2: no post norms": ("plamo2", without_post_norms),
+    "plamo2: no head norms": ("plamo2", without_head_norms),
+    "plamo2: one weight for all heads": ("plamo2", one_weight),
+    "plamo2: another base": ("plamo2", rope_change(base=20000.0)),
+    "plamo2: no norms of b, c and steps": ("plamo2", without_inner_norms),
+    "plamo2: b and c swapped": ("plamo2", swapped),
     "nanbeige: no norms between": ("nanbeige", without_norms_between),
     "maincoder: no head norms": ("maincoder", without_head_norms),
     "pangu-embedded: no biases": ("pangu-embedded", change(MatMul, bias=None)),

@@ -20,6 +20,10 @@ FAMILIES = (
     "converted/granitehybrid-bf16",
     "converted/nemotron-h-bf16",
     "converted/nemotron-h-moe-bf16",
+    "converted/mamba2-bf16",
+    "converted/mamba-bf16",
+    "converted/jamba-bf16",
+    "converted/kimi-linear-bf16",
 )
 PROMPTS = ("hello world, hello world, hello", "abc abc abc abc", "one two three four " * 6)
 TEMPERATURES = (0.0, 0.8)
@@ -91,7 +95,8 @@ def test_a_model_with_states_is_run_by_one_device(path: Path) -> None:
 def test_a_plan_counts_states(plain: LLM) -> None:
     need = plain.info.need
     assert need is not None
-    assert 0 < need.state_bytes < need.kv_bytes
+    assert 0 < need.state_bytes <= need.kv_bytes
+    assert (need.kv_bytes == need.state_bytes) == (need.kv_bytes_per_token == 0)  # without any keys and values
     assert "(states " in need.parts_text
     assert plain.info.resident_bytes == need.weight_bytes + need.kv_bytes + need.buffer_bytes
 

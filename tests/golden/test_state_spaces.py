@@ -1,4 +1,4 @@
-"""Models with state spaces in chunks, trees and common passes; the CPU's bits are the same; wrong variants are off."""
+"""Recurrences in chunks, trees and common passes; the CPU's bits are the same; wrong state spaces are off."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from edgeinfer.models.load import open_model
 from tests.golden.goldens import BRANCHING, PATHS, Golden, Player, distance
 from tests.golden.test_converted import FOLDER, golden
 
-NAMES = ("granitehybrid", "granitehybrid-moe", "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-latent")
+HYBRIDS = ("granitehybrid", "granitehybrid-moe", "falcon-h1", "nemotron-h", "nemotron-h-moe", "nemotron-h-latent")
+NAMES = (*HYBRIDS, "mamba2", "mamba", "falcon-mamba", "jamba")
 Edit = Callable[[Op], Op | None]
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=(*NAMES, "kimi-linear"))
 def expected(request: pytest.FixtureRequest) -> Golden:
     return golden(FOLDER / f"{request.param}.npz")
 
@@ -100,6 +101,14 @@ def test_the_cpu_refuses_sizes_that_its_kernels_do_not_have(field: str, why: str
         DEVICE_OPS.check([replace(op, **{field: 24})])
 
 
+def test_without_attention_no_keys_and_values_are_kept() -> None:
+    for name in ("mamba2", "mamba", "falcon-mamba"):
+        with open_model(FOLDER / f"{name}-bf16.gguf") as model:
+            spec = model.spec
+        assert spec.kv == ()
+        assert (spec.kv_bytes_per_token(), len(spec.states)) == (0, 2 * spec.n_layers)
+
+
 @pytest.mark.parametrize("device", ["cuda", "onnx", "openvino"])
 def test_devices_without_the_op_refuse_it_by_name(device: str) -> None:
     try:
@@ -120,6 +129,21 @@ def without_skip(op: Op) -> Op:
 def without_shift(op: Op) -> Op:
     """Another vector where steps are shifted."""
     return replace(op, shift=replace(op.skip)) if isinstance(op, StateSpace) else op
+
+
+def other_skip(op: Op) -> Op:
+    """Another vector where x is added."""
+    return replace(op, skip=op.shift) if isinstance(op, StateSpace) else op
+
+
+def swapped(op: Op) -> Op:
+    """b and c in each other's place."""
+    return replace(op, apart=op.apart[::-1]) if isinstance(op, StateSpace) and op.apart is not None else op
+
+
+def without_inner_norms(op: Op) -> Op | None:
+    """No norms of b, c and the row that steps are computed from."""
+    return None if isinstance(op, RMSNorm) and op.source in ("ssm_b", "ssm_c", "ssm_dt") else op
 
 
 def without_bias(op: Op) -> Op | None:
@@ -145,8 +169,14 @@ def other_scale(op: Op) -> Op:
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        *((name, mistake) for name in NAMES for mistake in (without_skip, without_shift, without_bias, other_scale)),
+        *((name, mistake) for name in (*HYBRIDS, "mamba2") for mistake in (without_skip, without_shift)),
+        *((name, without_bias) for name in NAMES),
+        *((name, other_scale) for name in (*HYBRIDS, "jamba")),
+        *((name, mistake) for name in ("mamba", "falcon-mamba", "jamba") for mistake in (other_skip, swapped)),
+        *((name, without_inner_norms) for name in ("falcon-mamba", "jamba")),
         ("granitehybrid", without_norm),
+        ("mamba2", without_norm),
+        ("mamba2", whole_norm),
         ("nemotron-h", without_norm),
         ("nemotron-h", whole_norm),
     ],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_STOPS = 32
 MOST_CHOICES = 16
+MOST_ADAPTERS = 1000
 
 Text = Annotated[str, Field(max_length=16 << 20)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -63,6 +64,16 @@ class ResponseFormat(RequestBody):
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
+class AdapterScale(RequestBody):
+    """How much of a LoRA adapter is added."""
+
+    id: Annotated[int, Field(ge=0, lt=1 << 31)]
+    scale: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
+
+
+AdapterList = Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)]
+
+
 class Sampling(RequestBody):
     """Sampling parameters shared by all routes that generate."""
 
@@ -83,6 +94,7 @@ class Sampling(RequestBody):
     grammar: Text | None = None
     json_schema: dict[str, Any] | None = None
     priority: Literal["interactive", "background"] | None = None
+    lora: AdapterList | None = None
 
 
 class ContentPart(RequestBody):
@@ -194,7 +206,14 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options["max_tokens"] = max_tokens
     if body.json_schema is not None:
         options["schema"] = body.json_schema
+    if body.lora is not None:
+        options["lora"] = adapter_scales(body.lora)
     return options
+
+
+def adapter_scales(scales: Sequence[AdapterScale]) -> dict[int | str, float]:
+    """The scales of LoRA adapters by number."""
+    return {each.id: each.scale for each in scales}
 
 
 def seeded(options: Options, n: int) -> list[Options]:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.requests import (
+    AdapterList,
     AllowedList,
     AllowedTools,
     ChatMessage,
@@ -106,6 +107,7 @@ class ResponseRequest(RequestBody):
     background: bool | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
+    lora: AdapterList | None = None
 
     def as_chat(self) -> ChatRequest:
         """Convert to the equivalent chat request. Raises APIError."""
@@ -134,6 +136,7 @@ class ResponseRequest(RequestBody):
             tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
             parse_special=self.parse_special,
+            lora=self.lora,
         )
 
 

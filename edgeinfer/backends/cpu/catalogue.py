@@ -65,6 +65,7 @@ CUT_ACT = {
     for name in records.CURVES
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
+ADD_SCALED = Kernel("add_scaled", _source("rows", "add_scaled"), records.COLUMNS)
 ADD_VECTOR = Kernel("add_vector", _source("rows", "add_vector"), records.COLUMNS)
 MUL_VECTOR = Kernel("mul_vector", _source("rows", "mul_vector"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", _source("rows", "soft_cap"), records.COLUMNS)
@@ -90,9 +91,17 @@ ADVANCE_CONV = Kernel("advance_conv", _source("convolution", "advance"), records
 PREPARE_DELTA = Kernel("prepare_delta", _source("delta", "prepare"), records.DELTA)
 DELTA = Kernel("delta", _source("delta", "recurrence"), records.DELTA)
 ADVANCE_DELTA = Kernel("advance_delta", _source("delta", "advance"), records.DELTA)
+DELTA_BY_COLUMN = Kernel("delta_by_column", _source("delta", "recurrence_by_column"), records.DELTA)
+ADVANCE_DELTA_BY_COLUMN = Kernel("advance_delta_by_column", _source("delta", "advance_by_column"), records.DELTA)
 PREPARE_STATE_SPACE = Kernel("prepare_state_space", _source("state_space", "prepare"), records.STATE_SPACE)
 STATE_SPACE = Kernel("state_space", _source("state_space", "recurrence"), records.STATE_SPACE)
 ADVANCE_STATE_SPACE = Kernel("advance_state_space", _source("state_space", "advance"), records.STATE_SPACE)
+STATE_SPACE_BY_COLUMN = Kernel(
+    "state_space_by_column", _source("state_space", "recurrence_by_column"), records.STATE_SPACE
+)
+ADVANCE_STATE_SPACE_BY_COLUMN = Kernel(
+    "advance_state_space_by_column", _source("state_space", "advance_by_column"), records.STATE_SPACE
+)
 NOTHING = Kernel("nothing", _source("launch", "nothing"), records.NOTHING)
 
 LEAD = CompiledFunction("lead", _source("launch", "lead"), 5)

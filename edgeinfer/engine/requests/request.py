@@ -14,6 +14,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
+from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters, Scales
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
@@ -31,8 +32,7 @@ from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
-    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens"),
-    "parse_special",
+    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora", "parse_special"),
 )
 
 MOST_LOGPROBS = 20
@@ -63,8 +63,9 @@ class Options(TypedDict, total=False):
     "auto", "none", "required", or the name of a function that must be called once; parallel_tools: whether several may
     be called at a time. template_variables: further variables of the chat template (enable_thinking, …).
     max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
-    have none. parse_special: special tokens that are spelled in a text become those tokens; by default they do in a
-    text to continue, and not in the messages of a conversation, where they could end a turn or begin another.
+    have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
+    parse_special: special tokens that are spelled in a text become those tokens; by default they do in a text to
+    continue, and not in the messages of a conversation, where they could end a turn or begin another.
     """
 
     temperature: float
@@ -91,6 +92,7 @@ class Options(TypedDict, total=False):
     template_variables: Mapping[str, Any]
     max_thought_tokens: int | None
     parse_special: bool
+    lora: AdapterScales | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Request:
     the log probability of each chosen token, and of this many likely ones; None: none. `constraint`: what the answer
     must match, built for this request alone. `tools`: the functions that may be called. `thoughts`: how the model sets
     thoughts apart, if it does; `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of
-    numbers; `prompt` has the names of these rows.
+    numbers; `prompt` has the names of these rows. `scales`: of the model's LoRA adapters; () if passes state none.
     """
 
     prompt: tuple[int, ...]
@@ -119,6 +121,7 @@ class Request:
     opens_thought: bool = False
     remarks: tuple[str, ...] = ()
     mixed: MixedPrompt | None = None
+    scales: Scales = ()
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -152,6 +155,7 @@ def request_of(
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
+    scales: Scales = (),
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -175,6 +179,7 @@ def request_of(
         constraint=constraint,
         tools=tools,
         mixed=mixed,
+        scales=scales,
     )
 
 
@@ -195,7 +200,8 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
-    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options.
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
+    adapters loaded with it.
     """
 
     tokenizer: Tokenizer
@@ -203,6 +209,7 @@ class Prompts:
     n_context: int
     inputs: Inputs = IDS_ONLY
     sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
+    adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -236,6 +243,7 @@ class Prompts:
             continues_text=bool(partial),
             tools=tools,
             author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), tools, options, opened)
@@ -310,9 +318,14 @@ class Prompts:
             if len(prompt) < len(text):
                 mixed = MixedPrompt.of(text, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
-        constraint = self._constraint(options)
         return request_of(
-            tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed, author=self.sampling
+            tuple(prompt),
+            options,
+            continues_text=True,
+            constraint=self._constraint(options),
+            mixed=mixed,
+            author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
 
     def checked(self, tokens: Sequence[int]) -> list[int]:

@@ -21,8 +21,9 @@ class GatedDeltaNet(Op):
     `mixed` holds queries and keys of `key_heads` heads, then values of `value_heads` heads, all `head_width` K wide:
     float32[T, 2 * key_heads * K + value_heads * K]. Queries and keys are normalised to unit length. g = e^(rate *
     softplus(decay + shift)) and b = sigmoid(strength), one each per value head. Value head h uses key head h mod
-    `key_heads`, or, if `grouped`, h // (value_heads / key_heads). S, float32[K, K] per value head, is the layer's state
-    number `state`. Source: Gated Delta Networks (Yang et al., arXiv 2412.06464).
+    `key_heads`, or, if `grouped`, h // (value_heads / key_heads). `by_column`: g, `decay` and `shift` have K numbers
+    per value head, one for each row of S (Kimi Delta Attention). S, float32[K, K] per value head, is the layer's state
+    number `state`. Sources: Gated Delta Networks (Yang et al., arXiv 2412.06464), Kimi Linear (arXiv 2510.26692).
     """
 
     mixed: str
@@ -36,6 +37,12 @@ class GatedDeltaNet(Op):
     rate: Weight
     shift: Weight
     grouped: bool = False
+    by_column: bool = False
+
+    @property
+    def n_decays(self) -> int:
+        """Numbers of a token in `decay`."""
+        return self.value_heads * (self.head_width if self.by_column else 1)
 
     @property
     def mixed_width(self) -> int:
@@ -45,7 +52,7 @@ class GatedDeltaNet(Op):
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         heads, width = self.value_heads, self.value_heads * self.head_width
-        reads = Access(self.mixed, self.mixed_width), Access(self.decay, heads), Access(self.strength, heads)
+        reads = Access(self.mixed, self.mixed_width), Access(self.decay, self.n_decays), Access(self.strength, heads)
         return reads, (*reads, Access(self.out, width))
 
     @property
@@ -67,12 +74,13 @@ class GatedDeltaNet(Op):
         chosen = [self.key_head(head) for head in range(self.value_heads)]
         queries, keys = _unit(queries)[:, chosen] / np.float32(width**0.5), _unit(keys)[:, chosen]
         shifted = values[self.decay] + context.vector(self.shift)
-        decay = np.exp(context.vector(self.rate) * np.logaddexp(np.float32(0.0), shifted))
+        lengths = np.logaddexp(np.float32(0.0), shifted).reshape(len(heads), self.value_heads, -1)
+        decay = np.exp(context.vector(self.rate)[:, None] * lengths)
         learned = np.float32(1.0) / (np.float32(1.0) + np.exp(-values[self.strength]))
         out = np.empty((len(heads), self.value_heads, width), np.float32)
 
         def advance(token: int, before: Floats) -> Floats:
-            state = decay[token, :, None, None] * before
+            state = decay[token, :, :, None] * before
             missing = own[token] - np.einsum("hkv,hk->hv", state, keys[token])
             state = state + np.einsum("hk,hv->hkv", keys[token], learned[token, :, None] * missing)
             out[token] = np.einsum("hkv,hk->hv", state, queries[token])

@@ -17,7 +17,7 @@ from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.latent_attention import LatentAttention
+from edgeinfer.models.latent_attention import LatentAttention, latent_sizes
 from edgeinfer.models.mixture import SIGMOID_GATING, SOFTMAX_GATING, Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope import rope_table
@@ -44,15 +44,6 @@ def build(hp: Hyperparameters) -> ModelSpec:
         norm(g, "ffn_norm")
         feed(g)
     return head(g)
-
-
-def latent_sizes(hp: Hyperparameters) -> Sizes:
-    """The sizes of heads as they are multiplied; files with cached latent rows state these under their own keys."""
-    sizes = Sizes.read(hp, mixture=True)
-    return sizes.with_heads(
-        hp.integer("attention.key_length_mla", sizes.head_width),
-        hp.integer("attention.value_length_mla", sizes.value_width),
-    )
 
 
 def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:

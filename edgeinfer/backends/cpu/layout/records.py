@@ -153,28 +153,28 @@ CONVOLUTION = np.dtype(
 )
 """Record of `kernels.convolution`."""
 
+STATE_FIELDS = ("states", "state_bytes", "kept", "kept_stride", "states_step", "count")
+"""What all recurrences read: states, kept tokens, a `step_records.STATE_STEP`, and the number of tokens."""
 DELTA = np.dtype(
     [
         ("mixed", "i8"),
         ("stride", "i8"),  # bytes, as all strides
         ("decay", "i8"),
+        ("decay_stride", "i8"),
+        ("n_decays", "i8"),  # one per value head, or one per key column of each
         ("strength", "i8"),
-        ("decay_stride", "i8"),  # of both
+        ("strength_stride", "i8"),
         ("out", "i8"),
         ("out_stride", "i8"),
         ("mixed_width", "i8"),
         ("width", "i8"),  # of a head
+        ("rows", "i8"),  # of a state: the same
         ("key_heads", "i8"),
-        ("value_heads", "i8"),
+        ("heads", "i8"),  # value heads
         ("grouped", "i8"),
-        ("rate", "i8"),  # float32[value_heads], padded
+        ("rate", "i8"),  # float32[n_decays], padded
         ("shift", "i8"),  # the same
-        ("states", "i8"),
-        ("state_bytes", "i8"),
-        ("kept", "i8"),
-        ("kept_stride", "i8"),
-        ("states_step", "i8"),  # `step_records.STATE_STEP`
-        ("count", "i8"),
+        *((name, "i8") for name in STATE_FIELDS),
         ("scale", "f4"),  # of queries
     ]
 )
@@ -184,10 +184,11 @@ MOST_DELTA_WIDTH = 256
 
 STATE_SPACE = np.dtype(
     [
-        *((name, "i8") for name in ("mixed", "stride", "steps", "steps_stride", "out", "out_stride")),
-        *((name, "i8") for name in ("mixed_width", "width", "rows", "heads", "groups")),  # width of a head, rows of S
-        *((name, "i8") for name in ("rate", "shift", "skip")),  # float32[heads], padded
-        *((name, "i8") for name in ("states", "state_bytes", "kept", "kept_stride", "states_step", "count")),
+        *((name, "i8") for name in ("mixed", "stride", "keys", "keys_stride", "queries", "queries_stride")),
+        *((name, "i8") for name in ("steps", "steps_stride", "n_steps", "out", "out_stride")),
+        *((name, "i8") for name in ("width", "rows", "heads", "groups")),  # width of a head, rows of S
+        *((name, "i8") for name in ("rate", "shift", "skip")),  # shift and skip float32[n_steps], padded
+        *((name, "i8") for name in STATE_FIELDS),
     ]
 )
 """Record of `kernels.state_space`."""

@@ -38,6 +38,7 @@ class CpuBuffers:
         self._tiled = tiled
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        self._adapters = {buffer.name: buffer.adapter for buffer in spec.buffers if buffer.adapter is not None}
         memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
         self.arrays: dict[str, Floats] = {
             buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
@@ -46,6 +47,7 @@ class CpuBuffers:
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, with a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
+        self._spread: dict[Weight, Floats] = {}
         self._constants: dict[tuple[float, int], Floats] = {}
         self._ones: dict[tuple[int | PaddedHeads, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
@@ -61,6 +63,8 @@ class CpuBuffers:
 
     def count(self, name: str) -> int:
         """Address of the number of rows that a buffer has in a step."""
+        if name in self._adapters:
+            return address(self._step.adapters.counts[self._rows[name]]) + 8 * self._adapters[name]
         return self._step.n_tokens_at if self._rows[name] is Rows.TOKENS else self._step.n_outputs_at
 
     def rows(self, name: str) -> Rows:
@@ -87,6 +91,26 @@ class CpuBuffers:
                 vector[heads.places(len(values))] = values
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
+
+    def repeated(self, weight: Weight, times: int, length: int) -> Floats:
+        """A 1-D weight with each number that many times in a row, zero-padded."""
+        if times == 1:
+            return self.vector(weight, length)
+        if weight not in self._spread:
+            values: Floats = aligned((length,), np.float32)
+            found = np.repeat(weights.vector(self._file, weight), times)
+            values[: len(found)] = found
+            self._spread[weight] = values
+        return self._spread[weight]
+
+    def tiles(self, weight: Weight, width: int, n_rows: int) -> Floats:
+        """A weight of `n_rows` numbers for each of `width` columns, by tiles: float32[width / 16, n_rows, 16]."""
+        if weight not in self._spread:
+            values = weights.vector(self._file, weight).reshape(-1, LANES, n_rows)
+            tiles: Floats = aligned((width // LANES, n_rows, LANES), np.float32)
+            tiles[:] = values.swapaxes(1, 2)
+            self._spread[weight] = tiles
+        return self._spread[weight]
 
     def norm_vector(self, weight: Weight | None, width: int, length: int, heads: PaddedHeads | None = None) -> Floats:
         """The factors of an RMSNorm over `width` columns: `vector` of its weight, or ones if it has none."""

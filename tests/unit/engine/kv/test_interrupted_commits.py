@@ -20,7 +20,7 @@ BEFORE = 61  # the chain that is drafted crosses a page
 Breaking = Callable[..., object]
 
 
-@pytest.fixture(params=["qwen35-q8_0", "lfm2-q8_0", "llama-q8_0"])
+@pytest.fixture(params=["qwen35-q8_0", "lfm2-q8_0", "llama-q8_0", "converted/mamba2-bf16"])
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     with load(DATA / f"{request.param}.gguf", device="reference", n_context=128) as found:
         yield found
