@@ -80,8 +80,10 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
 
 
 def _values(name: str, noise: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Norms and factors around 1, biases around 0, matrices by which every layer matters."""
-    if noise.ndim == 1 or "_norm." in name:
+    """Norms and factors around 1, biases around 0, matrices by which every layer matters; states that decay."""
+    if name.endswith("ssm_a"):
+        found = -np.abs(0.3 * noise)
+    elif noise.ndim == 1 or "_norm." in name:
         found = 0.5 * noise if name.endswith("bias") else np.abs(1.0 + 0.3 * noise)
     else:
         gain = 2.0 if name in ("token_embd.weight", "output.weight") else 1.5 if ".attn_" in name else 1.0

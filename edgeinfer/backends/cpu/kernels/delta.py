@@ -25,26 +25,6 @@ ROW_BYTES, SAVE_BYTES = 4 * ROW_INTS, 4 * SAVE_INTS
 SAVED_ROW, LAST, TARGET = (SAVE[name] for name in ("row", "last", "slot"))
 TILE_BYTES = 64 * MOST_DELTA_WIDTH
 EPSILON = np.float32(1e-6)
-ODD = (2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0)
-
-
-@inline
-def softplus(x):
-    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms suffice."""
-    zero = simd.splat(np.float32(0.0))
-    z = simd.exp(simd.sub(zero, simd.absolute(x)))
-    s = simd.div(z, simd.add(simd.splat(np.float32(2.0)), z))
-    square = simd.mul(s, s)
-    total = simd.splat(np.float32(2.0 / 17.0))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[6])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[5])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[4])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[3])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[2])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[1])))
-    total = simd.fma(total, square, simd.splat(np.float32(ODD[0])))
-    total = simd.fma(total, square, simd.splat(np.float32(2.0)))
-    return simd.fma(total, s, simd.maximum(x, zero))
 
 
 @inline
@@ -86,7 +66,7 @@ def prepare(pointer, worker, work_split):
             make_unit(mixed + (args.key_heads + head) * args.width * 4, args.width, np.float32(1.0))
         decay, strength = args.decay + token * args.decay_stride, args.strength + token * args.decay_stride
         for index in range(0, args.value_heads * 4, 64):
-            soft = softplus(simd.add(simd.load(decay + index), simd.load(args.shift + index)))
+            soft = simd.activated("softplus", simd.add(simd.load(decay + index), simd.load(args.shift + index)))
             simd.store(decay + index, simd.exp(simd.mul(simd.load(args.rate + index), soft)))
             turned = simd.exp(simd.sub(zero, simd.load(strength + index)))
             simd.store(strength + index, simd.div(one, simd.add(one, turned)))

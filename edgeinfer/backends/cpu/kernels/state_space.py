@@ -25,7 +25,6 @@ from edgeinfer.backends.cpu.kernels.delta import (
     TILE_BYTES,
     ancestor,
     copy_tile,
-    softplus,
     step_at,
 )
 from edgeinfer.backends.cpu.kernels.work_split import share_start
@@ -45,7 +44,8 @@ def prepare(pointer, worker, work_split):
     for token in range(start, stop):
         steps = args.steps + token * args.steps_stride
         for index in range(0, args.heads * 4, 64):
-            simd.store(steps + index, softplus(simd.add(simd.load(steps + index), simd.load(args.shift + index))))
+            shifted = simd.add(simd.load(steps + index), simd.load(args.shift + index))
+            simd.store(steps + index, simd.activated("softplus", shifted))
     for number in range(step.n_rows):
         row = step.rows + number * ROW_BYTES
         settled, first = simd.load_int32(row + SETTLED), simd.load_int32(row + KEPT)
