@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import feed_forward, learned_positions
@@ -17,7 +18,9 @@ from edgeinfer.models.sizes import Sizes
 
 
 def build(hp: Hyperparameters) -> ModelSpec:
-    """The spec of an MPT. Raises BadGGUF where tensors or keys are missing."""
+    """The spec of an MPT. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for AWQ."""
+    if "blk.0.ffn.act.scales" in hp.tensors:
+        raise UnsupportedModel("this mpt divides its activations by factors (AWQ); edgeinfer has those that do not")
     has_biases = "blk.0.attn_norm.bias" in hp.tensors
     g = ModelGraph(hp, Sizes.read(hp, norms="layer" if has_biases else "unbiased layer"))
     feed = partial(feed_forward, activation="gelu", gate="none")
