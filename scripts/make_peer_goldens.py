@@ -80,7 +80,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
 
 
 def _values(name: str, noise: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Norms and factors around 1, biases around 0, matrices by which every layer matters."""
+    """Norms and factors around 1, biases around 0, matrices by which every layer matters; states that decay."""
     if name.endswith("ssm_a"):
         found = -np.exp(0.5 * noise - 2.0)  # states that remember some tokens
     elif noise.ndim == 1 or "_norm." in name:

@@ -62,6 +62,16 @@ def growing_table(hp: Hyperparameters, table: RopeTable, head_width: int) -> Rop
     return replace(table, growth=growth, growth_period=period)
 
 
+def still_table(width: int, growth: float, period: int, start: int = 0) -> RopeTable:
+    """The table of queries that grow with their position, without rotation; `start` is added to positions.
+
+    Raises UnsupportedModel for an odd width.
+    """
+    if width % 2:
+        raise UnsupportedModel(f"queries that grow are {width} wide; edgeinfer has those of an even width")
+    return RopeTable(math.e, width, "still", growth=growth, growth_period=period, growth_start=start)
+
+
 def local_rope_table(hp: Hyperparameters, rotary_width: int, default_base: float = 10000.0) -> RopeTable:
     """The rotary table of layers with a window (Gemma 3): a separate base, never scaled."""
     return RopeTable(_base(hp, "rope.freq_base_swa", default_base), rotary_width)
@@ -120,6 +130,8 @@ def frequencies(table: RopeTable, factors: NDArray[np.float32] | None = None) ->
     """
     pairs = np.arange(0, table.rotary_width, 2, dtype=np.float64) / table.rotary_width
     plain = table.base**-pairs
+    if table.scaling == "still":
+        return np.zeros_like(plain)
     if factors is not None:
         if factors.shape != plain.shape or not np.all(np.isfinite(factors) & (factors > 0)):
             raise BadGGUF(f"{table.factors} must hold {len(plain)} finite numbers above zero")
@@ -165,6 +177,6 @@ def magnitudes(table: RopeTable, positions: NDArray[np.integer[Any]]) -> NDArray
     """What cosines and sines of positions int[T] are multiplied by: float64[T, 1], or one number for all."""
     if not table.growth:
         return table.magnitude
-    steps = np.floor(positions.astype(np.float64) / table.growth_period)[:, None]
+    steps = np.floor((positions.astype(np.float64) + table.growth_start) / table.growth_period)[:, None]
     grown: NDArray[np.float64] = table.magnitude * (1.0 + table.growth * np.log1p(steps))
     return grown

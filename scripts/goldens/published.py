@@ -24,7 +24,17 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras, further_cases, gemma3n, gemma4, mixture_cases, recurrent, state_spaces
+from goldens import (
+    cases,
+    extras,
+    further_cases,
+    further_mixtures,
+    gemma3n,
+    gemma4,
+    mixture_cases,
+    recurrent,
+    state_spaces,
+)
 from goldens.small_tokenizers import (
     AFMOE,
     AFMOE_FIRST,
@@ -324,5 +334,33 @@ PUBLISHED = (
         QWEN,
         options=AS_WRITTEN,
         beside=(extras.kimi_names,),
+    ),
+    Published("llama4", _of(further_mixtures.llama4, FIVE), LLAMA, beside=(extras.name_class("Llama4ForCausalLM"),)),
+    Published("llama4-maverick", _of(further_mixtures.maverick, FOUR), LLAMA, kept=False),
+    Published("dbrx", _of(further_mixtures.dbrx, SMALL_SQUARE), QWEN),
+    Published(
+        "phimoe",
+        _of(further_mixtures.phimoe, SQUARE, **PIECE_IDS),
+        pieces(prefix=True),
+        beside=(extras.name_class("PhiMoEForCausalLM"),),
+    ),
+    Published("laguna", _of(further_mixtures.laguna, FIVE), QWEN),
+    Published("laguna-elements", _of(further_mixtures.laguna_elements, FIVE), QWEN, kept=False),
+    Published("cohere2moe", _of(further_mixtures.cohere2moe, HYBRID), QWEN),
+    Published(
+        "mistral4",
+        _of(further_mixtures.mistral4, LATENT),
+        QWEN,
+        "Mistral4ForCausalLM",
+        beside=(extras.name_class("Mistral3ForConditionalGeneration"),),
+    ),
+    Published("deepseek2-groups", _of(further_mixtures.deepseek2_groups, LATENT), QWEN),
+    Published("olmo-clipped", _of(further_mixtures.clipped_olmo, SQUARE), QWEN),
+    Published(
+        "mpt-clipped",
+        _of(further_mixtures.clipped_mpt, SMALL_SQUARE),
+        QWEN,
+        beside=(extras.name_class("MPTForCausalLM"),),
+        kept=False,
     ),
 )

@@ -45,8 +45,10 @@ def test_logits_are_those_of_llama_cpp(results: Path, device: str) -> None:
     opened = ReferenceDevice() if device == "reference" else CpuDevice(DeviceOptions(n_workers=2))
     expected = Golden.read(f"peer/{results.stem}")
     allowed = 3e-2 if results.stem.startswith("baichuan") else 5e-3  # which has many layers
+    if device == "reference":  # llama.cpp's GELU is a table of float16
+        allowed = 6e-4 if results.stem == "grok" else 1e-4
     with Player(opened, expected) as player:
-        assert expected.error(player.feed(expected.tokens)) < (1e-4 if device == "reference" else allowed)
+        assert expected.error(player.feed(expected.tokens)) < allowed
 
 
 def without_last_norms(op: Op) -> Op | None:

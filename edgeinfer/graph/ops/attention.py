@@ -20,8 +20,9 @@ class Attention(Op):
     wide as values.
 
     `window` w: only positions > own position - w. Without `causal`, a token attends to all tokens of its text, which
-    must be in one pass, or, with a window, to those less than w positions away. `soft_cap` c: scores become c *
-    tanh(score / c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
+    must be in one pass, or, with a window, to those less than w positions away. If `chunked`, windows do not slide: a
+    token attends to positions from the last multiple of w on (Llama 4). `soft_cap` c: scores become c * tanh(score /
+    c). `sinks`: one extra score per head that joins the softmax but contributes no value (Xiao et al.,
     arXiv 2309.17453; gpt-oss). `alibi`: how far away a key is lowers its score, by a slope per head from 2^(-alibi / n)
     down to 2^-alibi (Press et al., arXiv 2108.12409).
     """
@@ -39,6 +40,7 @@ class Attention(Op):
     sinks: Weight | None = None
     causal: bool = True
     alibi: float | None = None
+    chunked: bool = False
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -79,8 +81,13 @@ class Attention(Op):
     def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
         """The slots a token attends to."""
         slots = context.visible_slots[token]
+        if self.causal and self.window is not None:
+            n_seen = self.window
+            if self.chunked:
+                n_seen = int(context.step.batch.positions[token]) % self.window + 1
+            return slots[-n_seen:]
         if self.causal:
-            return slots if self.window is None else slots[-self.window :]
+            return slots
         step = context.step
         slots = context.visible_slots[int(np.flatnonzero(step.rows == step.rows[token])[-1])]
         position, window = int(step.batch.positions[token]), self.window or len(slots)

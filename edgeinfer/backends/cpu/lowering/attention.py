@@ -93,7 +93,7 @@ class AttentionLowering:
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["key_width"], args["key_padded"] = op.key_width, padded(op.key_width)
         args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
-        args["window"] = op.window or NO_WINDOW
+        args["window"], args["chunked"] = op.window or NO_WINDOW, op.chunked
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
         args["ahead"], args["full"] = 1, not op.causal
