@@ -174,13 +174,14 @@ def _find_or_pull(store: ModelStore, wanted: str, face: OpeningFace | None) -> L
     """The model called `wanted`; pulled if it is not here yet and a source with a scheme or a known short name."""
     try:
         return store.find(wanted)
-    except ModelNotFound:
-        from edgeinfer.models.known_models import known_models
-        from edgeinfer.models.sources import is_source, parse_source
+    except ModelNotFound as error:
+        from edgeinfer.models.known_models import known_model, near_names
+        from edgeinfer.models.sources import MOST_NEAR, is_source, parse_source
         from edgeinfer.models.sources.path import SCHEME
 
-        is_known = wanted.partition(":")[0].lower() in known_models()
+        is_known = known_model(wanted)[0] is not None
         if not (is_known or SCHEME.match(wanted)) or not is_source(wanted):  # a name may have a colon: llama3.2:3b
-            raise
+            near = near_names(wanted)[:MOST_NEAR]
+            raise ModelNotFound(f"{error}; such as {' or '.join(near)}" if near else str(error)) from None
         parse_source(wanted)
     return pull_model(store, wanted, face=face)

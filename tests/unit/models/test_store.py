@@ -238,9 +238,9 @@ def test_the_page_of_a_repository_means_it(page: str) -> None:
 
 def test_what_is_no_source_is_told_what_to_try() -> None:
     with pytest.raises(ModelNotFound) as raised:
-        parse_source("llama")
+        parse_source("xyzzy")
     assert str(raised.value) == (
-        "Don't know where to find 'llama'. Try hf:USER/REPO[:QUANT], a name of edgeinfer models --recommend, "
+        "Don't know where to find 'xyzzy'. Try hf:USER/REPO[:QUANT], a name of edgeinfer models --recommend, "
         "ollama:NAME[:TAG], a path to a .gguf file, pypi:PACKAGE[==VERSION] or https://…/MODEL.gguf"
     )
 
