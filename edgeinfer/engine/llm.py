@@ -35,6 +35,7 @@ from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
+from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
 from edgeinfer.scheduling.cost.seconds import KV_ELEMENT_BYTES
@@ -85,8 +86,9 @@ class LLM(TextReader):
         self._driver = StepDriver(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
-        sampling = author_sampling(subject.file.metadata)
-        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs, sampling)
+        ollama = ollama_params(subject.file.path)
+        sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
+        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs, sampling, ollama.stops)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
