@@ -215,6 +215,12 @@ def test_models_without_a_template() -> None:
     assert chat.render([SYSTEM, {"role": "user", "content": "Hi"}]) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
+    gemma = gguf_metadata("gpt2", ["<start_of_turn>", "<end_of_turn>"], [4, 3])
+    chat = ChatTemplate.from_metadata(gemma, Vocabulary.from_metadata(gemma))
+    assert chat.origin == "gemma"
+    assert chat.render([{"role": "user", "content": "Hi"}]) == (
+        "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
+    )
     plain = gguf_metadata("gpt2", ["a"], [1])
     chat = ChatTemplate.from_metadata(plain, Vocabulary.from_metadata(plain))
     assert chat.origin == "plain"
