@@ -12,8 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALPHA = 6.0
+EMBEDDING = "token_embd.weight"
 MATRIX = re.compile(r"(blk\.\d+\.(attn|ffn|ssm)_.*|output)\.weight")
 Floats = NDArray[np.float32]
+
+
+def embedding_too(tensor: Any) -> bool:
+    """The same and the embedding."""
+    return tensor.name == EMBEDDING or adaptable(tensor)
 
 
 def adaptable(tensor: Any) -> bool:
@@ -30,8 +36,13 @@ def write_adapter(
     wanted: Callable[[Any], bool] = adaptable,
     alpha: float = ALPHA,
     architecture: str | None = None,
+    norms: bool = False,
+    rounds: bool = False,
 ) -> Path:
-    """Write an adapter of the matrices that are `wanted`."""
+    """Write an adapter of the matrices that are `wanted`. `norms`: with norms, as mergekit-extract-lora writes them.
+
+    `rounds`: matrices whose rows are of whole blocks are Q8_0.
+    """
     reader, rng = gguf.GGUFReader(model), np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture or reader.fields["general.architecture"].contents())
     writer.add_type("adapter")
@@ -41,8 +52,17 @@ def write_adapter(
         if wanted(tensor):
             columns, rows = (int(number) for number in tensor.shape)
             size = 0.4 / np.sqrt(rank)
-            writer.add_tensor(f"{tensor.name}.lora_a", rng.standard_normal((rank, columns), np.float32) / columns**0.5)
-            writer.add_tensor(f"{tensor.name}.lora_b", rng.standard_normal((rows, rank), np.float32) * np.float32(size))
+            down = rng.standard_normal((rank, columns), np.float32) / columns**0.5
+            up = rng.standard_normal((rows, rank), np.float32) * np.float32(size)
+            if tensor.name == EMBEDDING:  # its rows are looked up: those of B become those of A
+                up, down = down.T, up
+            for part, values in (("lora_a", down), ("lora_b", up)):
+                is_rounded = rounds and not values.shape[1] % 32
+                kind = gguf.GGMLQuantizationType.Q8_0 if is_rounded else gguf.GGMLQuantizationType.F32
+                data = gguf.quants.quantize(np.ascontiguousarray(values), kind)
+                writer.add_tensor(f"{tensor.name}.{part}", data, raw_dtype=kind)
+        elif norms and tensor.name.endswith("_norm.weight"):
+            writer.add_tensor(tensor.name, np.ones(tensor.shape, np.float32))
     return _write(writer, path)
 
 
@@ -54,7 +74,8 @@ def write_merged(model: Path, path: Path, adapters: dict[Path, float]) -> Path:
         tensors = {each.name: each.data for each in gguf.GGUFReader(adapter).tensors}
         for name in {name.rpartition(".lora_")[0] for name in tensors}:
             down, up = tensors[f"{name}.lora_a"], tensors[f"{name}.lora_b"]
-            added[name] = added.get(name, np.float32(0)) + np.float32(scale * ALPHA / len(down)) * (up @ down)
+            product = down @ up.T if name == EMBEDDING else up @ down
+            added[name] = added.get(name, np.float32(0)) + np.float32(scale * ALPHA / up.shape[1]) * product
     writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key != "general.architecture":

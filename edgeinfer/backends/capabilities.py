@@ -114,6 +114,7 @@ class LaneCapabilities:
     buffers    buffer contents after a step
     cutting    activations that can be cut at a threshold
     streaming  weights partly read from a file
+    scales     whether passes may state scales of LoRA adapters
     """
 
     states: StateMemory | None = None
@@ -124,6 +125,7 @@ class LaneCapabilities:
     buffers: Buffers | None = None
     cutting: ThresholdLane | None = None
     streaming: Streaming | None = None
+    scales: bool = False
 
 
 class OwnMemory(Protocol):

@@ -127,7 +127,7 @@ class ReferenceLane:
 
     @property
     def capabilities(self) -> LaneCapabilities:
-        return LaneCapabilities(self.states, self.windows, buffers=self)
+        return LaneCapabilities(self.states, self.windows, buffers=self, scales=True)
 
     @property
     def resident_bytes(self) -> int:

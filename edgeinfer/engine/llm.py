@@ -16,6 +16,7 @@ from edgeinfer.engine.kv.kvcache import pages_for
 from edgeinfer.engine.kv.saved_state import n_saved_checkpoints
 from edgeinfer.engine.model_info import ModelInfo, renamed
 from edgeinfer.engine.opening.comparison import Comparison
+from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters
 from edgeinfer.engine.requests.conversation import Messages
 from edgeinfer.engine.requests.prompt_rows import Piece
 from edgeinfer.engine.requests.request import Options, Prompts, Request
@@ -35,6 +36,7 @@ from edgeinfer.engine.telemetry import Telemetry
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.graph.step import IDS_ONLY, PAGE
 from edgeinfer.models.author_sampling import author_sampling
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.ollama_params import ollama_params
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.allotment import Priority
@@ -88,7 +90,10 @@ class LLM(TextReader):
         inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
         ollama = ollama_params(subject.file.path)
         sampling = {**author_sampling(subject.file.metadata), **ollama.sampling}
-        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs, sampling, ollama.stops)
+        self.adapters = loaded_adapters(subject, pool)
+        """The LoRA adapters loaded with the model, and the scales of requests that state none."""
+        own = tokenizer, template, pool.executor.limits.n_context, inputs, sampling
+        self.prompts = Prompts(*own, self.adapters, ollama.stops)
         self.drafts, self.later_drafts = drafting.drafts, drafting.later
         self._primes = drafting.primes
         self._recent: deque[ScheduledSequence] = deque(maxlen=RECENT)
@@ -117,6 +122,15 @@ class LLM(TextReader):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def set_adapters(self, scales: AdapterScales) -> None:
+        """Set the scales of LoRA adapters, by number or name, for later requests that state none; 0 for the others.
+
+        Raises BadSetting.
+        """
+        with self._pool.lock:
+            self.adapters.set_scales(scales)
+            self._pool.scales = self.adapters.scales
 
     def begin_drafting(self, progress: Progress = no_progress) -> None:
         """Compile the drafting code, if loading deferred that, and start drafting with the next answer.
@@ -251,3 +265,12 @@ class LLM(TextReader):
         if self.drafts is not None:
             self.drafts.close()
         self._subject.file.close()
+
+
+def loaded_adapters(subject: Subject, pool: Pool) -> LoadedAdapters:
+    """The LoRA adapters of an open model."""
+    if not isinstance(subject.file, GGUFFile):
+        return LoadedAdapters()
+    adapters, stated = subject.file.adapters, pool.executor.capabilities.scales
+    scales = tuple(adapter.scale for adapter in adapters)
+    return LoadedAdapters([adapter.path for adapter in adapters], scales, takes_scales=bool(stated))

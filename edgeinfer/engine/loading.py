@@ -121,7 +121,7 @@ def load(name_or_path: str | Path, options: LoadOptions) -> LLM:
     approx       treat activations below this value as zero, which reads less and changes the answer; cpu only
     chat_template
                  name of a built-in template in place of the model's own; or chat_template_file, the path of one
-    lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE"
+    lora         LoRA adapters: GGUF files, each as "FILE" or "FILE:SCALE", the scale of requests that state none
     spec         speculation: "auto" drafts tokens and verifies several per pass where this changes none of them, "on"
                  always drafts, "off" never; a number: passes of that many tokens, or as many as the mode allows
     verify_cost  cost of passes by their number of tokens, used instead of the measured cost

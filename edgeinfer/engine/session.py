@@ -6,6 +6,7 @@ cached from the last call is not read again. Touches no files except its own sav
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -126,7 +127,8 @@ class Session:
                 "it can be saved once the session has answered again"
             )
         tokens, state = self._cached.save()
-        _write(Path(path), seal(MAGIC, {"tokens": tokens}, state))
+        scales = json.dumps(self._cached.scales)
+        _write(Path(path), seal(MAGIC, {"tokens": tokens, "scales": scales}, state))
 
     def restore(self, path: str | Path) -> None:
         """Continue from a saved file.
@@ -140,7 +142,8 @@ class Session:
         header, state = unseal(MAGIC, data, str(path))
         tokens = header["tokens"]
         assert isinstance(tokens, list)
-        self._cached.restore(tokens, state)
+        scales: list[float] = json.loads(str(header.get("scales", "[]")))  # files of earlier versions have none
+        self._cached.restore(tokens, state, tuple(scales))
         self._last = None
 
     def stop(self) -> None:

@@ -8,10 +8,11 @@ of what runs them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
+from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
@@ -95,7 +96,23 @@ class ModelSpec:
         """What passes accept besides token ids."""
         takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
         takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
-        return Inputs(self.width if takes_rows else 0, takes_axes)
+        return Inputs(self.width if takes_rows else 0, takes_axes, self.scales)
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale of each LoRA adapter in passes that state none."""
+        stated = {op.adapter: op.scale for op in self.ops() if isinstance(op, AddScaled)}
+        numbers = [*stated, *(buffer.adapter for buffer in self.buffers if buffer.adapter is not None)]
+        return tuple(stated.get(number, 1.0) for number in range(1 + max(numbers, default=-1)))
+
+    def without_adapters(self, unused: frozenset[int]) -> ModelSpec:
+        """The same model without the ops of these LoRA adapters."""
+        own = {buffer.name for buffer in self.buffers if buffer.adapter in unused}
+        stages = (
+            replace(stage, ops=tuple(op for op in stage.ops if own.isdisjoint((*op.reads, *op.writes))))
+            for stage in self.stages
+        )
+        return replace(self, stages=tuple(stages))
 
     @property
     def is_causal(self) -> bool:

@@ -29,13 +29,15 @@ class Buffer:
     """A named float32 value passed between ops: float32[T or O, width].
 
     `place` names another buffer whose memory this one may share: no op writes to that one between this buffer's first
-    write and its last read.
+    write and its last read. `adapter`: the LoRA adapter whose values these are; they are not needed in a pass without
+    a row that it is added to.
     """
 
     name: str
     width: int
     rows: Rows = Rows.TOKENS
     place: str = ""
+    adapter: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

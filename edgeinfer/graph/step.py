@@ -50,6 +50,7 @@ class Batch:
     rows       rows of the tokens below zero, in order; None if all are ids
     axes       int32[T, 3]  temporal, height and width of each token for a multi-axis rotary embedding; None: its
                position along each axis
+    scales     float32[T, A]  how much each LoRA adapter adds to each token; None: as the model was loaded
     """
 
     tokens: Int32s
@@ -59,6 +60,7 @@ class Batch:
     outputs: Int32s
     rows: InputRows | None = None
     axes: Int32s | None = None
+    scales: Floats | None = None
 
     def named_tokens(self) -> list[int]:
         """The tokens in the form used to compare texts: ids, and the names of rows."""
@@ -93,6 +95,14 @@ def joined_axes(batches: Sequence[Batch]) -> Int32s | None:
     if all(batch.axes is None for batch in batches):
         return None
     return np.concatenate([same_axes(batch.positions) if batch.axes is None else batch.axes for batch in batches])
+
+
+def joined_scales(batches: Sequence[Batch]) -> Floats | None:
+    """The scales of several batches, concatenated; None if no batch states any. Raises ValueError if only some do."""
+    stated = [batch.scales for batch in batches if batch.scales is not None]
+    if stated and len(stated) < len(batches):
+        raise ValueError("some batches of a pass state scales of LoRA adapters and others do not")
+    return np.concatenate(stated) if stated else None
 
 
 def same_axes(positions: Int32s) -> Int32s:
@@ -165,6 +175,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         outputs=np.concatenate([batch.outputs + first for batch, first in places]),
         rows=joined_rows(batches),
         axes=joined_axes(batches),
+        scales=joined_scales(batches),
     )
 
 
@@ -173,13 +184,15 @@ class Inputs:
     """What a model was opened for besides token ids.
 
     `row_width`: width of input rows, 0 for token ids only. `axes`: whether it reads three positions per token.
+    `scales`: of its LoRA adapters, in passes that state none; () if passes cannot state any.
     """
 
     row_width: int = 0
     axes: bool = False
+    scales: tuple[float, ...] = ()
 
     def check(self, batch: Batch, n_context: int) -> None:
-        """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows or axes."""
+        """Raises UnsupportedModel, ContextOverflow or ValueError if a batch has invalid rows, axes or scales."""
         if batch.rows is not None:
             if not self.row_width:
                 raise UnsupportedModel(
@@ -195,6 +208,11 @@ class Inputs:
             if batch.axes.shape != (len(batch.tokens), AXES):
                 raise ValueError(f"axes of shape {batch.axes.shape} for {len(batch.tokens)} tokens")
             check_axes(int(batch.axes.min(initial=0)), int(batch.axes.max(initial=0)), n_context)
+        if batch.scales is not None:
+            if not self.scales:
+                raise UnsupportedModel("this model, as it was opened, adds its LoRA adapters at one scale alone")
+            if batch.scales.shape != (len(batch.tokens), len(self.scales)):
+                raise ValueError(f"scales of shape {batch.scales.shape} for {len(batch.tokens)} tokens")
 
 
 def check_axes(lowest: int, highest: int, n_context: int) -> None:

@@ -1,9 +1,11 @@
 """LoRA adapters of a model: low-rank products added to the products with its matrices (Hu et al., arXiv 2106.09685).
 
 In: a ModelSpec, the tensor table of its file with adapters opened beside it. Out: a ModelSpec that adds scale * alpha /
-rank * B (A x) to each product W x for which an adapter has A and B, so any device that multiplies runs it. Weights stay
-as they are in the file. Matrices of experts and the embedding are refused: they are not products of all rows. Source of
-names and keys: llama.cpp's convert_lora_to_gguf.py and llama-adapter.cpp.
+rank * B (A x) to each product W x for which an adapter has A and B. The scale is a number of the pass for each row; it
+is that of the adapter if the pass states none. To the embedding of a token it adds B times the token's row of A.
+Weights stay as they are in the file. Matrices of experts are refused: they are not products of all rows. Norms that an
+adapter has besides are left out. Source of names, keys and shapes: llama.cpp's convert_lora_to_gguf.py and
+llama-adapter.cpp.
 """
 
 from __future__ import annotations
@@ -15,23 +17,30 @@ from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, Rows, Weight
+from edgeinfer.graph.ops.add_scaled import AddScaled
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.ops.scale import Scale
+from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.models.gguf.adapter import Adapter
 from edgeinfer.models.gguf.header import TensorInfo
 
 DOWN, UP = ".lora_a", ".lora_b"
-"""How names of A (rank, columns) and B (rows, rank) end."""
+"""How names of A (rank, columns) and B (rows, rank) end; of the embedding, A is (vocabulary, rank), B (width, rank)."""
+EMBEDDING = "token_embd.weight"
+NORM = "_norm.weight"
+"""How names of norms end, which mergekit-extract-lora writes; llama.cpp leaves them out too."""
 INVOKED = "adapter.alora.invocation_tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What one adapter adds to products with one matrix: factor * B (A x)."""
+    """What one adapter adds to products with one matrix, or to the embedding: scale * factor * B (A x)."""
 
     down: Weight
     up: Weight
+    number: int
     factor: float
+    scale: float
 
 
 def with_adapters(spec: ModelSpec, tensors: Mapping[str, TensorInfo], adapters: Sequence[Adapter]) -> ModelSpec:
@@ -41,11 +50,11 @@ def with_adapters(spec: ModelSpec, tensors: Mapping[str, TensorInfo], adapters: 
     for one with tensors missing or of other shapes.
     """
     added: dict[str, list[LowRank]] = {}
-    for adapter in adapters:
+    for number, adapter in enumerate(adapters):
         _check(adapter, spec)
-        for matrix, low_rank in _pairs(adapter, tensors):
+        for matrix, low_rank in _pairs(adapter, number, tensors):
             added.setdefault(matrix, []).append(low_rank)
-    _check_products(spec, added)
+    _check_uses(spec, added)
     buffers: dict[str, Buffer] = {}
     stages = [
         replace(stage, ops=tuple(each for op in stage.ops for each in _with_added(op, added, spec, buffers)))
@@ -68,13 +77,13 @@ def _check(adapter: Adapter, spec: ModelSpec) -> None:
         raise BadSetting(f"{adapter.path} is switched on by a text (activated LoRA), which edgeinfer lacks")
 
 
-def _pairs(adapter: Adapter, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, LowRank]]:
+def _pairs(adapter: Adapter, number: int, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, LowRank]]:
     """The matrices that an adapter adds to, by name."""
     alpha = adapter.metadata.number("adapter.lora.alpha", 0.0)
     own = {name.removeprefix(adapter.prefix): info for name, info in tensors.items() if name.startswith(adapter.prefix)}
-    if not own:
-        raise BadGGUF(f"{adapter.path} holds no tensors")
-    matrices = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in own)
+    matrices = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in own if not name.endswith(NORM))
+    if not matrices:
+        raise BadGGUF(f"{adapter.path} holds no matrices")
     for matrix in matrices:
         down, up = own.get(matrix + DOWN), own.get(matrix + UP)
         if down is None or up is None:
@@ -82,30 +91,39 @@ def _pairs(adapter: Adapter, tensors: Mapping[str, TensorInfo]) -> Iterator[tupl
         base = tensors.get(matrix)
         if base is None:
             raise BadSetting(f"{adapter.path} changes {matrix[:80]!r}, which the model does not have")
-        if len(base.shape) != 2 or matrix == "token_embd.weight":
+        if len(base.shape) != 2:
             raise BadSetting(
-                f"{adapter.path} changes {matrix!r}: edgeinfer adapts neither experts' matrices nor the embedding; "
-                "merge the adapter into the model"
+                f"{adapter.path} changes {matrix!r}: edgeinfer does not adapt experts' matrices; merge the adapter "
+                "into the model"
             )
-        rank = down.shape[0]
-        if down.shape != (rank, base.shape[1]) or up.shape != (base.shape[0], rank):
+        rows, columns = base.shape
+        rank = up.shape[-1] if up.shape else 0
+        shapes = ((rows, rank), (columns, rank)) if matrix == EMBEDDING else ((rank, columns), (rows, rank))
+        if not rank or (down.shape, up.shape) != shapes:
             raise BadGGUF(
                 f"{adapter.path} has {list(down.shape)} and {list(up.shape)} for {matrix!r} of {list(base.shape)}: it "
                 "was made for a model of another size"
             )
-        factor = adapter.scale * (alpha / rank if alpha else 1.0)
-        yield (
-            matrix,
-            LowRank(Weight(down.name, 0, rank, base.shape[1]), Weight(up.name, 0, base.shape[0], rank), factor),
-        )
+        yield matrix, LowRank(_whole(down), _whole(up), number, alpha / rank if alpha else 1.0, adapter.scale)
 
 
-def _check_products(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None:
-    """Raises BadSetting for a matrix that the model uses other than in a product."""
-    multiplied = {op.weight.tensor for op in spec.ops() if isinstance(op, MatMul)}
-    others = {weight.tensor for op in spec.ops() if not isinstance(op, MatMul) for weight in op.matrices}
+def _whole(matrix: TensorInfo) -> Weight:
+    """All rows of a matrix."""
+    rows, columns = matrix.shape
+    return Weight(matrix.name, 0, rows, columns)
+
+
+def _check_uses(spec: ModelSpec, added: Mapping[str, Sequence[LowRank]]) -> None:
+    """Raises BadSetting for a matrix that the model uses other than in a product, or as its embedding."""
     for matrix in added:
-        if matrix not in multiplied or matrix in others:
+        kind = Embed if matrix == EMBEDDING else MatMul
+        uses = {type(op) for op in spec.ops() if any(weight.tensor == matrix for weight in op.matrices)}
+        if uses == {Embed, MatMul} and kind is Embed:
+            raise BadSetting(
+                f"an adapter changes {matrix!r}, which this model also multiplies its output by; merge the adapter "
+                "into the model"
+            )
+        if uses != {kind}:
             raise BadSetting(
                 f"an adapter changes {matrix!r}, which {spec.architecture} does not only multiply rows by; merge the "
                 "adapter into the model"
@@ -117,13 +135,22 @@ def _with_added(
 ) -> Iterator[Op]:
     """An op, and what adapters add to it; notes the buffers in between."""
     yield op
-    if not isinstance(op, MatMul):
+    if not isinstance(op, MatMul | Embed):
         return
     for each in added.get(op.weight.tensor, ()):
-        rank, rows = each.down.n_rows, spec.buffer(op.source).rows
-        low = f"rank {rank}" if rows is Rows.TOKENS else f"rank {rank} of outputs"
-        buffers.setdefault(low, Buffer(low, rank, rows))
-        yield MatMul(op.source, low, each.down)
-        if each.factor != 1.0:
-            yield Scale(low, rank, each.factor)
-        yield MatMul(low, op.out, replace(op.weight, tensor=each.up.tensor, columns=rank), accumulate=True)
+        rank, rows = each.up.columns, spec.buffer(op.out).rows
+        suffix = "" if rows is Rows.TOKENS else " of outputs"
+        low, high = f"rank {rank} of adapter {each.number}{suffix}", f"added to {op.out} by adapter {each.number}"
+        # only one of these is in use at a time, so they may share memory
+        place = next((name for name, kept in buffers.items() if kept.rows is rows and name.startswith("added")), "")
+        buffers.setdefault(low, Buffer(low, rank, rows, adapter=each.number))
+        width = spec.buffer(op.out).width  # that of the widest layer, so that rows of both lie alike
+        buffers.setdefault(high, Buffer(high, width, rows, "" if place == high else place, each.number))
+        if isinstance(op, Embed):
+            up = each.up
+            yield TokenRows(each.down, low, op.scale)
+        else:
+            up = replace(op.weight, tensor=each.up.tensor, columns=rank)
+            yield MatMul(op.source, low, each.down)
+        yield MatMul(low, high, up)
+        yield AddScaled(high, op.out, up.n_rows, each.number, each.factor, each.scale)

@@ -18,7 +18,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models.adapters import with_adapters
+from edgeinfer.models.adapters import DOWN, EMBEDDING, with_adapters
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.gguf.adapter import Adapter
@@ -31,6 +31,7 @@ UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.
 PARTS = {
     "what reads images": re.compile(r"(v|mm)\..*"),
     "what reads sound": re.compile(r"a\..*"),
+    "norms of LoRA adapters": re.compile(r"adapter\.\d+\..*_norm\.weight"),
     "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*|mtp\..*"),
 }
 """Optional parts of a model, not needed for its answers, by their tensors; blocks are those after its layers."""
@@ -105,6 +106,10 @@ def spec_of(
     spec = architecture.build(hp)
     if adapters:
         spec = with_adapters(spec, tensors, adapters)
+        if rows and any(f"{adapter.prefix}{EMBEDDING}{DOWN}" in tensors for adapter in adapters):
+            raise BadSetting(
+                "a LoRA adapter changes the embedding, in place of which rows are given; merge it into the model"
+            )
     _check_tensors(spec, tensors, header.integer("block_count"))
     if rows:
         spec = with_rows(spec, hp, architecture.axes)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -28,6 +29,7 @@ from edgeinfer.scheduling.machine.catalogue import machine_names, machine_profil
 from edgeinfer.scheduling.machine.profile import Link
 from edgeinfer.scheduling.machine.topology import read_topology, usable_cores
 from edgeinfer.scheduling.prediction import MeasuredSpeeds, Predictor
+from tests.adapter_files import write_adapter
 from tests.conftest import write_tiny_llama
 from tests.unit.scheduling.profiles import device, machine
 
@@ -69,6 +71,19 @@ def test_json_has_the_contract_keys_exact_sizes_and_what_the_profile_predicts(ti
     assert (lane["device"], lane["rows"]) == ("cpu", [0, 64])
     decode_s = sum(stage["seconds"] for stage in stages if stage["phase"] == "decode")
     assert decode_s == pytest.approx(1 / predicted["decode_tok_s"])
+
+
+def test_adapters_are_told_with_their_bytes(tiny, tmp_path):
+    paths = [write_adapter(tiny, tmp_path / f"{rank}.gguf", rank=rank) for rank in (4, 8)]
+    lora = ["--lora", f"{paths[0]}:0.5", "--lora", str(paths[1])]
+    told = json.loads(run("-m", str(tiny), *lora, "--json").stdout)["model"]["adapters"]
+    sizes = [sum(int(tensor.n_bytes) for tensor in gguf.GGUFReader(path).tensors) for path in paths]
+    assert told == [
+        {"path": str(path), "scale": scale, "bytes": size}
+        for path, scale, size in zip(paths, (0.5, 1.0), sizes, strict=True)
+    ]
+    assert f"{paths[0]} at scale 0.5" in run("-m", str(tiny), *lora).stdout
+    assert json.loads(run("-m", str(tiny), "--json").stdout)["model"]["adapters"] == []
 
 
 def test_what_was_measured_stands_beside_what_is_predicted(tiny):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import edgeinfer
+from edgeinfer.adapter_choice import AdapterChoice
 from edgeinfer.backends.cpu.lowering.needs import DEVICE_OPS
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -24,6 +25,7 @@ from edgeinfer.graph.rotary import RopeSections, RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.cost.work import work_of
+from tests.adapter_files import write_adapter
 from tests.conformance.test_architectures import CONVERTED, EMBEDDING, FILES
 
 PACKAGE = Path(edgeinfer.__file__).parent
@@ -55,8 +57,10 @@ def test_the_cpu_runs_every_op() -> None:
     assert {path.stem for path in (PACKAGE / "backends/cpu/ops").glob("*.py")} - {"__init__"} == set(OPS.keys())
 
 
-def test_every_op_is_used_by_a_model_with_goldens() -> None:
-    used: set[str] = set()
+def test_every_op_is_used_by_a_model_with_goldens(tmp_path: Path) -> None:
+    adapter = AdapterChoice(str(write_adapter(FILES[0], tmp_path / "adapter.gguf")))
+    with open_model(FILES[0], adapters=[adapter]) as model:
+        used = {op.kind for op in model.spec.ops()}
     for path in [*FILES, *EMBEDDING, *CONVERTED]:
         with open_model(path) as model:
             used |= {op.kind for op in model.spec.ops()}

@@ -100,7 +100,14 @@ class Player:
         limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256, kv=kv)
         self._spec = spec or self._model.spec
         self.lane: Lane = device.compile(self._spec, self._model.file, limits)
+        self.scales: dict[int, tuple[float, ...]] = {}
+        """Scales of LoRA adapters by sequence; empty: passes state none."""
         self.begin(n_sequences)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the model has states besides keys and values."""
+        return bool(self._spec.states)
 
     def begin(self, n_sequences: int = 1) -> None:
         """Begin anew with empty sequences that share all pages; what is in the pages stays, and nobody may see it."""
@@ -188,6 +195,7 @@ class Player:
             positions=_int32(positions),
             parents=_int32(above),
             outputs=_int32(range(len(order))),
+            scales=np.array([self.scales[s] for s, _ in order], np.float32) if self.scales else None,
         )
         starts = _int32([self._cached[s] for s, _ in order])
         states = self._states(parts, settled or {}) if self._spec.states else None

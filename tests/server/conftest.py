@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,20 +56,27 @@ class Running:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
 
 
+def loaded(path: Path, options: ServerOptions, lora: Sequence[Path]) -> LLM:
+    """A model with adapters, which the cpu takes at the scales of each request."""
+    device = "cpu" if lora else "auto"
+    return load(path, device=device, spec="off", lora=lora, n_sessions=options.contexts, parallel=options.parallel)
+
+
 @contextmanager
 def served(
     default: Path,
     options: ServerOptions | None = None,
     others: list[LocalModel] | None = None,
     defaults: Options | None = None,
+    lora: Sequence[Path] = (),
     **pool_options: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the end of the block. `defaults`: of answers, where a request does not say."""
+    """A server over a model, until the block ends. `defaults`: of answers, if requests do not say; `lora`: adapters."""
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
     def open_model(path: Path) -> LLM:
-        opened.append(load(path, spec="off", n_sessions=options.contexts, parallel=options.parallel))
+        opened.append(loaded(path, options, lora))
         return opened[-1]
 
     listener = listen(options.host, 0)

@@ -317,7 +317,9 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[PlannedModel, Plan]:
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
-    return PlannedModel(spec, work, n_params, in_file, here.need.kv_bytes_per_token, file.nbytes), here
+    adapters = tuple((each.path, each.scale, each.nbytes(file.tensors)) for each in file.adapters)
+    per_token = here.need.kv_bytes_per_token
+    return PlannedModel(spec, work, n_params, in_file, per_token, file.nbytes, adapters), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:

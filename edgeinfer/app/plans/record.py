@@ -25,7 +25,10 @@ Value = object
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file."""
+    """Facts from a model's header. `weight_bytes`: size in the file of the tensors used; `file_bytes`: of the file.
+
+    `adapters`: path, scale and bytes of each LoRA adapter; the sizes of the model include them.
+    """
 
     spec: ModelSpec
     work: ModelWork
@@ -33,6 +36,7 @@ class PlannedModel:
     weight_bytes: int
     kv_bytes_per_token: int
     file_bytes: int = 0
+    adapters: tuple[tuple[str, float, int], ...] = ()
 
 
 def record_of(
@@ -46,6 +50,7 @@ def record_of(
             "file_bytes": facts.file_bytes,
             "weight_bytes": facts.weight_bytes,
             "kv_bytes_per_token": facts.kv_bytes_per_token,
+            "adapters": [{"path": path, "scale": scale, "bytes": size} for path, scale, size in facts.adapters],
         },
         "approx": threshold_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,

@@ -43,7 +43,9 @@ def model_lines(
     threshold = threshold_of(spec)
     lines += [] if threshold is None else [told(threshold)]
     kept = here.kept if here is not None else planned.kept if planned is not None else None
-    lines += [f"file      {size_text(facts.file_bytes)}", f"fits      {fit.line}"]
+    lines.append(f"file      {size_text(facts.file_bytes)}")
+    lines += [f"adapter   {size_text(size)} of it: {path} at scale {scale:g}" for path, scale, size in facts.adapters]
+    lines.append(f"fits      {fit.line}")
     total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
     lines += [f"memory    {total}", f"          {parts}"]
     if kept is not None:

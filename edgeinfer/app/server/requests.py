@@ -8,7 +8,7 @@ edgeinfer does not support. Runs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_STOPS = 32
 MOST_CHOICES = 16
+MOST_ADAPTERS = 1000
 
 Text = Annotated[str, Field(max_length=16 << 20)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -63,6 +64,16 @@ class ResponseFormat(RequestBody):
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
+class AdapterScale(RequestBody):
+    """How much of a LoRA adapter is added."""
+
+    id: Annotated[int, Field(ge=0, lt=1 << 31)]
+    scale: Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
+
+
+AdapterList = Annotated[list[AdapterScale], Field(max_length=MOST_ADAPTERS)]
+
+
 class Sampling(RequestBody):
     """Sampling parameters shared by all routes that generate."""
 
@@ -83,6 +94,7 @@ class Sampling(RequestBody):
     grammar: Text | None = None
     json_schema: dict[str, Any] | None = None
     priority: Literal["interactive", "background"] | None = None
+    lora: AdapterList | None = None
 
 
 class ContentPart(RequestBody):
@@ -131,6 +143,18 @@ class NamedTool(RequestBody):
     function: NamedFunction
 
 
+class AllowedList(RequestBody):
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedTools(RequestBody):
+    """The functions that may be called, of those that there are."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedList
+
+
 class ThoughtControl(RequestBody):
     """How much the model thinks before it answers."""
 
@@ -149,7 +173,7 @@ class ChatRequest(Sampling, ThoughtControl):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required", "any"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
@@ -181,7 +205,14 @@ def options_of(body: Sampling, defaults: Options, max_tokens: int | None) -> Opt
         options["max_tokens"] = max_tokens
     if body.json_schema is not None:
         options["schema"] = body.json_schema
+    if body.lora is not None:
+        options["lora"] = adapter_scales(body.lora)
     return options
+
+
+def adapter_scales(scales: Sequence[AdapterScale]) -> dict[int | str, float]:
+    """The scales of LoRA adapters by number."""
+    return {each.id: each.scale for each in scales}
 
 
 def seeded(options: Options, n: int) -> list[Options]:
@@ -221,13 +252,24 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
     if body.thinking_budget_tokens is not None:
         options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
     if body.tools:
-        choice = body.tool_choice
-        options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
-        options["tool_choice"] = choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
+        tools, options["tool_choice"] = _choice_of(body.tool_choice, body.tools)
+        options["tools"] = [tool.model_dump(exclude_none=True) for tool in tools]
         options["parallel_tools"] = body.parallel_tool_calls is not False
     elif body.tool_choice not in (None, "none", "auto"):
         raise APIError(400, "tool_choice wants a tool called, and there are no tools", param="tool_choice")
     return options
+
+
+def _choice_of(choice: str | NamedTool | AllowedTools | None, tools: Sequence[Tool]) -> tuple[Sequence[Tool], str]:
+    """The functions that may be called, and the engine's choice among them. Raises APIError."""
+    if isinstance(choice, NamedTool):
+        return tools, choice.function.name
+    if not isinstance(choice, AllowedTools):
+        return tools, "required" if choice == "any" else choice or "auto"
+    names = {tool.function.name for tool in choice.allowed_tools.tools}
+    if unknown := names - {tool.function.name for tool in tools}:
+        raise APIError(400, f"tool_choice allows {min(unknown)!r}, which is none of the tools", param="tool_choice")
+    return [tool for tool in tools if tool.function.name in names], choice.allowed_tools.mode
 
 
 def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any]:
@@ -275,7 +317,16 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
                         f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts only",
                         param="messages",
                     )
-            record["content"] = "".join(part.text or "" for part in message.content)
+            record["content"] = one_text(part.text or "" for part in message.content)
         record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         records.append(record)
     return records
+
+
+def one_text(parts: Iterable[str]) -> str:
+    """Parts of a message as one text, with a new line between them unless there is white space."""
+    text = ""
+    for part in parts:
+        has_break = not text or not part or text[-1].isspace() or part[0].isspace()
+        text += part if has_break else f"\n{part}"
+    return text

@@ -65,6 +65,7 @@ CUT_ACT = {
     for name in records.CURVES
 }
 ADD = Kernel("add_rows", _source("rows", "add_rows"), records.COLUMNS)
+ADD_SCALED = Kernel("add_scaled", _source("rows", "add_scaled"), records.COLUMNS)
 ADD_VECTOR = Kernel("add_vector", _source("rows", "add_vector"), records.COLUMNS)
 MUL_VECTOR = Kernel("mul_vector", _source("rows", "mul_vector"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", _source("rows", "soft_cap"), records.COLUMNS)

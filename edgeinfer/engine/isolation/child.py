@@ -83,6 +83,7 @@ class Server:
             n_vocab=self._n_vocab,
             row_width=self._inputs.row_width,
             axes=self._inputs.axes,
+            scales=self._evaluator.capabilities.scales,
             n_context_trained=0 if program is None else program.n_context_trained,
             max_tokens=evaluator.limits.max_tokens,
             max_outputs=evaluator.limits.max_outputs,
@@ -119,8 +120,9 @@ class Server:
     def _share(self, call: RemoteCall) -> RemoteReply:
         limits = self._evaluator.limits
         sizes = limits.max_tokens, limits.max_outputs, self._n_vocab, self._inputs.row_width
-        self._shared = Shared(Path(str(call.arguments["path"])), *sizes)
-        interruptible = self._evaluator.capabilities.interruptible
+        capabilities = self._evaluator.capabilities
+        self._shared = Shared(Path(str(call.arguments["path"])), *sizes, len(capabilities.scales))
+        interruptible = capabilities.interruptible
         if interruptible is not None:
             interruptible.heed(SharedFlag(self._shared))
         return RemoteReply()
@@ -128,7 +130,8 @@ class Server:
     def _evaluate(self, call: RemoteCall) -> RemoteReply:
         assert self._shared is not None
         n_tokens, n_outputs, n_rows = (_number(call, name) for name in ("n_tokens", "n_outputs", "n_rows"))
-        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=bool(call.arguments["axes"]))
+        axes, scales = bool(call.arguments["axes"]), bool(call.arguments["scales"])
+        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=axes, scales=scales)
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
         n_free_pages, n_workers = self._evaluator.n_free_pages, self._evaluator.n_workers

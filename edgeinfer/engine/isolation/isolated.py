@@ -57,7 +57,7 @@ class Isolated:
         self._child: Child | None = Child(opening, progress)
         facts = self._child.facts
         self.device, self.batch_invariant = facts.device, facts.batch_invariant
-        self._inputs = Inputs(facts.row_width, facts.axes)
+        self._inputs = Inputs(facts.row_width, facts.axes, facts.scales)
         self.n_vocab, self.n_context_trained = facts.n_vocab, facts.n_context_trained
         self.limits = replace(
             opening.limits, max_tokens=facts.max_tokens, max_outputs=facts.max_outputs, branches=facts.branches
@@ -110,7 +110,8 @@ class Isolated:
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:
-        return EvaluatorCapabilities(interruptible=self, program=self, eventful=self)
+        own = self._inputs.scales
+        return EvaluatorCapabilities(interruptible=self, program=self, eventful=self, scales=own)
 
     @property
     def pid(self) -> int | None:

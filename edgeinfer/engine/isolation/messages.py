@@ -91,6 +91,7 @@ class RemoteFacts:
     n_vocab: int
     row_width: int
     axes: bool
+    scales: tuple[float, ...]
     n_context_trained: int
     max_tokens: int
     max_outputs: int
@@ -145,14 +146,21 @@ def check_ids(tokens: Sequence[int], n_vocab: int) -> None:
 class Shared:
     """Memory that both processes map: a stop flag, a batch, logits and peaks, at offsets that depend only on the sizes.
 
-    The integer arrays of a batch come one after another, axes last, followed by its rows if the model takes any.
+    The integer arrays of a batch come one after another, axes last, followed by its rows and by its scales of LoRA
+    adapters, if the model takes any.
     """
 
-    def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int, row_width: int) -> None:
-        """Map a file and grow it to the required size. `row_width`: numbers per row; 0: no rows."""
+    def __init__(
+        self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int, row_width: int, n_adapters: int = 0
+    ) -> None:
+        """Map a file and grow it to the required size. `row_width`: numbers per row; 0: no rows.
+
+        `n_adapters`: scales per token.
+        """
         self._widths = n_vocab, -(-n_vocab // PEAK_BLOCK) * PEAK_LANES
         peak_width = self._widths[1]
-        n_bytes = FLAG_BYTES + 4 * ((BATCH_ROWS + row_width) * max_tokens + max_outputs * (n_vocab + peak_width))
+        per_token = BATCH_ROWS + row_width + n_adapters
+        n_bytes = FLAG_BYTES + 4 * (per_token * max_tokens + max_outputs * (n_vocab + peak_width))
         with path.open("r+b") as file:
             file.truncate(n_bytes)
             self._memory = mmap.mmap(file.fileno(), n_bytes)
@@ -163,6 +171,9 @@ class Shared:
         rows = np.frombuffer(self._memory, np.float32, row_width * max_tokens, start)
         self._rows: Floats = rows.reshape(max_tokens, row_width)
         start += rows.nbytes
+        scales = np.frombuffer(self._memory, np.float32, n_adapters * max_tokens, start)
+        self._scales: Floats = scales.reshape(max_tokens, n_adapters)
+        start += scales.nbytes
         self._logits: Floats = np.frombuffer(self._memory, np.float32, max_outputs * n_vocab, start)
         self._peaks: Floats = np.frombuffer(
             self._memory, np.float32, max_outputs * peak_width, start + self._logits.nbytes
@@ -179,9 +190,12 @@ class Shared:
             self._rows[:n_rows] = batch.rows.values
         if batch.axes is not None:
             self._batch[5:, :n_tokens] = batch.axes.T
-        return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, "axes": batch.axes is not None}
+        if batch.scales is not None:
+            self._scales[:n_tokens] = batch.scales
+        stated: dict[str, Plain] = {"axes": batch.axes is not None, "scales": batch.scales is not None}
+        return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, **stated}
 
-    def batch(self, n_tokens: int, n_outputs: int, n_rows: int, *, axes: bool) -> Batch:
+    def batch(self, n_tokens: int, n_outputs: int, n_rows: int, *, axes: bool, scales: bool = False) -> Batch:
         """A copy of the batch that was written."""
         tokens, sequences, positions, parents = self._batch[:4, :n_tokens].copy()
         return Batch(
@@ -192,6 +206,7 @@ class Shared:
             self._batch[4, :n_outputs].copy(),
             InputRows(self._rows[:n_rows].copy()) if n_rows else None,
             self._batch[5:, :n_tokens].T.copy() if axes else None,
+            self._scales[:n_tokens].copy() if scales else None,
         )
 
     def put_results(self, logits: Floats, peaks: Floats | None) -> Shapes:

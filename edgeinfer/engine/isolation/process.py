@@ -45,7 +45,9 @@ class Child:
             shared = Path(self._folder.name) / "shared"
             shared.touch(0o600)
             facts = self.facts
-            self.shared = Shared(shared, facts.max_tokens, facts.max_outputs, facts.n_vocab, facts.row_width)
+            self.shared = Shared(
+                shared, facts.max_tokens, facts.max_outputs, facts.n_vocab, facts.row_width, len(facts.scales)
+            )
             self.call(RemoteCall("share", {"path": str(shared)}))
             self._folder.cleanup()  # both have mapped it; nothing is left if this process is killed
         except ChildDied as reason:

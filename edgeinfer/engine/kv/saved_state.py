@@ -192,11 +192,15 @@ def _put_states_back(
 
 @dataclass(slots=True)
 class ReadText:
-    """Tokens in order, negative where a row was read; the rows; and the axes of all tokens if any token had some."""
+    """Tokens in order, negative where a row was read; the rows; and the axes of all tokens if any token had some.
+
+    `scales`: of LoRA adapters, the same for all tokens; None if they were read as the model was loaded.
+    """
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Floats] = field(default_factory=list)
     axes: list[list[int]] | None = None
+    scales: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -204,6 +208,8 @@ class ReadText:
     def extend(self, batch: Batch, path: Int32s) -> None:
         """Append accepted tokens of a batch."""
         n_before = len(self.tokens)
+        if len(path):
+            self.scales = None if batch.scales is None else batch.scales[path[0]].tolist()
         self.tokens += batch.tokens[path].tolist()
         if batch.rows is not None and (chosen := batch.rows_of(path)) is not None:
             self.rows += list(chosen.values)
@@ -225,7 +231,8 @@ class ReadText:
 
     def copied(self) -> ReadText:
         """Return an independent copy."""
-        return ReadText(list(self.tokens), list(self.rows), None if self.axes is None else list(self.axes))
+        axes = None if self.axes is None else list(self.axes)
+        return ReadText(list(self.tokens), list(self.rows), axes, self.scales)
 
     def batches(self, sequence: int, most_tokens: int, first: int = 0) -> Iterator[Batch]:
         """Yield batches that read the text one after the other, from position `first` on, without logits."""
@@ -236,13 +243,15 @@ class ReadText:
             rows = InputRows(np.array(self.rows[n_rows : n_rows + n_own], np.float32)) if n_own else None
             axes = None if self.axes is None else np.array(self.axes[start : start + most_tokens], np.int32)
             sequences, positions = np.full(len(tokens), sequence, np.int32), order + np.int32(first + start)
-            yield Batch(tokens, sequences, positions, order - 1, order[:0], rows, axes)
+            scales = None if self.scales is None else np.tile(np.array(self.scales, np.float32), (len(tokens), 1))
+            yield Batch(tokens, sequences, positions, order - 1, order[:0], rows, axes, scales)
             n_rows += n_own
 
     def sealed(self) -> tuple[str, bytes]:
         """The text as JSON, and the bytes of its rows."""
         width = len(self.rows[0]) if self.rows else 0
-        header = json.dumps({"tokens": self.tokens, "axes": self.axes, "n_rows": len(self.rows), "width": width})
+        shapes = {"n_rows": len(self.rows), "width": width}
+        header = json.dumps({"tokens": self.tokens, "axes": self.axes, "scales": self.scales, **shapes})
         return header, b"".join(row.tobytes() for row in self.rows)
 
     @classmethod
@@ -251,4 +260,4 @@ class ReadText:
         fields = json.loads(header)
         n_rows, width = fields["n_rows"], fields["width"]
         rows = np.frombuffer(body[: 4 * n_rows * width], np.float32).reshape(n_rows, width)
-        return cls(fields["tokens"], list(rows), fields["axes"]), body[4 * n_rows * width :]
+        return cls(fields["tokens"], list(rows), fields["axes"], fields.get("scales")), body[4 * n_rows * width :]

@@ -13,6 +13,7 @@ from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
+from edgeinfer.engine.requests.adapters import AdapterScales, LoadedAdapters, Scales
 from edgeinfer.engine.requests.constrained.after_thoughts import AfterThoughts, ThoughtMarks
 from edgeinfer.engine.requests.constrained.constraints import Constraint
 from edgeinfer.engine.requests.constrained.guidance import Guidance, grammar_of
@@ -38,7 +39,7 @@ from edgeinfer.steps import Progress, no_progress
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
-    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens"),
+    *("tools", "tool_choice", "parallel_tools", "template_variables", "max_thought_tokens", "lora"),
 )
 
 MOST_LOGPROBS = 20
@@ -64,10 +65,11 @@ class Options(TypedDict, total=False):
     logprobs: return the log probability of each token, and of this many likely alternatives. schema: a JSON schema (as
     a mapping or text; True: any JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the
     whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
-    functions that may be called, in the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of
-    a function that must be called; parallel_tools: whether several may be called at a time. template_variables: further
-    variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after which the
-    model is made to answer; without effect on models that have none.
+    functions that may be called, in the format of OpenAI's API, also instead of following a schema; tool_choice:
+    "auto", "none", "required", or the name of a function that must be called once; parallel_tools: whether several may
+    be called at a time. template_variables: further variables of the chat template (enable_thinking, …).
+    max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
+    have none. lora: scales of LoRA adapters by number or name, 0 for those not named; None: those of the model.
     """
 
     temperature: float
@@ -93,6 +95,7 @@ class Options(TypedDict, total=False):
     parallel_tools: bool
     template_variables: Mapping[str, Any]
     max_thought_tokens: int | None
+    lora: AdapterScales | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Request:
     of this many likely ones; None: none. `constraint`: what the answer must match, built for this request alone.
     `tools`: the functions that may be called. `thoughts`: how the model sets thoughts apart, if it does;
     `opens_thought`: the prompt ends within one. `mixed`: the prompt if it has rows of numbers; `prompt` has the names
-    of these rows.
+    of these rows. `scales`: of the model's LoRA adapters; () if passes state none.
     """
 
     prompt: tuple[int, ...]
@@ -120,6 +123,7 @@ class Request:
     thoughts: ThoughtFormat | None = None
     opens_thought: bool = False
     mixed: MixedPrompt | None = None
+    scales: Scales = ()
 
     def reader(self) -> AnswerReader | None:
         """A new reader of the answer; None if it has neither thoughts nor calls."""
@@ -153,6 +157,7 @@ def request_of(
     tools: ToolUse | None = None,
     mixed: MixedPrompt | None = None,
     author: Mapping[str, float] = NO_SAMPLING,
+    scales: Scales = (),
 ) -> Request:
     """Build a request from a prompt and options. Raises BadSetting for unknown or invalid options.
 
@@ -176,6 +181,7 @@ def request_of(
         constraint=constraint,
         tools=tools,
         mixed=mixed,
+        scales=scales,
     )
 
 
@@ -196,8 +202,8 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 class Prompts:
     """A model's tokenizer and template, for a context of `n_context` tokens.
 
-    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options; `stops`: texts at
-    which answers of chats end, if a request names none.
+    `inputs`: what it takes besides token ids. `sampling`: its author's values of sampling options. `adapters`: the LoRA
+    adapters loaded with it. `stops`: texts at which answers of chats end, if a request names none.
     """
 
     tokenizer: Tokenizer
@@ -205,6 +211,7 @@ class Prompts:
     n_context: int
     inputs: Inputs = IDS_ONLY
     sampling: Mapping[str, float] = field(default_factory=lambda: NO_SAMPLING)
+    adapters: LoadedAdapters = field(default_factory=LoadedAdapters)
     stops: tuple[str, ...] = ()
 
     @cached_property
@@ -239,6 +246,7 @@ class Prompts:
             continues_text=bool(partial),
             tools=tools,
             author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
         opened = not partial and self._opens_thought(fitted.prompt)
         constraint = self._after_thoughts(self._constraint(options, tools), options.get("max_thought_tokens"), opened)
@@ -287,9 +295,14 @@ class Prompts:
             if len(prompt) < len(text):
                 mixed = MixedPrompt.of(text, self.inputs, self.n_context)
                 prompt = list(mixed.tokens)
-        constraint = self._constraint(options)
         return request_of(
-            tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed, author=self.sampling
+            tuple(prompt),
+            options,
+            continues_text=True,
+            constraint=self._constraint(options),
+            mixed=mixed,
+            author=self.sampling,
+            scales=self.adapters.scales_of(options.get("lora")),
         )
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
@@ -307,9 +320,9 @@ class Prompts:
         """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
         grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
         if tools is not None:
-            if grammar is not None:
-                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
-            return tools.constraint(self.guidance, self.tokenizer)
+            if grammar is not None and grammar.kind != "json":
+                raise BadSetting("an answer follows a grammar or calls tools, not both; a schema goes with tools")
+            return tools.constraint(self.guidance, self.tokenizer, None if grammar is None else grammar.text)
         return None if grammar is None else self.guidance.constraint(grammar)
 
     def render(

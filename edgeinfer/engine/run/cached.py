@@ -32,6 +32,7 @@ class CachedSequence:
         self.pool = pool
         self._n_tokens = n_tokens
         self._sequence: int | None = None  # not created in the executor yet
+        self._scales = pool.scales
         self._tokens: list[int] = []
         self.was_taken = False
         """Whether its KV cache was given up, so that its text must be evaluated again."""
@@ -57,8 +58,15 @@ class CachedSequence:
         """The cached tokens. Rows appear under their names, which are negative."""
         return tuple(self._tokens)
 
-    def n_common(self, prompt: Sequence[int]) -> int:
-        """The length of the common prefix of the cached tokens and a prompt."""
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Scales of the LoRA adapters that the cached tokens were read with; () if passes state none."""
+        return self._scales
+
+    def n_common(self, prompt: Sequence[int], scales: tuple[float, ...]) -> int:
+        """The length of the common prefix of the cached tokens and a prompt to be read with these scales."""
+        if scales != self._scales:
+            return 0
         return n_common(self._tokens, prompt if isinstance(prompt, list) else list(prompt))
 
     @property
@@ -111,21 +119,24 @@ class CachedSequence:
         if current is not None:
             current()
 
-    def keep_prefix(self, prompt: Sequence[int]) -> int:
+    def keep_prefix(self, prompt: Sequence[int], scales: tuple[float, ...] | None = None) -> int:
         """Keep the cached prefix of a prompt, except its last token, and drop the rest; returns the tokens kept.
 
-        Keeps fewer where the model's state cannot be restored at that position.
+        Keeps fewer where the model's state cannot be restored at that position, and none that were read with other
+        scales of LoRA adapters. `scales`: those to read with from now on; None: as before.
         """
         with self.pool.lock:
             self.check_open()
-            self._truncate(min(self.n_common(prompt), len(prompt) - 1))
+            scales = self._scales if scales is None else scales
+            self._truncate(min(self.n_common(prompt, scales), len(prompt) - 1))
+            self._scales = scales
             return self.n_cached
 
     def share(self, donor: CachedSequence, n_tokens: int) -> None:
         """Share the first tokens of another sequence and their memory. Call with the lock held, while empty."""
         self.close_sequence()
         self._sequence = self.pool.branch(self, donor.sequence)
-        self._tokens = list(donor._tokens)
+        self._tokens, self._scales = list(donor._tokens), donor._scales
         self._truncate(n_tokens)
 
     def take_over(self, donor: CachedSequence) -> None:
@@ -133,6 +144,7 @@ class CachedSequence:
         self.close_sequence()
         self._sequence, donor._sequence = donor.settle(), None
         self._tokens, donor._tokens, donor._closed = donor._tokens, [], True
+        self._scales = donor._scales
         self.pool.replace(donor, self)
 
     def chain(self, tokens: Sequence[int], *, wants_logits: bool, mixed: MixedPrompt | None = None) -> Batch:
@@ -148,6 +160,7 @@ class CachedSequence:
             positions=np.arange(n_cached, n_cached + n_tokens, dtype=np.int32),
             parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
             outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
+            scales=self._row_scales(n_tokens),
         )
         return batch if mixed is None else mixed.completed(batch, tokens)
 
@@ -162,8 +175,13 @@ class CachedSequence:
             positions=len(self._tokens) + draft.depths,
             parents=draft.parents,
             outputs=np.arange(n_tokens, dtype=np.int32),
+            scales=self._row_scales(n_tokens),
         )
         return batch if mixed is None else mixed.completed(batch, ())
+
+    def _row_scales(self, n_tokens: int) -> Floats | None:
+        """The scales of LoRA adapters for each token of a batch."""
+        return np.array([self._scales] * n_tokens, np.float32) if self._scales else None
 
     @property
     def most_drafted(self) -> tuple[int, int]:
@@ -243,12 +261,16 @@ class CachedSequence:
             self.check_open()
             return self.tokens, self.pool.executor.save(self.settle())
 
-    def restore(self, tokens: Sequence[int], state: bytes) -> None:
-        """Replace the cached tokens by a saved state and end a running request. Raises as `Executor.restore`."""
+    def restore(self, tokens: Sequence[int], state: bytes, scales: tuple[float, ...] = ()) -> None:
+        """Replace the cached tokens by a saved state and end a running request. Raises as `Executor.restore`.
+
+        `scales`: of LoRA adapters, with which they were read.
+        """
         with self.pool.lock:
             self.check_open()
             self.stop()
             self.put_back(tokens, state)
+            self._scales = scales
 
     def put_back(self, tokens: Sequence[int], state: bytes) -> None:
         """Replace the cached tokens by a saved state. Call with the lock held. Raises as `Executor.restore`."""

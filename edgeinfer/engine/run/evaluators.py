@@ -140,6 +140,7 @@ class EvaluatorCapabilities:
     eventful       has notices for its user
     overlapping    keeps batches in flight that callers need not wait for
     shared         the lane over several devices, where they share the model
+    scales         of the model's LoRA adapters, in passes that state none; () if passes cannot state any
     """
 
     interruptible: Interruptible | None = None
@@ -149,6 +150,7 @@ class EvaluatorCapabilities:
     eventful: Eventful | None = None
     overlapping: Overlapping | None = None
     shared: SharedLane | None = None
+    scales: tuple[float, ...] = ()
 
 
 class SequenceEvaluator(Protocol):

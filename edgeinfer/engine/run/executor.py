@@ -52,7 +52,7 @@ class Executor(Observed):
         inputs: Inputs = IDS_ONLY,
     ) -> None:
         """`is_guest`: the device belongs to another executor. `power_limiter`: what may be used; None: everything."""
-        self.notices, self._inputs = notices, inputs
+        self.notices, self._inputs = notices, inputs if lane.capabilities.scales else replace(inputs, scales=())
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
         self._of_lane = has = lane.capabilities
@@ -65,7 +65,9 @@ class Executor(Observed):
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
         showing = None if has.buffers is None else self
-        self.capabilities = EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared)
+        self.capabilities = EvaluatorCapabilities(
+            showing=showing, step_times=self, shared=self.shared, scales=self._inputs.scales
+        )
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress

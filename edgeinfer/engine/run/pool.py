@@ -28,6 +28,8 @@ class Pool:
         has = executor.capabilities
         self._interruptible, self._eventful, self._overlapping = has.interruptible, has.eventful, has.overlapping
         self.lock = FairLock()
+        self.scales = has.scales
+        """Scales of LoRA adapters that new sequences are read with; () if passes state none."""
         self._members: list[CachedSequence] = []
         self._closed = False
         self._rests_since = time.monotonic()

@@ -161,7 +161,7 @@ class Admission:
                 sequence.has_begun = True
                 if sequence.shares_prefix and self._shares:
                     sequence.cached.settle()
-                    self.prefixes.begin(sequence.cached, sequence.request.prompt)
+                    self.prefixes.begin(sequence.cached, sequence.request.prompt, sequence.request.scales)
                 sequence.begin(is_first=n_passes == 0)
         except Exception as reason:
             self.fail(sequence, reason, alone=True)
@@ -181,11 +181,14 @@ class Admission:
         reading = [
             each
             for each in self.active
-            if each.n_missing > 1 and each.is_wanted and (each.is_interactive or not sequence.is_interactive)
+            if each.n_missing > 1
+            and each.is_wanted
+            and each.request.scales == sequence.request.scales
+            and (each.is_interactive or not sequence.is_interactive)
         ]
         if not reading:
             return False
-        n_cached = self.prefixes.best(sequence.cached, prompt)[1]
+        n_cached = self.prefixes.best(sequence.cached, prompt, sequence.request.scales)[1]
         others = ((each.request.prompt, each.cached.n_cached) for each in reading)
         return is_being_read(prompt, n_cached, others)
 

@@ -38,9 +38,12 @@ class Prefixes:
         """Sequences of finished answers, least recently used first."""
         return tuple(self._kept)
 
-    def begin(self, cached: CachedSequence, prompt: Sequence[int]) -> None:
-        """Start an empty sequence with the longest prefix of a prompt that any other sequence has cached."""
-        donor, n_same = self.best(cached, prompt)
+    def begin(self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]) -> None:
+        """Start an empty sequence with the longest prefix of a prompt that any other sequence has cached.
+
+        `scales`: of LoRA adapters; a prefix that was read with others is another one.
+        """
+        donor, n_same = self.best(cached, prompt, scales)
         if donor is None:
             return
         if donor in self._kept:
@@ -51,11 +54,13 @@ class Prefixes:
             self._kept.append(donor)  # the most recently used
         cached.share(donor, n_same)
 
-    def best(self, cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
+    def best(
+        self, cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]
+    ) -> tuple[CachedSequence | None, int]:
         """The other sequence with the longest cached prefix of a prompt, and its length; None if too short to share."""
         tokens, donor, n_same = list(prompt), None, LEAST_SHARED - 1
         for other in self._pool.members:
-            n_cached = 0 if other is cached else other.n_common(tokens)
+            n_cached = 0 if other is cached else other.n_common(tokens, scales)
             if n_cached > n_same:
                 donor, n_same = other, n_cached
         return donor, n_same if donor is not None else 0
@@ -64,7 +69,7 @@ class Prefixes:
         """Keep what a finished request has cached, as long as nothing needs the memory."""
         tokens = list(cached.tokens)
         for other in self.kept:
-            if other.n_common(tokens) == other.n_cached:  # the new one contains it
+            if other.n_common(tokens, cached.scales) == other.n_cached:  # the new one contains it
                 self._close(other)
         if cached.n_cached >= LEAST_SHARED:
             self._kept.append(cached)

@@ -244,7 +244,7 @@ class ScheduledSequence:
                     self._speculator = self._own = self._opens()
                 if self._speculator is not None:
                     self._speculator.begin(self._ids, sampled=self.request.sampling.temperature > 0)
-                self._n_reused = self.cached.keep_prefix(self.request.prompt)
+                self._n_reused = self.cached.keep_prefix(self.request.prompt, self.request.scales)
         except BaseException:
             self.end()
             raise

@@ -6,8 +6,10 @@ adapter's prefix, so that nothing else has to know of a second file. Does not kn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgeinfer.models.gguf.header import TensorInfo
 from edgeinfer.models.gguf.metadata import Metadata
 
 
@@ -19,6 +21,10 @@ class Adapter:
     scale: float
     metadata: Metadata
     prefix: str
+
+    def nbytes(self, tensors: Mapping[str, TensorInfo]) -> int:
+        """Bytes of its tensors, which are among those of the model."""
+        return sum(info.nbytes for name, info in tensors.items() if name.startswith(self.prefix))
 
     def __str__(self) -> str:
         return f"adapter {self.path} is added at scale {self.scale:g}"

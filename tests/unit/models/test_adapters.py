@@ -18,7 +18,7 @@ from edgeinfer.models.file_facts import fingerprint
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.setting_values import adapter_list
-from tests.adapter_files import adaptable, write_adapter
+from tests.adapter_files import adaptable, embedding_too, write_adapter
 from tests.golden.goldens import Golden
 
 MODEL = Golden.read("llama-f32").model
@@ -63,11 +63,27 @@ def test_files_that_are_no_adapters_of_the_model(tmp_path: Path) -> None:
     assert isinstance(refusal(larger), BadGGUF | BadSetting)
 
 
-def test_the_embedding_is_refused(tmp_path: Path) -> None:
-    path = write_adapter(MODEL, tmp_path / "a.gguf", wanted=lambda tensor: tensor.name == "token_embd.weight")
-    found = refusal(path)
-    assert isinstance(found, BadSetting)
-    assert "neither experts' matrices nor the embedding" in str(found)
+def test_an_embedding_that_is_the_output_too_is_refused(tmp_path: Path) -> None:
+    model = Golden.read("gemma2-f32").model
+    path = write_adapter(model, tmp_path / "a.gguf", wanted=embedding_too)
+    with pytest.raises(BadSetting, match="which this model also multiplies its output by"):
+        open_model(model, adapters=[AdapterChoice(str(path))])
+
+
+def test_rows_take_the_place_of_embeddings_that_no_adapter_changes(tmp_path: Path) -> None:
+    model, kinds = Golden.read("qwen2-f32").model, (adaptable, embedding_too)
+    paths = [write_adapter(model, tmp_path / f"{wanted.__name__}.gguf", wanted=wanted) for wanted in kinds]
+    open_model(model, rows=True, adapters=[AdapterChoice(str(paths[0]))]).close()
+    with pytest.raises(BadSetting, match="changes the embedding, in place of which rows are given"):
+        open_model(model, rows=True, adapters=[AdapterChoice(str(paths[1]))])
+
+
+def test_norms_are_left_out_and_told_of(tmp_path: Path) -> None:
+    path = write_adapter(MODEL, tmp_path / "a.gguf", norms=True)
+    with edgeinfer.load(str(MODEL), device="reference", lora=[path]) as llm:
+        assert any("left out of" in notice and "norms of LoRA adapters" in notice for notice in llm.info.notices)
+    alone = write_adapter(MODEL, tmp_path / "alone.gguf", wanted=lambda tensor: False, norms=True)
+    assert "holds no matrices" in str(refusal(alone))
 
 
 def test_experts_are_refused(tmp_path: Path) -> None:

@@ -129,6 +129,20 @@ def add_rows(pointer, worker, work_split):
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
 
 
+def add_scaled(pointer, worker, work_split):
+    """out += scale * cap * source, by columns, in rows whose scale is not 0; `other` has a float32 scale per row."""
+    args = columns_at(pointer)
+    pairs = args.n_vectors // 2
+    for row in range(simd.load_int64(args.count)):
+        scale = simd.load_float(args.other + 4 * row)
+        if scale == np.float32(0.0):
+            continue
+        factor = simd.splat(scale * args.cap)
+        for index in range(2 * share_start(work_split, worker, pairs), 2 * share_start(work_split, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.fma(factor, simd.load(args.source + at), simd.load(args.out + at)))
+
+
 def add_vector(pointer, worker, work_split):
     """out += source, one row for all, by columns."""
     args = columns_at(pointer)

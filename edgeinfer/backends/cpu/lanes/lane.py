@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.memory.sequences import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.memory.step import StepRecord
 from edgeinfer.backends.cpu.memory.tables import Embedding
 from edgeinfer.backends.cpu.workers.prefetch import choose_ahead
-from edgeinfer.backends.cpu.workers.tape import Tape
+from edgeinfer.backends.cpu.workers.tape import Call, Tape
 from edgeinfer.backends.cpu.workers.timing import call_times, op_times, overhead
 from edgeinfer.backends.cpu.workers.traffic import visible_alone
 from edgeinfer.backends.cpu.workers.worker_pool import WorkerPool
@@ -39,6 +39,9 @@ from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.jit.library import KernelLibrary
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.steps import Progress
+
+MOST_TAPES = 32
+"""Most tapes for sets of LoRA adapters in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class CpuLane:
         self._kv = CpuKV(spec.kv, limits, huge=resources.n_nodes == 1)
         self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
-        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
+        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal, scales=spec.scales)
         self._lowering = CpuLowering(
             spec, file, limits, packed, self._kv.pools, self._step, worker_pool.n_workers, sections
         )
@@ -96,6 +99,7 @@ class CpuLane:
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
         self.reads_ahead = choose_ahead(every_call, worker_pool, library)
+        self._fewer: dict[tuple[bool, frozenset[int]], Tape] = {}
         file.release()
 
     def _weights(self, isa_name: str, progress: Progress) -> PanelWeights:
@@ -121,7 +125,9 @@ class CpuLane:
     @property
     def capabilities(self) -> LaneCapabilities:
         memories = self.states, self.windows
-        return LaneCapabilities(*memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self)
+        return LaneCapabilities(
+            *memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self, scales=True
+        )
 
     @property
     def resident_bytes(self) -> int:
@@ -160,8 +166,28 @@ class CpuLane:
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
         self._start(step)
-        self._worker_pool.run(self._alone_tape if len(step.batch.tokens) == 1 else self._tape, self.work_split)
+        self._worker_pool.run(self._tape_of(len(step.batch.tokens) == 1), self.work_split)
         return self._logits(step)
+
+    def _tape_of(self, alone: bool) -> Tape:
+        """The tape of the step just begun, without LoRA adapters that no row uses, unless there were too many sets."""
+        unused = frozenset(range(len(self._spec.scales))) - self._step.adapters.used
+        if not unused:
+            return self._alone_tape if alone else self._tape
+        if (alone, unused) not in self._fewer:
+            if len(self._fewer) >= MOST_TAPES:
+                return self._alone_tape if alone else self._tape
+            self._fewer[alone, unused] = self._without(alone, unused)
+        return self._fewer[alone, unused]
+
+    def _without(self, alone: bool, unused: frozenset[int]) -> Tape:
+        """A tape without LoRA adapters; products prefetch as in the whole tape."""
+        every_call = [call for _, calls in (self._alone_calls if alone else self._calls) for call in calls]
+        ahead = {_reader(call): call.arguments["ahead"] for call in every_call if _asks(call)}
+        calls = [call for _, calls in self._lowering.calls(alone, unused) for call in calls]
+        for call in filter(_asks, calls):
+            call.arguments["ahead"] = ahead[_reader(call)]
+        return Tape(calls, self._library)
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """Like `run`, but calls `seen` with each op as soon as its results are ready. Slow: for tests and debugging."""
@@ -276,10 +302,21 @@ class CpuLane:
         self._kv.close()
         self._calls.clear()
         self._alone_calls.clear()
+        self._fewer.clear()
         self._buffers.arrays.clear()
         self.states = self._lowering.states.run = None
         del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
         del self._embedding, self._embedded, self._tables, self._one_logits
+
+
+def _asks(call: Call) -> bool:
+    """Whether a call may prefetch."""
+    return "ahead" in (call.arguments.dtype.names or ())
+
+
+def _reader(call: Call) -> int | str:
+    """What calls that prefetch alike have in common: the place of their weights, or else their kernel."""
+    return int(call.arguments["weights"][0]) if "weights" in (call.arguments.dtype.names or ()) else call.kernel.name
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:

@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu.layout.expert_panels import expert_panels, expert_si
 from edgeinfer.backends.cpu.layout.rounded import RECORD_BYTES
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Rows, Weight
+from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
@@ -81,7 +82,7 @@ class PaddedHeads:
 
 
 def heads_of(spec: ModelSpec) -> dict[str, PaddedHeads]:
-    """The buffers that are cut into heads, as attention and rotation use them."""
+    """The buffers that are cut into heads, as attention and rotation use them, and what is added to them."""
     found: dict[str, PaddedHeads] = {}
     for op in spec.ops():
         if isinstance(op, Attention):
@@ -93,7 +94,7 @@ def heads_of(spec: ModelSpec) -> dict[str, PaddedHeads]:
             )
         elif isinstance(op, Rope):
             found[op.value] = PaddedHeads(op.heads, op.head_width)
-    return found
+    return found | {op.source: found[op.out] for op in spec.ops() if isinstance(op, AddScaled) and op.out in found}
 
 
 def tile_tokens(spec: ModelSpec) -> int:

@@ -189,7 +189,7 @@ class MatMulLowering:
         n_padded = self._buffers.layout.padded_blocks(op.source)
         args = np.zeros(1, records.PRODUCT)
         args["weights"], args["n_records"] = piece.address, matrix.panel.n_records(op.weight.columns)
-        args["n_blocks"], args["count"] = n_padded, self._buffers.count(op.source)
+        args["n_blocks"], args["count"] = n_padded, self._buffers.count(op.out)
         args["activations"], args["activations_stride"] = self._buffers.rounded_at(op.source, self.alone)
         args["block_tokens"] = block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
@@ -203,7 +203,7 @@ class MatMulLowering:
         args["source"], args["source_stride"] = self._buffers.at(op.source)
         args["block_tokens"] = block_tokens(self._buffers.at(op.source)[1], CACHED_BYTES)
         self._to_columns(args, op.out, piece)
-        args["count"], args["accumulate"] = self._buffers.count(op.source), op.accumulate
+        args["count"], args["accumulate"] = self._buffers.count(op.out), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
         out = frozenset({op.out})
         reads, share = out if op.accumulate else NOTHING, _share(op, matrix, piece, 2)

@@ -57,7 +57,8 @@ class CpuLowering:
         n_workers: int,
         sections: Sections | None = None,
     ) -> None:
-        self._spec, self.step, self._choice = spec, step, KernelChoice(spec, file.tensors, sections)
+        self._spec, self._file, self.step = spec, file, step
+        self._choice = KernelChoice(spec, file.tensors, sections)
         self.buffers = CpuBuffers(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole, self.n_workers = sections is None, n_workers
         self._taps: dict[Weight, Floats] = {}
@@ -86,12 +87,16 @@ class CpuLowering:
         """The values of the int8 hidden rows of experts, after the op and before the next one of its kind."""
         return self.experts.hidden(op)
 
-    def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
+    def calls(self, alone: bool = False, unused: frozenset[int] = frozenset()) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; a fused op has none of its own.
 
         `alone`: for passes of one token, whose activations every worker rounds for itself, which needs no barriers.
+        `unused`: LoRA adapters that are left out; only of a model in one section, without record layers.
         """
-        ops, fusion = self._choice.ops, self._choice.fusion
+        choice = self._choice
+        if unused:
+            choice = KernelChoice(self._spec.without_adapters(unused), self._file.tensors)
+        ops, fusion = choice.ops, choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         paired = {place for pair in fusion.gated.values() for place in pair}
         matmul = self.matmul
@@ -99,7 +104,7 @@ class CpuLowering:
         matmul.forget()
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):
-            if place in self._choice.sections.stops:
+            if place in choice.sections.stops:
                 matmul.forget()  # other devices may have written values
             if self.records is not None and self.records.has(place):
                 calls = self._written(self.records.calls(place), *op.writes)

@@ -121,8 +121,12 @@ def kernels_of(
         catalogue.copy_slots(kv),
         catalogue.FIND_PEAKS,
     ]
-    for place, op in enumerate(choice.ops):
-        found += DEVICE_OPS.of(op).kernels(choice, place, op, KernelTarget(kv, isa_name))
+    choices = [choice]
+    if spec.scales and sections is None:  # passes without adapters have the fused ops of the model alone
+        choices.append(KernelChoice(spec.without_adapters(frozenset(range(len(spec.scales)))), tensors))
+    for each in choices:
+        for place, op in enumerate(each.ops):
+            found += DEVICE_OPS.of(op).kernels(each, place, op, KernelTarget(kv, isa_name))
     records = record_layers(choice.ops, tensors) if by_records else None
     found += [] if records is None else records.kernels(isa_name)
     return list({kernel.name: kernel for kernel in found}.values())

@@ -38,6 +38,7 @@ class CpuBuffers:
         self._tiled = tiled
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        self._adapters = {buffer.name: buffer.adapter for buffer in spec.buffers if buffer.adapter is not None}
         memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
         self.arrays: dict[str, Floats] = {
             buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
@@ -61,6 +62,8 @@ class CpuBuffers:
 
     def count(self, name: str) -> int:
         """Address of the number of rows that a buffer has in a step."""
+        if name in self._adapters:
+            return address(self._step.adapters.counts[self._rows[name]]) + 8 * self._adapters[name]
         return self._step.n_tokens_at if self._rows[name] is Rows.TOKENS else self._step.n_outputs_at
 
     def rows(self, name: str) -> Rows:

@@ -12,7 +12,8 @@ import numpy as np
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout.padding import CHUNK, SPLIT_TOKENS
 from edgeinfer.backends.cpu.layout.step_records import STEP, TILE_INTS
-from edgeinfer.graph.step import PAGE, Int32s, Step
+from edgeinfer.graph.operands import Rows
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s, Step
 from edgeinfer.jit.memory import address
 
 FEWEST_TILES = 4
@@ -29,8 +30,9 @@ PATHS, TURNS = _PLACES["paths"], _PLACES["turns"]
 class StepRecord:
     """Owns the arrays of the current step."""
 
-    def __init__(self, limits: Limits, tile_tokens: int, *, ends: bool = False) -> None:
-        """`ends`: whether some attention is over whole texts."""
+    def __init__(self, limits: Limits, tile_tokens: int, *, ends: bool = False, scales: tuple[float, ...] = ()) -> None:
+        """`ends`: whether some attention is over whole texts. `scales`: of LoRA adapters, where a pass states none."""
+        self.adapters = AdapterRows(limits, scales)
         self._tile_tokens = tile_tokens
         self._ends = np.zeros(limits.max_tokens if ends else 0, np.int32)
         self._forks = limits.kv == "f16"
@@ -62,6 +64,10 @@ class StepRecord:
         """Address of the address of the output rows."""
         return address(self.record) + _PLACES["outputs"] * 8
 
+    def scales_at(self, adapter: int, rows: Rows) -> int:
+        """Address of the scales of a LoRA adapter, float32 for each row."""
+        return address(self.adapters.scales[rows][adapter])
+
     @property
     def n_outputs(self) -> int:
         """Outputs of the step."""
@@ -79,6 +85,7 @@ class StepRecord:
         self._positions[:n_tokens] = batch.positions
         self._slots[:n_tokens] = step.slots
         self._outputs[:n_outputs] = batch.outputs
+        self.adapters.fill(batch)
         if len(self._ends):
             ends = np.zeros(len(step.tables), np.int32)
             np.maximum.at(ends, step.rows, batch.positions)
@@ -102,6 +109,35 @@ class StepRecord:
             last // CHUNK + 1,
             n_tokens <= SPLIT_TOKENS,
         )
+
+
+class AdapterRows:
+    """The scales of LoRA adapters for the rows of the current step, and how many rows their products have.
+
+    scales  by kind of rows: float32[A, most rows]
+    counts  by kind of rows: int64[A], the rows of the step for adapters that are added to some of them, 0 for others
+    used    the adapters that are added to some rows
+    """
+
+    def __init__(self, limits: Limits, loaded: tuple[float, ...]) -> None:
+        """`loaded`: the scales where a pass states none."""
+        self._loaded: Floats = np.array(loaded, np.float32)
+        most = {Rows.TOKENS: limits.max_tokens, Rows.OUTPUTS: limits.max_outputs}
+        self.scales = {rows: np.zeros((len(loaded), count), np.float32) for rows, count in most.items()}
+        self.counts = {rows: np.zeros(len(loaded), np.int64) for rows in Rows}
+        self.used: frozenset[int] = frozenset()
+
+    def fill(self, batch: Batch) -> None:
+        """Load the scales of a batch."""
+        if not len(self._loaded):
+            return
+        shape = len(batch.tokens), len(self._loaded)
+        scales = np.broadcast_to(self._loaded, shape) if batch.scales is None else batch.scales
+        is_used = scales.any(axis=0)
+        for rows, chosen in ((Rows.TOKENS, scales), (Rows.OUTPUTS, scales[batch.outputs])):
+            self.scales[rows][:, : len(chosen)] = chosen.T
+            self.counts[rows][:] = is_used * len(chosen)
+        self.used = frozenset(np.flatnonzero(is_used).tolist())
 
 
 class Lists:

@@ -28,6 +28,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, PagedKV, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.add_scaled import AddScaled
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
@@ -266,11 +267,12 @@ def test_activations(device: CudaDevice, activation: str) -> None:
 
 def test_sums_caps_scales_and_taken_rows(device: CudaDevice) -> None:
     buffers = (Buffer("a", 45), Buffer("b", 45), Buffer("c", 45, Rows.OUTPUTS))
-    ops = (Add("a", "b", 45), SoftCap("b", 45, 3.0), Scale("b", 45, 0.5), TakeOutputs("b", "c", 45))
+    sums = Add("a", "b", 45), AddScaled("a", "b", 45, adapter=0, factor=0.5, scale=-3.0)
+    ops = (*sums, SoftCap("b", 45, 3.0), Scale("b", 45, 0.5), TakeOutputs("b", "c", 45))
     a, b = normal(4, 45), normal(5, 45)[:4] * np.float32(5)
     step = step_of(4, outputs=(1, 3))
     found = run(device, GGUFFile.open(FILES[0]), spec_of(ops, buffers), {"a": a, "b": b}, "c", step)
-    assert close(found, (np.float32(1.5) * np.tanh((a + b) / np.float32(3)))[[1, 3]], 1e-6)
+    assert close(found, (np.float32(1.5) * np.tanh((b - a / 2) / np.float32(3)))[[1, 3]], 1e-6)
 
 
 def attended(q: Floats, k: Floats, v: Floats, kv: KVKind, op: Attention) -> Floats:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgeinfer.engine.kv import saved_state
+from edgeinfer.engine.kv.saved_state import ReadText
 from edgeinfer.engine.loading import load
+from edgeinfer.graph.step import Batch
 from tests.golden.goldens import DATA
 
 HEADER_BYTES = 2000
@@ -40,3 +43,17 @@ def test_a_saved_session_is_as_large_as_was_said(family: str, tmp_path: Path) ->
         n_bytes = (tmp_path / "session").stat().st_size
         assert session.saved_bytes is not None
         assert session.saved_bytes <= n_bytes <= 1.1 * session.saved_bytes + HEADER_BYTES
+
+
+def test_a_text_to_be_read_again_keeps_the_scales_it_was_read_with() -> None:
+    order = np.arange(5, dtype=np.int32)
+    scales = np.tile(np.array([0.5, -1.0], np.float32), (5, 1))
+    text, plain = ReadText(), ReadText()
+    for read, own in ((text, scales), (plain, None)):
+        read.extend(Batch(order, np.zeros(5, np.int32), order, order - 1, order[:0], scales=own), order[:3])
+        header, body = read.sealed()
+        assert ReadText.unsealed(header, body) == (read, b"")
+    found = list(text.copied().batches(4, 2))
+    assert [batch.tokens.tolist() for batch in found] == [[0, 1], [2]]
+    assert [batch.scales.tolist() for batch in found] == [[[0.5, -1.0]] * 2, [[0.5, -1.0]]]
+    assert [batch.scales for batch in plain.batches(4, 2)] == [None, None]

@@ -132,9 +132,11 @@ def test_no_more_wait_for_a_prefix_than_could_begin(tokenizer: Tokenizer, monkey
     served, looked = Served(tokenizer, n_pages=40, most_active=4), list[object]()
     best = served.scheduler.admission.prefixes.best
 
-    def noting(cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
+    def noting(
+        cached: CachedSequence, prompt: Sequence[int], scales: tuple[float, ...]
+    ) -> tuple[CachedSequence | None, int]:
         looked.append(cached)
-        return best(cached, prompt)
+        return best(cached, prompt, scales)
 
     monkeypatch.setattr(served.scheduler.admission.prefixes, "best", noting)
     wanted = [request([*range(3, 103), 150 + n], 4, n) for n in range(20)]

@@ -191,6 +191,21 @@ def test_added_rows(library: KernelLibrary) -> None:
         assert same_bits(out[:3], (before + source)[:3])
 
 
+def test_rows_added_by_factors_of_their_own_leave_those_of_factor_zero_alone(library: KernelLibrary) -> None:
+    source, before = drawn(5, 96, seed=1), drawn(5, 96, seed=2)
+    scales = np.array([0.5, 0.0, -3.0, -0.0, 1.0], np.float32)
+    for row in (1, 3):
+        source[row, :4], before[row, 4:8] = [np.inf, -np.inf, np.nan, 1.0], -0.0
+    added = (0, 2)
+    for workers in (1, 2, 4):
+        out = buffer(before)
+        sizes = {"stride": out.strides[0], "n_vectors": 6, "count": count_of(5), "cap": 0.25}
+        call(library, catalogue.ADD_SCALED, workers, source=buffer(source), other=scales, out=out, **sizes)
+        assert same_bits(out[[1, 3]], before[[1, 3]])
+        for row in added:
+            assert np.allclose(out[row], before[row] + scales[row] * 0.25 * source[row], rtol=1e-6, atol=1e-6)
+
+
 def test_rows_times_a_vector(library: KernelLibrary) -> None:
     vector, before = drawn(1, 96, seed=1), drawn(4, 96, seed=2)
     for workers in (1, 2, 4):
