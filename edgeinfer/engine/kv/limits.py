@@ -49,10 +49,14 @@ def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None
     if not reaches or not spec.is_causal or spec.states:
         return None
     tokens, n_spare = max(reaches), SPARE_PAGES + 2 * pages_for(limits.max_tokens)
-    n_behind = max(LEAST_BEHIND, int(BEHIND_SHARE * limits.n_context))
-    each = 1 + pages_for(tokens + limits.max_tokens + n_behind)
+    each = 1 + pages_for(tokens + limits.max_tokens + positions_behind(limits.n_context))
     n_pages = n_sessions * each + n_spare
     return Windows(tokens, n_pages, n_spare) if n_pages < limits.n_pages else None
+
+
+def positions_behind(n_context: int) -> int:
+    """Positions behind the window that sliding-window layers keep."""
+    return max(LEAST_BEHIND, int(BEHIND_SHARE * n_context))
 
 
 def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Limits:
