@@ -25,7 +25,7 @@ import torch
 import transformers
 from goldens import extras
 from goldens.llama_cpp import Converter
-from goldens.published import PUBLISHED, Published
+from goldens.published import BERT_CONTEXT, PUBLISHED, Published
 from goldens.small_tokenizers import Encode
 from goldens.weights import randomise
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "c
 FORMS = ("f32", "bf16", "q8_0")
 KEPT = "bf16"
 """Exactly the checkpoints' numbers, in half the space."""
-COLUMN_STEP, N_TOKENS = 16, 72
+COLUMN_STEP = 16
 TEXTS = ("the cat sat on the mat", "Hello, 123 moons!\n\n  it's   a dog", "naïve 東京 😀")
 QUERY, DOCUMENT, SEPARATOR = "the cat", "a dog sat on the moon", 2
 QWEN3_RERANKER = (
@@ -77,9 +77,12 @@ def judged(family: Published, folder: Path, encode: Encode, seed: int, *, whole:
     unpacked = {"quantization_config": Mxfp4Config(dequantize=True)} if extras.pack_experts in family.beside else {}
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **unpacked).float().eval()
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    tokens = np.random.default_rng(seed).integers(4, vocabulary - 60, N_TOKENS).astype(np.int32)
+    tokens = np.random.default_rng(seed).integers(4, vocabulary - 60, family.n_tokens).astype(np.int32)
     given = torch.from_numpy(tokens).long()[None]
-    found: dict[str, object] = {"tokens": tokens, "n_context": np.int32(96 if family.pooling else 256)}
+    found: dict[str, object] = {
+        "tokens": tokens,
+        "n_context": np.int32(max(BERT_CONTEXT, family.n_tokens) if family.pooling else 256),
+    }
     with torch.no_grad():
         if family.ranks:
             return _ranked(model, encode)

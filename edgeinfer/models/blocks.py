@@ -157,6 +157,7 @@ def attention(
     gate: Gate | None = None,
     causal: bool = True,
     alibi: float | None = None,
+    relative: Weight | None = None,
     shared: int | None = None,
     bare_values: bool = False,
     source: str = "normed",
@@ -165,11 +166,11 @@ def attention(
     """Projections of `source`, rotary embedding, KV cache, attention and output projection. Returns the cache's number.
 
     `rope`: None if positions are learned, or in layers without them; `query_rope`: that of queries, if not the same.
-    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`: as in
-    `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and keys are normed per head, if
-    "rotated" after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a gate whose sigmoid
-    multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`), tokens also attend to
-    later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
+    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`,
+    `relative`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and keys are
+    normed per head, if "rotated" after the rotation. `whole_norms`: over all heads at once. `gate`: the tensor of a
+    gate whose sigmoid multiplies the head outputs. Without `causal`, or if the file says so (`attention.causal`),
+    tokens also attend to later ones. `shared`: an earlier layer's cache, which this layer's queries attend to.
     `bare_values`: values are normed per head, without a weight; they are the keys' product if the file has no other.
     """
     hp, sizes = g.hp, g.sizes
@@ -197,15 +198,16 @@ def attention(
         g.add(StoreKV(heads_in["key"], heads_in["value"], layer, kept.kv_heads, *widths))
     attended = g.buffer("attended", sizes.attended_width, heads=heads)
     sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
-    query = heads_in["query"]
-    op = Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal, alibi)
-    g.add(op)
+    ends = heads_in["query"], attended
+    sized = Attention(*ends, layer, heads, kept.kv_heads, *widths, scale)
+    g.add(replace(sized, window=window, soft_cap=soft_cap, sinks=sinks, causal=causal, alibi=alibi, relative=relative))
     if gate is not None:
         scores = g.buffer("attention_gate", sizes.attended_width, heads=heads)
         product = MatMul(source, scores, _gate_rows(g, gate))
         g.add(product, GatedAct(scores, attended, attended, sizes.attended_width, "sigmoid"))
     _last_norm(g, attended, "attn_sub_norm", sizes.attended_width)
-    project(g, attended, "attn_output", sizes.attended_width, out)
+    last = "attn_o" if f"{g.prefix}attn_o.weight" in hp.tensors else "attn_output"  # T5 has a name of its own
+    project(g, attended, last, sizes.attended_width, out)
     return layer
 
 

@@ -19,6 +19,8 @@ from transformers import (
     Qwen3_5MoeConfig,
     Qwen3VLConfig,
     Qwen3VLMoeConfig,
+    T5Config,
+    UMT5Config,
     XLMRobertaConfig,
 )
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
@@ -33,6 +35,7 @@ from goldens.small_tokenizers import (
     VOCABULARY,
     Kind,
     byte_level,
+    ending_pieces,
     pieces,
     spaced,
     unigram,
@@ -58,6 +61,9 @@ FEW = {"num_experts": 3, "num_experts_per_tok": 2}
 BYTE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 266, "eos_token_id": 268, "pad_token_id": 266}
 PIECE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
 BERT_CONTEXT = 96
+N_TOKENS = 72
+N_FAR = 200
+"""Tokens enough for distances that share the last bucket of T5's biases."""
 BERT = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -75,6 +81,7 @@ class Published:
 
     `beside` adds to a checkpoint what transformers does not write. `pooling`: how hidden rows become an embedding, for
     models without logits; `ranks`: it scores pairs of texts. `kept`: its file is stored with the tests.
+    `n_tokens`: length of the text that is judged.
     """
 
     name: str
@@ -86,6 +93,7 @@ class Published:
     pooling: str | None = None
     ranks: bool = False
     kept: bool = True
+    n_tokens: int = N_TOKENS
 
 
 def _vision(config: type[PretrainedConfig], text: PretrainedConfig, vision: dict[str, object]) -> PretrainedConfig:
@@ -159,6 +167,19 @@ def modern_bert() -> PretrainedConfig:
     ids = {"cls_token_id": 266, "sep_token_id": 268}
     sizes = BERT | BYTE_IDS | {"num_hidden_layers": 4}
     return ModernBertConfig(**sizes | ids, local_attention=24, layer_norm_eps=1e-5)
+
+
+T5 = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY}
+
+
+def t5() -> PretrainedConfig:
+    """T5, whose first layer has the biases of distances for all."""
+    return T5Config(**T5)
+
+
+def umt5() -> PretrainedConfig:
+    """UMT5: a gate, biases of distances in each layer."""
+    return UMT5Config(**T5, relative_attention_num_buckets=16)
 
 
 def _longrope() -> PretrainedConfig:
@@ -314,4 +335,14 @@ PUBLISHED = (
     ),
     Published("nemotron-h-moe", _of(state_spaces.nemotron_h_moe, PERIODIC), QWEN, options=AS_WRITTEN),
     Published("nemotron-h-latent", _of(state_spaces.nemotron_h_latent, WIDE), QWEN, options=AS_WRITTEN),
+    Published("t5encoder", t5, ending_pieces(), "T5EncoderModel", pooling="mean", n_tokens=N_FAR),
+    Published(
+        "t5encoder-gated",
+        umt5,
+        ending_pieces(),
+        "UMT5EncoderModel",
+        beside=(extras.name_class("T5EncoderModel"),),
+        pooling="mean",
+        n_tokens=N_FAR,
+    ),
 )
