@@ -103,6 +103,17 @@ class ModelSpec:
         return all(op.causal for op in self.ops() if isinstance(op, Attention))
 
     @property
+    def rope_border(self) -> int | None:
+        """The context above which rotary factors for long texts are used; None for models without such (LongRoPE)."""
+        tables = (op.table for op in self.ops() if isinstance(op, Rope))
+        return next((table.original_context for table in tables if table.scaling == "longrope"), None)
+
+    @property
+    def n_context_usual(self) -> int:
+        """The context if none is asked for, as far as the model is concerned: no factors for long texts are needed."""
+        return min(self.n_context_trained, self.rope_border or self.n_context_trained)
+
+    @property
     def why_whole(self) -> str | None:
         """Why a single device must run the whole model; None if several may share it."""
         if self.has_experts:
