@@ -85,7 +85,7 @@ def judged(family: Published, folder: Path, encode: Encode, seed: int, *, whole:
     }
     with torch.no_grad():
         if family.ranks:
-            return _ranked(model, encode)
+            return _ranked(model, encode, between=[SEPARATOR] if "XLM" in family.model else [])
         if family.pooling is not None:
             return found | {"embedding": _pooled(family.pooling, model(given).last_hidden_state[0], folder)}
         logits = model(input_ids=given, use_cache=False).logits[0].float().numpy()
@@ -106,7 +106,7 @@ def _pooled(pooling: str, hidden: torch.Tensor, folder: Path) -> NDArray[np.floa
     return found
 
 
-def _ranked(model: Any, encode: Encode) -> dict[str, object]:
+def _ranked(model: Any, encode: Encode, between: list[int]) -> dict[str, object]:
     """The score of a document for a query, formatted as in the families' model cards."""
     head = getattr(model, "lm_head", None)
     if head is not None:
@@ -114,7 +114,7 @@ def _ranked(model: Any, encode: Encode) -> dict[str, object]:
         logits = model(input_ids=torch.tensor([tokens])).logits[0, -1]
         score = logits[[encode(word)[0] for word in ("yes", "no")]].softmax(dim=0)[0]
     else:
-        tokens = [*encode(QUERY), SEPARATOR, *encode(DOCUMENT)[1:]]
+        tokens = [*encode(QUERY), *between, *encode(DOCUMENT)[1:]]
         score = model(input_ids=torch.tensor([tokens])).logits[0, 0].sigmoid()
     found = {"query": np.array(QUERY), "document": np.array(DOCUMENT), "score": np.float32(score)}
     return {"tokens": np.array(tokens, np.int32), "n_context": np.int32(1024 if head is not None else 96), **found}

@@ -8,7 +8,7 @@ Those of which other goldens lack an op lie in `tests/golden/data` itself.
 
 For each file NAME.gguf there is NAME.npz with tokens int32[T], n_context, columns int32[C], logits float32[T, C] and
 last float32[V], as in `make_goldens.py`, and judge. Embedding models lie in `embedding/peer`; in place of logits they
-have embedding float32[D], the mean of the hidden rows, of length 1.
+have embedding float32[D], the mean of the hidden rows, of length 1; rerankers score float32[1].
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def judged(path: Path, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
     return logits
 
 
-def embedded(path: Path, tokens: NDArray[np.int32], width: int) -> NDArray[np.float32]:
-    """llama.cpp's embedding float32[D]."""
+def pooled(path: Path, tokens: NDArray[np.int32], width: int, pooling: int) -> NDArray[np.float32]:
+    """What llama.cpp makes of a text by a kind of pooling: float32[D]."""
     model = llama_cpp.Llama(
         str(path),
         embedding=True,
@@ -113,14 +113,13 @@ def embedded(path: Path, tokens: NDArray[np.int32], width: int) -> NDArray[np.fl
         n_ubatch=CONTEXT,
         n_threads=1,
         flash_attn=False,
-        pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+        pooling_type=pooling,
     )
     model._batch.set_batch(batch=tokens.tolist(), n_past=0, logits_all=True)
     model._ctx.decode(model._batch)
     found = np.array(llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[:width], np.float32)
     model.close()
-    unit: NDArray[np.float32] = found / np.linalg.norm(found)
-    return unit
+    return found
 
 
 def make_encoder(peer: Peer, seed: int) -> None:
@@ -129,7 +128,13 @@ def make_encoder(peer: Peer, seed: int) -> None:
     path.parent.mkdir(exist_ok=True)
     write(peer, path, seed)
     tokens = np.random.default_rng(seed).integers(0, VOCABULARY, N_TOKENS).astype(np.int32)
-    np.savez(path.with_suffix(".npz"), tokens=tokens, embedding=embedded(path, tokens, peer.width))
+    if "cls.weight" in peer.beside:
+        found = pooled(path, tokens, 1, llama_cpp.LLAMA_POOLING_TYPE_RANK)
+        held = {"score": 1.0 / (1.0 + np.exp(-found))}
+    else:
+        found = pooled(path, tokens, peer.width, llama_cpp.LLAMA_POOLING_TYPE_MEAN)
+        held = {"embedding": found / np.linalg.norm(found)}
+    np.savez(path.with_suffix(".npz"), tokens=tokens, **held)
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

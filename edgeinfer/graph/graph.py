@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.operands import Buffer, LayerState, PagedKV, Weight
@@ -18,6 +19,9 @@ from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.token_rows import TokenRows
 from edgeinfer.graph.step import Inputs
+
+Bend: TypeAlias = Literal["tanh", "gelu", "relu"]
+Row: TypeAlias = Literal["first", "last", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +34,23 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RankHead:
-    """The ranking head, which turns a hidden row into scores.
+    """The ranking head, which turns a pooled hidden row into scores.
 
-    `dense`, if present, is a product followed by tanh; `out` is the final product. Each has an optional bias.
+    `dense`, if present, is a product, followed by `bend`, then by a LayerNorm with the weight `norm` if there is one;
+    `out` is the final product. Each product has an optional bias. `row`: what it reads, the row of the first or of the
+    last token, or the mean of all.
     """
 
     dense: tuple[Weight | None, Weight | None]
     out: tuple[Weight, Weight | None]
+    norm: Weight | None = None
+    epsilon: float = 0.0
+    bend: Bend = "tanh"
+    row: Row = "first"
 
     def weights(self) -> Iterator[Weight]:
         """The weights that are present."""
-        yield from (weight for weight in (*self.dense, *self.out) if weight is not None)
+        yield from (weight for weight in (*self.dense, *self.out, self.norm) if weight is not None)
 
 
 @dataclass(frozen=True, slots=True)

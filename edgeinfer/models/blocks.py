@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.activations import Activation
-from edgeinfer.graph.graph import ModelSpec, RankHead
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
@@ -36,8 +36,6 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
-RANK = 4
-"""GGUF's number for pooling by ranking."""
 Gate: TypeAlias = Literal["attn_q", "attn_gate"]
 """The tensor with attention's gate: its rows follow those of each query head, or form a matrix of their own."""
 HeadNorms: TypeAlias = bool | Literal["rotated"]
@@ -100,25 +98,6 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
     taken = g.buffer("x_out", g.sizes.width, Rows.OUTPUTS)
     g.add(TakeOutputs("x", taken, g.sizes.width))
     return g.spec(taken)
-
-
-def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
-    """Whether the file ranks documents; if so, the ranking head is added to the graph.
-
-    `unsaid`: if the file does not state its pooling, a head with one score means ranking. llama.cpp's converter does
-    not state it for cross-encoders.
-    """
-    hp, width = g.hp, g.sizes.width
-    if "cls.output.weight" not in hp.tensors:
-        return False
-    out = hp.columns_of("cls.output.weight", width)
-    if hp.integer("pooling_type", RANK if unsaid and out.n_rows == 1 else 0, least=0) != RANK:
-        return False
-    if out.n_rows > 2:
-        raise UnsupportedModel(f"this reranker tells {out.n_rows} kinds apart; edgeinfer has those of one score or two")
-    dense = hp.matrix("cls.weight", (width, width)) if "cls.weight" in hp.tensors else None
-    g.rank(RankHead((dense, hp.bias("cls.bias", width)), (out, hp.bias("cls.output.bias", out.n_rows))))
-    return True
 
 
 def norm_in_place(g: ModelGraph, tensor: str) -> None:

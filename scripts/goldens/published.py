@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from transformers import (
     BertConfig,
+    DistilBertConfig,
     EuroBertConfig,
     ModernBertConfig,
     NomicBertConfig,
@@ -167,6 +168,19 @@ def modern_bert() -> PretrainedConfig:
     ids = {"cls_token_id": 266, "sep_token_id": 268}
     sizes = BERT | BYTE_IDS | {"num_hidden_layers": 4}
     return ModernBertConfig(**sizes | ids, local_attention=24, layer_norm_eps=1e-5)
+
+
+def modern_bert_reranker() -> PretrainedConfig:
+    """ModernBERT with a head of one score over the mean of all rows, like gte-reranker-modernbert."""
+    made = modern_bert()
+    made.update({"num_labels": 1, "classifier_pooling": "mean"})
+    return made
+
+
+def distilbert() -> PretrainedConfig:
+    """DistilBERT with a head of one score."""
+    sizes = {"dim": 32, "hidden_dim": 64, "n_heads": 2, "n_layers": 2, "vocab_size": VOCABULARY}
+    return DistilBertConfig(**sizes, max_position_embeddings=BERT_CONTEXT, num_labels=1)
 
 
 T5 = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY}
@@ -345,4 +359,12 @@ PUBLISHED = (
         pooling="mean",
         n_tokens=N_FAR,
     ),
+    Published(
+        "modern-bert-reranker",
+        modern_bert_reranker,
+        byte_level(GPT2, "modern-bert", begin="<|endoftext|>", end="<|im_end|>"),
+        "ModernBertForSequenceClassification",
+        ranks=True,
+    ),
+    Published("distilbert-reranker", distilbert, word_piece(), "DistilBertForSequenceClassification", ranks=True),
 )
