@@ -54,11 +54,20 @@ class RankHead:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The longest context for which a spec is right, and what longer ones would need."""
+
+    n_tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model as data. Its last op writes the result into the buffer `logits`.
 
     `logits` is float32[O, n_vocab], or hidden rows for a model without logits. `head_width`: width of the keys' heads.
     `dense`: matrices applied in turn to a pooled row of hidden states. `rank`: the ranking head of a reranker.
+    `limit`: None if the spec is right for every context.
     """
 
     architecture: str
@@ -78,6 +87,7 @@ class ModelSpec:
     dense: tuple[Weight, ...] = ()
     rank: RankHead | None = None
     logits: str = "logits"
+    limit: ContextLimit | None = None
 
     def ops(self) -> Iterator[Op]:
         """All ops in order."""
@@ -119,9 +129,14 @@ class ModelSpec:
         return next((table.original_context for table in tables if table.scaling == "longrope"), None)
 
     @property
+    def n_context_most(self) -> int:
+        """The longest context for which the model was trained and the spec is right."""
+        return min(self.n_context_trained, self.limit.n_tokens if self.limit else self.n_context_trained)
+
+    @property
     def n_context_usual(self) -> int:
         """The context if none is asked for, as far as the model is concerned: no factors for long texts are needed."""
-        return min(self.n_context_trained, self.rope_border or self.n_context_trained)
+        return min(self.n_context_most, self.rope_border or self.n_context_most)
 
     @property
     def why_whole(self) -> str | None:

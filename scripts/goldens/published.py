@@ -222,6 +222,7 @@ OLMO = byte_level(GPT2, "olmo")
 GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
 AS_WRITTEN = ("--as-written",)
+BEGINS = ("--begins",)
 FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 OLDER = (extras.older_layer_types,)
@@ -367,4 +368,6 @@ PUBLISHED = (
         ranks=True,
     ),
     Published("distilbert-reranker", distilbert, word_piece(), "DistilBertForSequenceClassification", ranks=True),
+    Published("deepseek32", _of(mixture_cases.deepseek32, LATENT), LLAMA, options=BEGINS),
+    Published("glm-dsa", _of(mixture_cases.glm_dsa, LATENT), GLM4),
 )

@@ -19,13 +19,15 @@ from edgeinfer.registry import Registry
 class Architecture:
     """How to build the spec of a family.
 
-    `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot be
-    a module name. `axes`: how files whose rotary embedding has three axes (`rope.dimension_sections`) arrange them.
+    `aliases`: other values of `general.architecture` for the same family. `spelling`: the exact value, if it cannot
+    be a module name. `unread`: a pattern of tensors that its specs have no use for. `axes`: how files whose rotary
+    embedding has three axes (`rope.dimension_sections`) arrange them.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
     aliases: tuple[str, ...] = ()
     spelling: str = ""
+    unread: str = ""
     axes: Literal["contiguous", "interleaved"] | None = None
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log
 
-from edgeinfer.errors import BadSetting, UnsupportedModel
-from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ContextLimit, ModelSpec
 from edgeinfer.graph.rotary import RopeTable
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import embed, feed_forward, head, norm
@@ -30,7 +30,6 @@ GLM_VOCABULARY = 154880
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a DeepSeek-V2 or V3. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, latent_sizes(hp))
-    _refuse_growth(hp)
     rope, growth = yarn_table(hp, g.sizes)
     attention = LatentAttention.read(hp, g.sizes, paired=True)
     attention = replace(attention, scale=attention.scale * growth * growth)
@@ -43,7 +42,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         attention.add(g, rope)
         norm(g, "ffn_norm")
         feed(g)
-    return head(g)
+    return replace(head(g), limit=_growth(hp))
 
 
 def latent_sizes(hp: Hyperparameters) -> Sizes:
@@ -69,7 +68,8 @@ def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
 
 def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
     """The mixture. Raises UnsupportedModel for groups rated as in DeepSeek-V2."""
-    gating = SIGMOID_GATING if sizes.n_vocab == GLM_VOCABULARY else SOFTMAX_GATING
+    has_sigmoids = sizes.n_vocab == GLM_VOCABULARY or hp.architecture == "glm-dsa"
+    gating = SIGMOID_GATING if has_sigmoids else SOFTMAX_GATING
     mixture = Mixture.read_with_shared(hp, sizes, gating=gating)
     if mixture.groups > 1 and mixture.scoring == "softmax":
         raise UnsupportedModel(
@@ -78,17 +78,14 @@ def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
     return mixture
 
 
-def _refuse_growth(hp: Hyperparameters) -> None:
-    """Raises BadSetting for a context in which queries grow with their position (Mistral 4)."""
+def _growth(hp: Hyperparameters) -> ContextLimit | None:
+    """Up to which context queries do not grow with their position (Mistral 4)."""
     if not hp.number("attention.temperature_scale", 0.0):
-        return
+        return None
     usual = hp.integer("rope.scaling.original_context_length", hp.integer("context_length"))
     period = hp.integer("attention.temperature_length", usual)
-    if hp.n_context > period:
-        raise BadSetting(
-            f"queries of this model grow from position {period} on, which edgeinfer does not have for latent "
-            f"attention; choose a context of {period} tokens or less"
-        )
+    why = f"queries of {hp.architecture} grow from position {period} on, which edgeinfer lacks for latent attention"
+    return ContextLimit(period, why)
 
 
 ARCHITECTURE = Architecture(build, aliases=("mistral4",))
