@@ -23,6 +23,7 @@ from goldens.cases import N_TOKENS, VOCABULARY
 from goldens.encoder_peers import ENCODERS
 from goldens.peer_cases import PEERS, Peer, Value
 from goldens.peer_mixtures import PEER_MIXTURES
+from goldens.peer_rarer import RARER
 from goldens.small_tokenizers import add_tokenizer
 from numpy.typing import NDArray
 
@@ -140,7 +141,7 @@ def make_encoder(peer: Peer, seed: int) -> None:
 
 def main(chosen: list[str]) -> int:
     (DATA / "peer").mkdir(parents=True, exist_ok=True)
-    for number, peer in enumerate(PEERS + PEER_MIXTURES):
+    for number, peer in enumerate(PEERS + PEER_MIXTURES + RARER):
         if chosen and peer.name not in chosen:
             continue
         path = DATA / (f"{peer.name}-f32.gguf" if peer.whole else f"peer/{peer.name}.gguf")

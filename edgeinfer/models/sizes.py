@@ -70,8 +70,8 @@ class Sizes:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
-                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy-v3, bailingmoe, bailingmoe2, "
-                "exaone-moe, smallthinker, arctic, nemotron_h_moe and nomic-bert-moe"
+                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy_v3, bailingmoe, bailingmoe2, "
+                "exaone-moe, smallthinker, arctic, granite_swa, mimo2, nemotron_h_moe and nomic-bert-moe"
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")

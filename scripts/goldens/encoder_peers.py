@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from goldens.peer_cases import (
     FFN,
+    HEAD,
     HEADS,
     LAYERS,
+    LLAMA,
     NORMS,
     WIDTH,
     Peer,
@@ -41,7 +43,7 @@ NOMIC = AFTER | fused(kv_heads=HEADS) | biases(fused(kv_heads=HEADS))
 DENSE = NOMIC | network(gate=False) | DOWN_BIAS | {"ffn_up.bias": (FFN,)}
 MIXED = {"expert_count": EXPERTS, "expert_used_count": CHOSEN, "moe_every_n_layers": 2, "rope.freq_base": 10000.0}
 
-HEAD: dict[str, Shape] = {
+RANKING: dict[str, Shape] = {
     "cls.weight": (WIDTH, WIDTH),
     "cls.bias": (WIDTH,),
     "cls.output.weight": (1, WIDTH),
@@ -87,8 +89,16 @@ ENCODERS = (
         "neo-bert",
         [NORMS | fused(kv_heads=HEADS) | network(gate=False, up=2 * FFN)] * LAYERS,
         WHOLE | {"rope.freq_base": 10000.0, "pooling_type": 2},
-        vectors("enc.output_norm.weight") | HEAD,
+        vectors("enc.output_norm.weight") | RANKING,
         kv_heads=HEADS,
+        embeds=True,
+    ),
+    Peer(
+        "llama-embed",
+        "llama-embed",
+        [LLAMA] * LAYERS,
+        WHOLE | {"rope.dimension_count": HEAD},
+        vectors("output_norm.weight"),
         embeds=True,
     ),
 )

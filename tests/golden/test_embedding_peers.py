@@ -68,6 +68,8 @@ MISTAKES: dict[str, tuple[str, Callable[[Op], Op | None]]] = {
     "no second norm": ("jina-bert-v2-code", one_norm_less),
     "no rotation": ("neo-bert", without_rotation),
     "neo-bert is causal": ("neo-bert", change(Attention, causal=True)),
+    "llama-embed: no rotation": ("llama-embed", without_rotation),
+    "llama-embed is causal": ("llama-embed", change(Attention, causal=True)),
     "nomic-bert-moe: no rotation": ("nomic-bert-moe", without_rotation),
     "nomic-bert-moe: ReLU": ("nomic-bert-moe", change(Experts, activation="relu")),
     "nomic-bert-moe: ReLU of dense layers": ("nomic-bert-moe", change(Act, activation="relu")),
