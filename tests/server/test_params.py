@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.server.requests import ChatMessage, messages_of
 from edgeinfer.models.text import ChatTemplate
 from tests.server.conftest import Running, served
 
@@ -117,3 +118,18 @@ def test_the_servers_own_limit_holds_where_a_request_has_none(
         for path, question in ((CHAT, {"messages": MESSAGES}), (COMPLETION, {"prompt": "a"})):
             answer = running.http().post(path, json={**question, **asked}).json()
             assert answer["usage"]["completion_tokens"] == n_tokens
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (["Look:", "here"], "Look:\nhere"),
+        (["Look: ", "here"], "Look: here"),
+        (["Look:", "\nhere", ""], "Look:\nhere"),
+        (["", "here"], "here"),
+        ([], ""),
+    ],
+)
+def test_parts_of_a_message_do_not_run_into_each_other(parts: list[str], text: str) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": part} for part in parts]}
+    assert messages_of([ChatMessage.model_validate(message)])[0]["content"] == text

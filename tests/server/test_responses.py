@@ -10,6 +10,7 @@ import openai
 import pydantic
 import pytest
 
+from edgeinfer.app.server.responses_schemas import ResponseRequest
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
 
@@ -112,3 +113,35 @@ def test_nothing_is_kept(server: Running) -> None:
         with pytest.raises(openai.APIStatusError) as refused:
             server.client().responses.create(model="tiny", **options)
         assert refused.value.status_code == status
+
+
+def test_the_parts_of_an_answer_are_one_message() -> None:
+    """Thoughts, text and calls; thoughts that no answer follows, and those of a user's turn, are left out."""
+    call = {"type": "function_call", "call_id": "a", "name": "clock", "arguments": ""}
+    items = [
+        {"type": "message", "role": "user", "content": [{"text": "one"}, {"text": "two"}]},
+        {"type": "reasoning", "summary": [{"text": "hm"}], "content": []},
+        {"type": "message", "role": "assistant", "content": "I look."},
+        call,
+        {**call, "call_id": "b"},
+        {"type": "function_call_output", "call_id": "a", "output": "noon"},
+        {"type": "function_call_output", "call_id": "b", "output": "one"},
+        {"type": "reasoning", "content": [{"text": "so"}], "summary": [{"text": "short"}]},
+        {"type": "reasoning", "summary": [{"text": "more"}]},
+        {"type": "message", "role": "assistant", "content": [{"text": "Noon."}]},
+        {"type": "message", "role": "assistant", "content": [{"text": "Or one."}]},
+        {"type": "reasoning", "summary": [{"text": "lost"}]},
+        {"type": "message", "role": "user", "content": "thanks"},
+        {"type": "reasoning", "encrypted_content": "x", "summary": []},
+    ]
+    chat = ResponseRequest.model_validate({"input": items}).as_chat()
+    calls = [{"id": name, "type": "function", "function": {"name": "clock", "arguments": "{}"}} for name in "ab"]
+    assert [message.model_dump(exclude_none=True) for message in chat.messages] == [
+        {"role": "user", "content": "one\ntwo"},
+        {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "noon", "tool_call_id": "a"},
+        {"role": "tool", "content": "one", "tool_call_id": "b"},
+        {"role": "assistant", "content": "Noon.", "reasoning_content": "so\n\nmore"},
+        {"role": "assistant", "content": "Or one."},
+        {"role": "user", "content": "thanks"},
+    ]

@@ -21,8 +21,9 @@ from edgeinfer.engine.requests.tool_use import tool_grammar
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.earlier_calls import told_in_words
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
-from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of, told_in_words
+from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
 
@@ -327,7 +328,7 @@ def test_wrong_tools_are_refused(server: Running) -> None:
             "tool_choice is 'other'",
         ),
         ({"tool_choice": "required"}, "no tools"),
-        ({"tools": [CLOCK], "response_format": {"type": "json_object"}}, "not both"),
+        ({"tools": [CLOCK], "extra_body": {"grammar": 'root ::= "a"'}}, "not both"),
     ):
         with pytest.raises(openai.BadRequestError, match=reason):
             client.chat.completions.create(model="tiny", messages=MESSAGES, **options)

@@ -8,7 +8,7 @@ edgeinfer does not support. Runs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -131,6 +131,18 @@ class NamedTool(RequestBody):
     function: NamedFunction
 
 
+class AllowedList(RequestBody):
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedTools(RequestBody):
+    """The functions that may be called, of those that there are."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedList
+
+
 class ThoughtControl(RequestBody):
     """How much the model thinks before it answers."""
 
@@ -149,7 +161,7 @@ class ChatRequest(Sampling, ThoughtControl):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required", "any"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: str | dict[str, Any] | None = None
@@ -221,13 +233,24 @@ def chat_options(body: ChatRequest, defaults: Options) -> Options:
     if body.thinking_budget_tokens is not None:
         options["max_thought_tokens"] = None if body.thinking_budget_tokens < 0 else body.thinking_budget_tokens
     if body.tools:
-        choice = body.tool_choice
-        options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
-        options["tool_choice"] = choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
+        tools, options["tool_choice"] = _choice_of(body.tool_choice, body.tools)
+        options["tools"] = [tool.model_dump(exclude_none=True) for tool in tools]
         options["parallel_tools"] = body.parallel_tool_calls is not False
     elif body.tool_choice not in (None, "none", "auto"):
         raise APIError(400, "tool_choice wants a tool called, and there are no tools", param="tool_choice")
     return options
+
+
+def _choice_of(choice: str | NamedTool | AllowedTools | None, tools: Sequence[Tool]) -> tuple[Sequence[Tool], str]:
+    """The functions that may be called, and the engine's choice among them. Raises APIError."""
+    if isinstance(choice, NamedTool):
+        return tools, choice.function.name
+    if not isinstance(choice, AllowedTools):
+        return tools, "required" if choice == "any" else choice or "auto"
+    names = {tool.function.name for tool in choice.allowed_tools.tools}
+    if unknown := names - {tool.function.name for tool in tools}:
+        raise APIError(400, f"tool_choice allows {min(unknown)!r}, which is none of the tools", param="tool_choice")
+    return [tool for tool in tools if tool.function.name in names], choice.allowed_tools.mode
 
 
 def template_variables(body: ThoughtControl, defaults: Options) -> dict[str, Any]:
@@ -275,7 +298,16 @@ def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
                         f"a part of messages[{number}] is {part.type!r}; edgeinfer reads text parts only",
                         param="messages",
                     )
-            record["content"] = "".join(part.text or "" for part in message.content)
+            record["content"] = one_text(part.text or "" for part in message.content)
         record.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         records.append(record)
     return records
+
+
+def one_text(parts: Iterable[str]) -> str:
+    """Parts of a message as one text, with a new line between them unless there is white space."""
+    text = ""
+    for part in parts:
+        has_break = not text or not part or text[-1].isspace() or part[0].isspace()
+        text += part if has_break else f"\n{part}"
+    return text

@@ -6,12 +6,15 @@ refer to an earlier response.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from edgeinfer.app.server.errors import APIError
 from edgeinfer.app.server.requests import (
+    AllowedList,
+    AllowedTools,
     ChatMessage,
     ChatRequest,
     Count,
@@ -27,6 +30,7 @@ from edgeinfer.app.server.requests import (
     Temperature,
     Text,
     Tool,
+    one_text,
 )
 
 LOGPROBS = "message.output_text.logprobs"
@@ -41,7 +45,7 @@ class MessagePart(RequestBody):
 
 
 class Item(RequestBody):
-    """A message, a function call, or the output of a function call."""
+    """A message, a function call, the output of a function call, or the thoughts before an answer."""
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -50,6 +54,7 @@ class Item(RequestBody):
     name: str | None = None
     arguments: str | None = None
     output: str | list[MessagePart] | None = None
+    summary: list[MessagePart] | None = None
 
 
 class FlatTool(RequestBody):
@@ -73,8 +78,12 @@ class TextOptions(RequestBody):
 
 
 class NamedChoice(RequestBody):
+    """A function that must be called, or, with the type "allowed_tools", those that may be."""
+
     type: str = "function"
     name: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[FlatTool] | None = None
 
 
 class ResponseRequest(RequestBody):
@@ -88,7 +97,7 @@ class ResponseRequest(RequestBody):
     top_p: Share | None = None
     text: TextOptions | None = None
     tools: list[FlatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    tool_choice: Literal["none", "auto", "required", "any"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     previous_response_id: str | None = None
@@ -111,7 +120,7 @@ class ResponseRequest(RequestBody):
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))
         else:
-            messages += [_message(item, number) for number, item in enumerate(self.input)]
+            messages += _messages(self.input)
         choice = self.tool_choice
         return ChatRequest(
             model=self.model,
@@ -121,13 +130,33 @@ class ResponseRequest(RequestBody):
             top_p=self.top_p,
             response_format=_format(self.text),
             tools=[_tool(tool) for tool in self.tools] if self.tools else None,
-            tool_choice=_named(choice) if isinstance(choice, NamedChoice) else choice,
+            tool_choice=_chosen(choice) if isinstance(choice, NamedChoice) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
         )
 
 
+def _messages(items: Sequence[Item]) -> list[ChatMessage]:
+    """Convert input items to messages: the parts of one answer, thoughts, text and calls, are one message."""
+    messages: list[ChatMessage] = []
+    answer: ChatMessage | None = None
+    for number, item in enumerate(items):
+        part = _message(item, number)
+        if part.role != "assistant":
+            answer = None
+        elif answer is None or ((answer.content or answer.tool_calls) and not part.tool_calls):
+            answer = part
+        else:
+            answer.content = part.content or answer.content
+            answer.tool_calls = [*(answer.tool_calls or ()), *(part.tool_calls or ())] or None
+            thoughts = filter(None, (answer.reasoning_content, part.reasoning_content))
+            answer.reasoning_content = "\n\n".join(thoughts) or None
+            continue
+        messages.append(part)
+    return [each for each in messages if each.role != "assistant" or each.content is not None or each.tool_calls]
+
+
 def _message(item: Item, number: int) -> ChatMessage:
-    """Convert an input item to a message."""
+    """Convert an input item to a message, or to a part of one."""
     if item.type == "message" and item.role is not None:
         return ChatMessage(role=item.role, content=_text(item.content, number))
     if item.type == "function_call" and item.name is not None:
@@ -135,6 +164,10 @@ def _message(item: Item, number: int) -> ChatMessage:
         return ChatMessage(role="assistant", tool_calls=[call])
     if item.type == "function_call_output":
         return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
+    if item.type == "reasoning":
+        told = item.content if item.content and not isinstance(item.content, str) else item.summary
+        thoughts = "\n\n".join(part.text for part in told or () if part.text)
+        return ChatMessage(role="assistant", reasoning_content=thoughts or None)
     if item.type == "message":
         raise APIError(400, f"input[{number}] needs a role", param="input")
     raise APIError(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
@@ -146,7 +179,7 @@ def _text(content: str | list[MessagePart] | None, number: int) -> str:
     for part in content:
         if part.type not in ("input_text", "output_text", "text") or part.text is None:
             raise APIError(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
-    return "".join(part.text or "" for part in content)
+    return one_text(part.text or "" for part in content)
 
 
 def _tool(tool: FlatTool) -> Tool:
@@ -157,7 +190,10 @@ def _tool(tool: FlatTool) -> Tool:
     return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))
 
 
-def _named(choice: NamedChoice) -> NamedTool:
+def _chosen(choice: NamedChoice) -> NamedTool | AllowedTools:
+    if choice.type == "allowed_tools":
+        tools = [NamedTool(function=NamedFunction(name=tool.name)) for tool in choice.tools or () if tool.name]
+        return AllowedTools(type="allowed_tools", allowed_tools=AllowedList(mode=choice.mode or "auto", tools=tools))
     if choice.type != "function" or not choice.name:
         raise APIError(400, "tool_choice must name a function", param="tool_choice")
     return NamedTool(function=NamedFunction(name=choice.name))

@@ -64,10 +64,11 @@ class Options(TypedDict, total=False):
     logprobs: return the log probability of each token, and of this many likely alternatives. schema: a JSON schema (as
     a mapping or text; True: any JSON object). grammar: in the syntax of Lark or llama.cpp (GBNF). regex: matches the
     whole answer. keeps_all: refuse a conversation that does not fit in the context, instead of shortening it. tools:
-    functions that may be called, in the format of OpenAI's API; tool_choice: "auto", "none", "required", or the name of
-    a function that must be called; parallel_tools: whether several may be called at a time. template_variables: further
-    variables of the chat template (enable_thinking, …). max_thought_tokens: most tokens of thoughts, after which the
-    model is made to answer; without effect on models that have none.
+    functions that may be called, in the format of OpenAI's API, also instead of following a schema; tool_choice:
+    "auto", "none", "required", or the name of a function that must be called once; parallel_tools: whether several may
+    be called at a time. template_variables: further variables of the chat template (enable_thinking, …).
+    max_thought_tokens: most tokens of thoughts, after which the model is made to answer; without effect on models that
+    have none.
     """
 
     temperature: float
@@ -303,9 +304,9 @@ class Prompts:
         """The constraint that the options ask for. Raises BadSetting if it cannot be followed."""
         grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
         if tools is not None:
-            if grammar is not None:
-                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
-            return tools.constraint(self.guidance, self.tokenizer)
+            if grammar is not None and grammar.kind != "json":
+                raise BadSetting("an answer follows a grammar or calls tools, not both; a schema goes with tools")
+            return tools.constraint(self.guidance, self.tokenizer, None if grammar is None else grammar.text)
         return None if grammar is None else self.guidance.constraint(grammar)
 
     def render(

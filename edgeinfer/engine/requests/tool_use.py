@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from edgeinfer.engine.requests.constrained.constraints import Constraint, Grammar
 from edgeinfer.engine.requests.constrained.guidance import JSON_FORM, Guidance
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.earlier_calls import told_in_words
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
-from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words, with_objects
+from edgeinfer.models.text.tools import Function, ToolReader, functions_of, with_objects
 
 CHOICES = ("auto", "none", "required")
 _TEXT = r"TEXT: /(.|\n)*/"
 _NO_OBJECT = r"TEXT: /([^{\s](.|\n)*)?/"
+_DEFINITIONS = ("$defs", "definitions")
+_ANY: Mapping[str, Any] = MappingProxyType({"type": "object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +63,43 @@ class ToolUse:
         if found is not None and required and found[1].shape == "block":
             found = None  # no grammar enforces its calls; those of the fallback can be enforced
         form = TOOL_FORMATS.get(FALLBACK) if found is None else found[1]
+        several = several and choice not in names
         return cls(tuple(tools or ()), tuple(functions), form, found is None, required, several)
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation in the form that the template takes."""
         return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
-    def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
-        """The constraint of the answer. Raises BadSetting if a call is required but cannot be enforced.
+    def constraint(
+        self, guidance: Guidance, tokenizer: Tokenizer, answer_schema: str | None = None
+    ) -> Constraint | None:
+        """The constraint of the answer: text or calls; with `answer_schema`, JSON that follows it or calls.
 
-        Schemas that llguidance cannot follow are not enforced if the model does not have to call a function.
+        A call that must be made comes before any answer. Schemas of functions that llguidance cannot follow are not
+        enforced if the model does not have to call one. Raises BadSetting for what cannot be enforced.
         """
-        if self.form.shape == "block":
+        answer = None if answer_schema is None or self.required else guidance.schema_of(answer_schema)
+        if self.form.shape == "block" and answer is None:
             return None
         try:
-            functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
-            grammar = tool_grammar(self.form, functions, tokenizer, required=self.required, several=self.several)
-            return guidance.constraint(grammar, [each.parameters for each in functions])
+            return self._constraint(guidance, tokenizer, self.functions, answer)
         except BadSetting:
             if self.required:
                 raise
+        if answer is None:
             return None
+        return self._constraint(
+            guidance, tokenizer, [replace(each, parameters=_ANY) for each in self.functions], answer
+        )
+
+    def _constraint(
+        self, guidance: Guidance, tokenizer: Tokenizer, functions: Sequence[Function], answer: object
+    ) -> Constraint:
+        functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in functions]
+        grammar = tool_grammar(
+            self.form, functions, tokenizer, required=self.required, several=self.several, answer=answer
+        )
+        return guidance.constraint(grammar, [*(each.parameters for each in functions), answer])
 
     def reader(self) -> ToolReader:
         """A new reader that separates calls from content in an answer."""
@@ -92,21 +112,49 @@ class ToolUse:
 
 
 def tool_grammar(
-    form: ToolFormat, functions: Sequence[Function], tokenizer: Tokenizer, *, required: bool, several: bool
+    form: ToolFormat,
+    functions: Sequence[Function],
+    tokenizer: Tokenizer,
+    *,
+    required: bool,
+    several: bool,
+    answer: object = None,
 ) -> Grammar:
-    """The grammar of calls of these functions: after text or, if `required`, at once; `several` calls, or one."""
-    calls = "\n".join(f"call_{number}: {_call(form, function)}" for number, function in enumerate(functions))
+    """The grammar of calls of these functions, `several` or one: after text or, if `required`, at once.
+
+    `answer`: the schema of an answer that may be given instead, without other text.
+    """
+    one = _call_beside_json if form.shape == "bare" and answer is not None else _call
+    calls = "\n".join(f"call_{number}: {one(form, function)}" for number, function in enumerate(functions))
     choice = " | ".join(f"call_{number}" for number in range(len(functions)))
-    trigger = _quoted_trigger(form, tokenizer)
-    rules = {"each": _each, "list": _list, "bare": _bare}[form.shape](form, trigger, required, several)
-    return Grammar("grammar", f"%llguidance {{}}\n{rules}\ncall: {choice}\n{calls}\n")
+    trigger, is_free = _quoted_trigger(form, tokenizer), not required and answer is None
+    if form.shape == "block":
+        rules, calls = f"start: {trigger} TEXT\n{_TEXT}", ""
+    else:
+        rules = {"each": _each, "list": _list, "bare": _bare}[form.shape](form, trigger, not is_free, several)
+        calls = f"\ncall: {choice}\n{calls}"
+    if answer is not None:
+        rules = rules.replace("start: ", "start: answer | ", 1) + f"\nanswer: {_json(answer)}"
+    return Grammar("grammar", f"%llguidance {{}}\n{rules}{calls}\n")
 
 
 def _call(form: ToolFormat, function: Function) -> str:
     """The JSON object of one call."""
     begin = f'{{"{form.name_key}": {json.dumps(function.name)}, "{form.arguments_key}": '
-    schema = {**function.parameters, "x-guidance": JSON_FORM}
-    return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
+    return f"{json.dumps(begin)} {_json(function.parameters)} {json.dumps('}')}"
+
+
+def _call_beside_json(form: ToolFormat, function: Function) -> str:
+    """The same where other JSON may stand instead: both must begin with the same parts, or the lexer errs."""
+    named = {form.name_key: {"const": function.name}, form.arguments_key: function.parameters}
+    schema = {"type": "object", "properties": named, "required": [*named], "additionalProperties": False}
+    return _json({**schema, **{key: function.parameters[key] for key in _DEFINITIONS if key in function.parameters}})
+
+
+def _json(schema: object) -> str:
+    """JSON that follows a schema, in the grammar's notation."""
+    limited = {**schema, "x-guidance": JSON_FORM} if isinstance(schema, Mapping) else {"x-guidance": JSON_FORM}
+    return f"%json {json.dumps(limited)}"
 
 
 def _each(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:

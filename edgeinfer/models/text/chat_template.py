@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.errors import BadTemplate, EdgeInferError
 from edgeinfer.models.text.message import Message, plain
-from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
+from edgeinfer.models.text.message_forms import first_form
 from edgeinfer.models.text.template_choice import TemplateChoice, built_in
 from edgeinfer.models.text.template_meter import TemplateLimits, TemplateMeter
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
@@ -34,7 +33,7 @@ _DEFAULT, _TOOL_USE = "default", "tool_use"
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A rendered chat. `system_merged`: the template left the system message out, so it begins a user message."""
+    """A rendered chat. `system_merged`: the template left a system message out, so it begins a user message."""
 
     text: str
     system_merged: bool
@@ -126,47 +125,43 @@ class ChatTemplate:
 
         `tools` are JSON schemas, `name` selects one of several templates, `extra` are further variables
         (`enable_thinking=False`), which may also replace `bos_token` and similar ones. A template that fails on the
-        messages, or writes them in Python's notation, gets them in the other forms of `message_forms`. If it refuses
-        system messages or leaves them out, their text goes before the next user message. Raises BadTemplate for a
-        template that fails or exceeds its limits, BadSetting for invalid messages.
+        messages, leaves out calls, or writes Python's notation, gets them in the other forms of `message_forms`. If it
+        refuses system messages or leaves them out, the text of those after the first message, or of all, goes before
+        the next user message. Raises BadTemplate for a template that fails or exceeds its limits, BadSetting for
+        invalid messages.
         """
         options = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt, **extra}
         variables = {key: plain(value, key) for key, value in {**self._special_tokens, **options}.items()}
         picked = self._pick(name, has_tools=bool(tools))
-        template = self._template(picked)
         chat = _known_roles([Message.of(message) for message in messages], self.sources[picked])
+        if not _system_messages(chat):
+            return Rendering(self._run_form(picked, chat, variables), system_merged=False)
         refusal: BadTemplate | None = None
-        try:
-            text = self._run_form(template, chat, variables)
-            if _says_all(text, _system_messages(chat)):
-                return Rendering(text, system_merged=False)
-        except BadTemplate as error:
-            if not _system_messages(chat):
-                raise
-            refusal = error
-        try:
-            return Rendering(self._run_form(template, _merge_system(chat), variables), system_merged=True)
-        except BadTemplate as error:
-            raise (refusal or error) from None
-
-    def _run_form(self, template: Template, chat: Sequence[Message], variables: Mapping[str, Any]) -> str:
-        """The text of the first form of `chat` that the template takes. Raises BadTemplate if it takes none."""
-        given_up_at = time.monotonic() + self._limits.seconds
-        refusal: BadTemplate | None = None
-        first: str | None = None
-        for form, tools in product(forms_of(chat), forms_of_tools(variables, self._now())):
+        n_leading = next((n for n, message in enumerate(chat) if message.role not in _SYSTEM_ROLES), len(chat))
+        for n_kept in dict.fromkeys((len(chat), n_leading, 0)):
+            told = [*chat[:n_kept], *_merge_system(chat[n_kept:])]
             try:
-                text = self._run(template, form, {**variables, **tools})
-                if is_in_words(text, chat):
-                    return text
-                first = text if first is None else first
+                text = self._run_form(picked, told, variables)
             except BadTemplate as error:
                 refusal = refusal or error
-            if time.monotonic() > given_up_at:
-                break
-        if first is None:
-            raise refusal or BadTemplate("the chat template takes no form of these messages")
-        return first
+                continue
+            if _says_all(text, _system_messages(told)):
+                return Rendering(text, system_merged=n_kept < len(chat))
+        raise refusal or BadTemplate("the chat template leaves out what the system says")
+
+    def _run_form(self, name: str, chat: Sequence[Message], variables: Mapping[str, object]) -> str:
+        """The text of the first form of `chat` that the template takes. Raises BadTemplate if it takes none."""
+        template, given_up_at = self._template(name), time.monotonic() + self._limits.seconds
+        n_runs = 0
+
+        def render(messages: Sequence[Message], scope: Mapping[str, object]) -> str:
+            nonlocal n_runs
+            n_runs += 1
+            if n_runs > 1 and time.monotonic() > given_up_at:
+                raise BadTemplate("the chat template takes no form of these messages within its time")
+            return self._run(template, messages, scope)
+
+        return first_form(chat, self.sources[name], variables, self._now(), render)
 
     def _pick(self, name: str | None, *, has_tools: bool) -> str:
         if name is None:

@@ -1,46 +1,122 @@
 """The forms in which one conversation can be given to a template: templates differ in what they take.
 
-In: messages. Out: the same messages in other forms, the given one first, and whether a text has them in words that a
-model reads. Some templates search in a content that is none, add the arguments of a call to a text, or read contents
-only as text or only as parts. Python's notation of a list or dict in the text means that a template wanted a text
-there. Independent of Jinja.
+In: messages, a template's source and a function that renders. Out: the text of the first form that has all in words
+that a model reads. Some templates search in a content that is none, add the arguments of a call to a text, read
+contents only as text or only as parts, or leave out calls: all of them, those beside text, or all but the first.
+Python's notation of a list or dict in the text means that a template wanted a text there. Independent of Jinja.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
 from typing import Any
 
+from edgeinfer.errors import BadTemplate
+from edgeinfer.models.text.earlier_calls import (
+    calls_apart,
+    calls_as_text,
+    calls_in_words,
+    one_call_each,
+    with_other_names,
+)
 from edgeinfer.models.text.message import Message
-from edgeinfer.models.text.tools import calls_in_words, one_call_each
+from edgeinfer.models.text.tool_formats import format_of
 
-Form = Callable[[Message], Message]
+Change = Callable[[Message], Message]
+Render = Callable[[Sequence[Message], Mapping[str, object]], str]
+"""Renders messages with variables; raises BadTemplate."""
 
 
-def forms_of(chat: Sequence[Message]) -> Iterator[list[Message]]:
+@dataclass(frozen=True, slots=True)
+class ChatForm:
+    """A conversation in one form. `calls_key`: equal for forms that give calls to a template in the same way."""
+
+    messages: list[Message]
+    calls_key: tuple[int, frozenset[Change]]
+
+
+def first_form(
+    chat: Sequence[Message], source: str, variables: Mapping[str, object], now: datetime, render: Render
+) -> str:
+    """What `render` makes of the first form of `chat` that the template with this source takes and tells in full.
+
+    In full: what users said is there, nothing is in Python's notation, and no call is missing. If there is none: the
+    first text that was made. Raises BadTemplate if there is none of these either, or none within the time.
+    """
+    refusal: BadTemplate | None = None
+    first: str | None = None
+    dropped: set[object] = set()
+    for form in forms_of(chat, source):
+        if form.calls_key in dropped:
+            continue
+        for tools in forms_of_tools(variables, now):
+            try:
+                text = render(form.messages, {**variables, **tools})
+            except BadTemplate as error:
+                refusal = refusal or error
+                continue
+            first = text if first is None else first
+            if not is_in_words(text, chat):
+                continue
+            if _tells_calls(form.messages, {**variables, **tools}, render):
+                return text
+            dropped.add(form.calls_key)
+            break
+    if first is None:
+        raise refusal or BadTemplate("the chat template takes no form of these messages")
+    return first
+
+
+def _tells_calls(messages: Sequence[Message], variables: Mapping[str, object], render: Render) -> bool:
+    """Whether the template writes every call: whether others would be in the text by their names."""
+    others, names = with_other_names(messages)
+    try:
+        text = render(others, variables) if names else ""
+    except BadTemplate:
+        return True  # a template that knows only the names of functions that there are
+    return all(name in text for name in names)
+
+
+def forms_of(chat: Sequence[Message], source: str) -> Iterator[ChatForm]:
     """The messages as they are, then in one other form, then in two at a time, and so on.
 
-    Then with one call in a message, then with calls and their results in words.
+    Then with calls apart from text, with one call in a message, with calls in the text as the family writes them, and
+    with calls and their results in words.
     """
     tried: list[list[Message]] = []
-    for arranged in (chat, one_call_each(chat), calls_in_words(chat)):
-        if list(arranged) in tried:
+    for number, arranged in enumerate(_arrangements(chat, source)):
+        if arranged in tried:
             continue
-        tried.append(list(arranged))
-        changes = [form for form in _FORMS if any(form(message) != message for message in arranged)]
+        tried.append(arranged)
+        changes = [change for change in _CHANGES if any(change(message) != message for message in arranged)]
         for n_changes in range(len(changes) + 1):
             for chosen in combinations(changes, n_changes):
-                yield [_changed(message, chosen) for message in arranged]
+                key = number, frozenset(chosen).intersection(_CHANGES_OF_CALLS)
+                yield ChatForm([_changed(message, chosen) for message in arranged], key)
+
+
+def _arrangements(chat: Sequence[Message], source: str) -> Iterator[list[Message]]:
+    """The messages with calls where the template may read them; a template that names them nowhere reads none."""
+    has_calls = any(message.extra.get("tool_calls") for message in chat)
+    if "tool_calls" in source or not has_calls:
+        yield list(chat)
+        yield calls_apart(chat)
+        yield one_call_each(chat)
+        yield one_call_each(calls_apart(chat))
+    if has_calls and (family := format_of(source)) is not None:
+        yield calls_as_text(chat, family[1])
+    yield calls_in_words(chat)
 
 
 def forms_of_tools(variables: Mapping[str, object], now: datetime) -> Iterator[dict[str, object]]:
     """The variables of tools as they are, then as templates want them that know no other way.
 
-    Some count on a list also where there are no tools, some read functions without OpenAI's frame and with every
-    argument described, and firefunction's reads a text, and the time.
+    Some count on a list also where there are no tools, some on every field and every argument being described, some
+    read functions without OpenAI's frame, and firefunction's reads a text, and the time.
     """
     yield {}
     tools = variables.get("tools")
@@ -49,6 +125,7 @@ def forms_of_tools(variables: Mapping[str, object], now: datetime) -> Iterator[d
     named = {"functions": json.dumps(functions, indent=4, ensure_ascii=False), "datetime": f"{now:%Y-%m-%d %H:%M}"}
     yield {"tools": tools, **named}
     if functions:
+        yield {"tools": [{"type": "function", "function": function} for function in functions], **named}
         yield {"tools": functions, **named}
 
 
@@ -75,9 +152,9 @@ def _texts(message: Message) -> list[str]:
     return [str(part.get("text", "")) for part in message.content]
 
 
-def _changed(message: Message, forms: Sequence[Form]) -> Message:
-    for form in forms:
-        message = form(message)
+def _changed(message: Message, changes: Sequence[Change]) -> Message:
+    for change in changes:
+        message = change(message)
     return message
 
 
@@ -119,7 +196,8 @@ def _in_parts(message: Message) -> Message:
     return Message(message.role, [{"type": "text", "text": message.content}], message.extra)
 
 
-_FORMS: tuple[Form, ...] = (_filled, _with_texts, _joined, _in_parts)
+_CHANGES: tuple[Change, ...] = (_filled, _with_texts, _joined, _in_parts)
+_CHANGES_OF_CALLS = frozenset({_filled, _with_texts})
 
 
 def _notations(chat: Sequence[Message]) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Functions that a model may call: describing them to the model, and finding the calls in its output.
+"""Functions that a model may call, and finding the calls in its output.
 
-In: functions as in OpenAI's API, a template's family, answers as they are generated. Out: messages, content and calls.
+In: functions as in OpenAI's API, a template's family, answers as they are generated. Out: content and calls.
 Anything that is not a call stays text: no output of the model is lost. Independent of grammars.
 """
 
@@ -17,11 +17,6 @@ from edgeinfer.models.text.tokenizer import overlap
 from edgeinfer.models.text.tool_formats import Parameters, ReadCalls, ToolFormat
 
 MOST_TOOLS = 128
-_INSTRUCTIONS = (
-    "You may call functions. They are, as JSON schemas:\n{tools}\n"
-    "To call one, write an object with its name and arguments between two tags, and nothing else:\n"
-    '<tool_call>\n{{"name": "the name", "arguments": {{"an argument": "its value"}}}}\n</tool_call>'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
         raise BadSetting(f"{len(tools)} tools are too many; {MOST_TOOLS} are the most")
     found: dict[str, Function] = {}
     for tool in tools:
-        function = _function_of(tool)
+        function = function_of(tool)
         name = function.get("name")
         if not isinstance(name, str) or not name or tool.get("type", "function") != "function":
             raise BadSetting('a tool must be {"type": "function", "function": {"name": …, "parameters": …}}')
@@ -58,69 +53,6 @@ def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
             raise BadSetting(f"the parameters of {name} must be a JSON schema")
         found[name] = Function(name, str(function.get("description") or ""), parameters or {"type": "object"})
     return list(found.values())
-
-
-def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """A conversation for a template without function support: functions, calls and results are written in the text.
-
-    The results of one turn are combined in one message, because many templates require alternating user and assistant
-    turns.
-    """
-    instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
-    found = calls_in_words(messages)
-    if found and found[0].role in ("system", "developer"):
-        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
-    return [Message("system", instructions), *found]
-
-
-def calls_in_words(messages: Sequence[Message]) -> list[Message]:
-    """A conversation with calls and results written in the text."""
-    found: list[Message] = []
-    for before, message in zip([None, *messages], messages, strict=False):
-        if message.role == "tool":
-            results = f"{found.pop().text}\n" if before is not None and before.role == "tool" else ""
-            found.append(Message("user", f"{results}<tool_response>\n{message.text}\n</tool_response>"))
-        elif message.extra.get("tool_calls"):
-            found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
-        else:
-            found.append(message)
-    return found
-
-
-def one_call_each(messages: Sequence[Message]) -> list[Message]:
-    """A conversation in which every message has one call at most, followed by its result."""
-    found: list[Message] = []
-    results = [message for message in messages if message.role == "tool"]
-    for message in messages:
-        calls = message.extra.get("tool_calls")
-        if message.role == "tool":
-            if message in results:
-                found.append(message)
-        elif not isinstance(calls, Sequence) or len(calls) < 2:
-            found.append(message)
-        else:
-            for number, call in enumerate(calls):
-                found.append(
-                    Message(
-                        message.role, message.content if not number else "", {**message.extra, "tool_calls": [call]}
-                    )
-                )
-                known = call.get("id") if isinstance(call, Mapping) else None
-                own = next((each for each in results if each.extra.get("tool_call_id") == known), None)
-                if own is not None:
-                    results.remove(own)
-                    found.append(own)
-    return found
-
-
-def _written(calls: object) -> str:
-    """Earlier calls, in the form the model writes them."""
-    lines = []
-    for call in calls if isinstance(calls, Sequence) else ():
-        function = _function_of(call)
-        call_object = {"name": function.get("name"), "arguments": object_of(function.get("arguments"))}
-        lines.append(f"<tool_call>\n{json.dumps(call_object)}\n</tool_call>")
-    return "\n".join(lines)
 
 
 def with_objects(message: Message) -> Message:
@@ -135,7 +67,7 @@ def with_objects(message: Message) -> Message:
 
 
 def _with_object(call: object) -> object:
-    function = _function_of(call)
+    function = function_of(call)
     if not isinstance(call, Mapping) or "arguments" not in function:
         return call
     arguments = object_of(function["arguments"])
@@ -158,7 +90,7 @@ def _is_json(arguments: object) -> bool:
         return False
 
 
-def _function_of(tool_or_call: object) -> Mapping[str, Any]:
+def function_of(tool_or_call: object) -> Mapping[str, Any]:
     """The function of a call or tool; empty if missing."""
     function = tool_or_call.get("function") if isinstance(tool_or_call, Mapping) else None
     return function if isinstance(function, Mapping) else {}

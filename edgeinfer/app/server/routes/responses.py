@@ -67,7 +67,8 @@ class _ResponseObject:
 
     def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
         """The response object in the given state."""
-        body, choice = self._body, self._body.tool_choice
+        body = self._body
+        named = isinstance(body.tool_choice, NamedChoice) and body.tool_choice.model_dump(exclude_none=True)
         return {
             "id": f"resp_{self.identity}",
             "object": "response",
@@ -84,7 +85,7 @@ class _ResponseObject:
             "previous_response_id": None,
             "store": False,
             "temperature": body.temperature,
-            "tool_choice": choice.model_dump() if isinstance(choice, NamedChoice) else choice or "auto",
+            "tool_choice": named or body.tool_choice or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_p": body.top_p,
             "usage": usage,

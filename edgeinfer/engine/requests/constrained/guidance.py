@@ -120,6 +120,13 @@ class Guidance:
             return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
         return Guided(matcher, self._tokenizer, self._unwritten)
 
+    def schema_of(self, text: str) -> Any:
+        """The schema that a text is, as `kept` keeps it. Raises BadSetting."""
+        try:
+            return self.kept(schemas.read(text))
+        except ValueError as reason:
+            raise BadSetting(f"the schema cannot be read: {first_line(str(reason))}") from None
+
     def kept(self, schema: object) -> Any:
         """A copy of a schema in JSON's own types, with bounds that llguidance can hold, no wider than before.
 

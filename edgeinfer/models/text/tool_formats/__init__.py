@@ -8,7 +8,7 @@ on (hermes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,8 @@ Parameters = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of the arguments of functions, by the functions' names."""
 ReadCalls = Callable[[str, Parameters], list[tuple[str, dict[str, Any]]]]
 """Reads names and arguments in the text between `trigger` and `end`. Raises ValueError if it has no calls."""
+WriteCalls = Callable[[Sequence[tuple[str, object]]], str]
+"""Writes names and arguments as the text between `begin` and `end`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class ToolFormat:
 
     shape: "each": every object is enclosed by `begin` (which begins with the trigger) and `end`; "list": a single list
     of objects is enclosed; "bare": the answer is an object, or several with `separator` between them, and nothing else;
-    "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "".
+    "block": calls that are no such objects, which `read` reads, up to `end`, or to the end of the answer if that is "",
+    and `write` writes for templates that do not.
     marks: texts that all occur in the templates of this family; strange: texts that occur in none of them, but in
     templates whose calls begin in the same way and continue differently.
     """
@@ -41,6 +44,7 @@ class ToolFormat:
     arguments_key: str = "arguments"
     name_key: str = "name"
     read: ReadCalls | None = None
+    write: WriteCalls | None = None
 
 
 TOOL_FORMATS: Registry[ToolFormat] = Registry(__name__, "FORMAT", "format of calls", skip=("values",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgeinfer.models.text.tool_formats import ToolFormat
-from edgeinfer.models.text.tool_formats.values import python_calls
+from edgeinfer.models.text.tool_formats.values import python_calls, written_python_calls
 
 FORMAT = ToolFormat(
     trigger="<|tool_call_start|>",
@@ -12,4 +12,5 @@ FORMAT = ToolFormat(
     end="<|tool_call_end|>",
     marks=("<|tool_call_start|>",),
     read=python_calls,
+    write=written_python_calls,
 )

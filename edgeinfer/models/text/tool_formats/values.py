@@ -1,4 +1,4 @@
-"""Reading calls that are no JSON objects: tags, Python-like calls, and the types of their arguments.
+"""Reading and writing calls that are no JSON objects: tags, Python-like calls, and the types of their arguments.
 
 In: text, schemas of arguments. Out: names and arguments, or ValueError. Knows no family.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgeinfer.models.text.tool_formats import Parameters
@@ -67,6 +67,15 @@ def python_calls(text: str, parameters: Parameters) -> Calls:
             raise ValueError("no call")
         calls.append((ast.unparse(node.func), {_key(word): _value(word.value) for word in node.keywords}))
     return at_least_one(calls)
+
+
+def written_python_calls(calls: Sequence[tuple[str, object]]) -> str:
+    """Calls in a list, as in Python."""
+    told = []
+    for name, arguments in calls:
+        given = arguments.items() if isinstance(arguments, Mapping) else ()
+        told.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in given)})")
+    return f"[{', '.join(told)}]"
 
 
 def _key(word: ast.keyword) -> str:

@@ -6,8 +6,9 @@ import pytest
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message, tools
+from edgeinfer.models.text.earlier_calls import told_in_words
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
-from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of, told_in_words
+from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of
 
 
 def read(text: str, pieces: int = 1000) -> tuple[str, list[ToolCall]]:

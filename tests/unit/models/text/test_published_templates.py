@@ -6,16 +6,17 @@ The folder is `models/templates` of llama.cpp's sources. None of them is part of
 from __future__ import annotations
 
 import os
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jinja_judge import TODAY, render_unguarded
 
+from edgeinfer.errors import BadTemplate
 from edgeinfer.models.text import ChatTemplate
 from edgeinfer.models.text.message import Message
-from edgeinfer.models.text.message_forms import forms_of, forms_of_tools, is_in_words
+from edgeinfer.models.text.message_forms import first_form
 
 FOLDER = Path(os.environ.get("EDGEINFER_TEST_TEMPLATES", "/nowhere"))
 PATHS = sorted(FOLDER.glob("*.jinja"))
@@ -84,28 +85,26 @@ CHATS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-def forms(chat: list[dict[str, Any]], source: str) -> list[list[dict[str, Any]]]:
-    if "developer" not in source:
-        chat = [{**message, "role": message["role"].replace("developer", "system")} for message in chat]
-    return [[message.as_mapping() for message in form] for form in forms_of([Message.of(message) for message in chat])]
-
-
 def judged(source: str, chat: list[dict[str, Any]], variables: dict[str, Any]) -> str | None:
-    """What Jinja makes of the first form that it takes.
+    """What Jinja makes of the first form that it takes and tells in full.
 
     None if it takes none, as where a template changes its own lists or writes what a filter made as JSON: llama.cpp
     allows both.
     """
-    texts = []
-    for form, tools in product(forms(chat, source), forms_of_tools(variables, TODAY)):
+    if "developer" not in source:
+        chat = [{**message, "role": message["role"].replace("developer", "system")} for message in chat]
+
+    def render(messages: Sequence[Message], scope: Mapping[str, object]) -> str:
+        told = [message.as_mapping() for message in messages]
         try:
-            text = render_unguarded(source, messages=form, documents=None, **{**SPECIAL, **variables, **tools})
-        except Exception:
-            continue
-        if is_in_words(text, [Message.of(message) for message in chat]):
-            return text
-        texts.append(text)
-    return texts[0] if texts else None
+            return render_unguarded(source, messages=told, documents=None, **{**SPECIAL, **scope})
+        except Exception as reason:
+            raise BadTemplate(str(reason)) from None
+
+    try:
+        return first_form([Message.of(message) for message in chat], source, variables, TODAY, render)
+    except BadTemplate:
+        return None
 
 
 @pytest.mark.skipif(not PATHS, reason="needs EDGEINFER_TEST_TEMPLATES")
