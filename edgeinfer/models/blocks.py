@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.activations import Activation
-from edgeinfer.graph.graph import ModelSpec, RankHead
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.operands import Every, PagedKV, RopePermutation, Rows, Weight
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
@@ -38,8 +38,6 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 
-RANK = 4
-"""GGUF's number for pooling by ranking."""
 HeadNorms: TypeAlias = bool | Literal["rotated", "bare"]
 """Whether queries and keys are normed per head: before the rotation, or after it with or without weights."""
 FeedForwardGate: TypeAlias = Literal["own", "in ffn_up", "none"]
@@ -103,25 +101,6 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
     return g.spec(taken)
 
 
-def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
-    """Whether the file ranks documents; if so, the ranking head is added to the graph.
-
-    `unsaid`: if the file does not state its pooling, a head with one score means ranking. llama.cpp's converter does
-    not state it for cross-encoders.
-    """
-    hp, width = g.hp, g.sizes.width
-    if "cls.output.weight" not in hp.tensors:
-        return False
-    out = hp.columns_of("cls.output.weight", width)
-    if hp.integer("pooling_type", RANK if unsaid and out.n_rows == 1 else 0, least=0) != RANK:
-        return False
-    if out.n_rows > 2:
-        raise UnsupportedModel(f"this reranker tells {out.n_rows} kinds apart; edgeinfer has those of one score or two")
-    dense = hp.matrix("cls.weight", (width, width)) if "cls.weight" in hp.tensors else None
-    g.rank(RankHead((dense, hp.bias("cls.bias", width)), (out, hp.bias("cls.output.bias", out.n_rows))))
-    return True
-
-
 def norm_in_place(g: ModelGraph, tensor: str) -> None:
     """The family's norm of `x`, in place: for families that norm after adding a branch."""
     g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
@@ -158,6 +137,7 @@ def attention(
     gate: Gate | None = None,
     causal: bool = True,
     alibi: float | None = None,
+    relative: Weight | None = None,
     chunked: bool = False,
     clip: float | None = None,
     shared: int | None = None,
@@ -168,12 +148,12 @@ def attention(
     """Projections of `source`, rotary embedding, KV cache, attention and output projection. Returns the cache's number.
 
     `rope`: None if positions are learned, or in layers without them; `query_rope`: that of queries, if not the same.
-    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`, `chunked`:
-    as in `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and keys are normed per
-    head; `whole_norms`: over all heads at once. `clip`: what queries, keys and values are limited to, after norms and
-    before the rotation. `gate`: the tensor of a gate that multiplies the head outputs. Without `causal`, or if the file
-    says so (`attention.causal`), tokens also attend to later ones. `shared`: an earlier layer's cache, which this
-    layer's queries attend to.
+    `paired`: rotary pairs are adjacent in the file, not half-split. `window`, `soft_cap`, `scale`, `alibi`,
+    `relative`, `chunked`: as in `ops.Attention`; a scale of None means 1 / sqrt(head width). `head_norms`: queries and
+    keys are normed per head; `whole_norms`: over all heads at once. `clip`: what queries, keys and values are limited
+    to, after norms and before the rotation. `gate`: the tensor of a gate that multiplies the head outputs. Without
+    `causal`, or if the file says so (`attention.causal`), tokens also attend to later ones. `shared`: an earlier
+    layer's cache, which this layer's queries attend to.
     `bare_values`: values are normed per head, without a weight; they are the keys' product if the file has no other.
     """
     hp, sizes = g.hp, g.sizes
@@ -207,11 +187,12 @@ def attention(
     sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     query = heads_in["query"]
     op = Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal)
-    g.add(replace(op, alibi=alibi, chunked=chunked))
+    g.add(replace(op, alibi=alibi, relative=relative, chunked=chunked))
     if gate is not None:
         gate_heads(g, gate, source, attended)
     _last_norm(g, attended, "attn_sub_norm", sizes.attended_width)
-    project(g, attended, "attn_output", sizes.attended_width, out)
+    last = "attn_o" if f"{g.prefix}attn_o.weight" in hp.tensors else "attn_output"  # T5 has a name of its own
+    project(g, attended, last, sizes.attended_width, out)
     return layer
 
 

@@ -123,6 +123,13 @@ class Mixture:
         else:
             self.add(g)
 
+    def where_routed(self, g: ModelGraph) -> None:
+        """The same, but a dense branch in layers without a router."""
+        if f"{g.prefix}ffn_gate_inp.weight" in g.hp.tensors:
+            self.add(g)
+        else:
+            feed_forward(g)
+
     def branch(self, g: ModelGraph, out: str = "branch", scored: str = "normed", score_scale: float = 1.0) -> None:
         """The same, written to `branch`, for layers that norm the mixture's output before adding it to `x`.
 
@@ -212,7 +219,8 @@ class Mixture:
     def _add_plain(self, g: ModelGraph, out: str, *, adds: bool) -> None:
         """The shared expert without a score."""
         activation: Activation = "silu" if self.activation == "swiglu_oai" else self.activation
-        gate: FeedForwardGate = "own" if self.gated else "none"
+        has_own = f"{g.prefix}ffn_gate_shexp.weight" in g.hp.tensors
+        gate: FeedForwardGate = "none" if not self.gated else "own" if has_own else "in ffn_up"
         feed_forward(g, activation, gate=gate, width=self.shared_width, suffix="_shexp", out=out, adds=adds)
 
     def _add_scored(self, g: ModelGraph, out: str) -> None:

@@ -79,9 +79,9 @@ class Sizes:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe, glm4moe, dots1, ernie4_5-moe, "
-                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy-v3, bailingmoe, bailingmoe2, "
-                "exaone-moe, smallthinker, arctic, llama4, phimoe, cohere2moe, laguna, dbrx, grok, nemotron_h_moe, "
-                "jamba, kimi-linear and nomic-bert-moe"
+                "mellum, afmoe, deepseek, deepseek2, minimax-m2, hunyuan-moe, hy_v3, bailingmoe, bailingmoe2, "
+                "exaone-moe, smallthinker, arctic, llama4, phimoe, cohere2moe, laguna, dbrx, grok, granite_swa, mimo2, "
+                "nemotron_h_moe, jamba, kimi-linear and nomic-bert-moe"
             )
         n_layers = _n_layers(hp)
         width = hp.integer("embedding_length")

@@ -32,9 +32,12 @@ BEHIND_SHARE = 0.125
 """and the same as a share of the context."""
 
 
-def context_of(n_context_trained: int, n_context: int | None) -> int:
-    """The context in tokens: the requested one, else the length the model was trained for, CTX_CAP at most."""
-    return n_context or min(n_context_trained, CTX_CAP)
+def context_of(n_context_usual: int, n_context: int | None) -> int:
+    """The context in tokens: the requested one, else the usual one of the model, CTX_CAP at most.
+
+    The usual one is what the model was trained for, or less if longer texts need other rotary factors (LongRoPE).
+    """
+    return n_context or min(n_context_usual, CTX_CAP)
 
 
 def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:

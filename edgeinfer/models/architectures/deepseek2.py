@@ -59,7 +59,8 @@ def yarn_table(hp: Hyperparameters, sizes: Sizes) -> tuple[RopeTable, float]:
 
 def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
     """The mixture; DeepSeek-V2 rates a group by its best expert."""
-    gating = SIGMOID_GATING if sizes.n_vocab == GLM_VOCABULARY else SOFTMAX_GATING
+    has_sigmoids = sizes.n_vocab == GLM_VOCABULARY or hp.architecture == "glm-dsa"
+    gating = SIGMOID_GATING if has_sigmoids else SOFTMAX_GATING
     mixture = Mixture.read_with_shared(hp, sizes, gating=gating)
     return replace(mixture, rated_by=1) if mixture.scoring == "softmax" else mixture
 

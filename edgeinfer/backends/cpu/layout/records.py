@@ -320,6 +320,7 @@ ATTENTION = np.dtype(
         ("step", "i8"),
         ("sinks", "i8"),  # float32[H]; 0: none
         ("slopes", "i8"),  # float32[16 + H]: 0 to 15, then each head's slope; 0: none
+        ("biases", "i8"),  # float32[H, 288]: what is added at distances from -143 on; 0: none
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]

@@ -38,6 +38,7 @@ from edgeinfer.backends.cpu.kernels.attention.slots import (
 )
 from edgeinfer.backends.cpu.kernels.attention.softmax import (
     bend_scores,
+    is_bent,
     join_rows,
     join_run,
     softmax_chunk,
@@ -132,7 +133,7 @@ def attend_chunk(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         score_page(kind, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
-    if args.cap != np.float32(0.0) or args.slopes != 0:
+    if is_bent(args):
         for row in range(rows):
             bend_row(args, step, tile, kv_head, row, start, shares + row * SCORE_BYTES, n_vectors)
     seen = last_seen(args, step, simd.load_int32(tile + FIRST), position) + 1 - start
@@ -223,7 +224,7 @@ def attend_fork(kind, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
             if slot // PAGE == spare:
                 score = simd.load_float(others + row * SCORE_BYTES + slot % PAGE * 4)
                 simd.store_float(at + (position - start) * 4, score)
-        if args.cap != np.float32(0.0) or args.slopes != 0:
+        if is_bent(args):
             bend_row(args, step, tile, kv_head, row, start, at, (n_seen + 15) // 16)
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
     common, n_rows = max(n_unseen, forked - start), rows
